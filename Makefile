@@ -1,0 +1,50 @@
+# make demo | test | lab | lint | clean. Each target makes the environment first; a re-run is quick.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    := out
+READY  := $(VENV)/.ready
+
+# Torch's CPU build where there is no NVIDIA GPU: 200 MB instead of 3 GB. Set TORCH_INDEX= to use your index as it is.
+ifeq ($(shell command -v nvidia-smi 2>/dev/null),)
+TORCH_INDEX ?= --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
+endif
+
+.PHONY: demo test lab lint clean notebooks screenshots
+
+demo: $(READY)
+	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
+
+# One run of pytest for all of it, so that one closing line counts it. The notebooks run in a workspace of their own, so
+# that they find no earlier session and leave none.
+test: lint
+	rm -rf $(OUT)/notebooks && mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
+	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 --nbval --nbval-current-env \
+		--nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy kernellab
+	$(BIN)/lint-imports
+
+lab: $(READY)
+	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+
+# The outputs and pictures that the repository keeps, made anew; run them on a quiet machine.
+notebooks: $(READY)
+	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --in-place
+
+screenshots: $(READY)
+	$(BIN)/python tests/browser/screenshots.py notebooks/images
+
+clean:
+	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+# Torch first and alone: pip must not take another build of it while it resolves the rest.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --no-deps torch -c constraints.txt $(TORCH_INDEX)
+	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
+	touch $@

@@ -1,0 +1,66 @@
+"""kernellab: a Jupyter workbench in which people and agents design fast compute kernels together.
+
+>>> %load_ext kernellab        # in a notebook: the %%kernel_design magic
+>>> kernellab.design(text)     # the same from Python: a Session
+
+Everything here is imported on first use, so that ``import kernellab`` stays quick and never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from kernellab.errors import KernellabError
+    from kernellab.session import Session, design
+    from kernellab.task import Dim, load_task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Dim",
+    "KernellabError",
+    "Session",
+    "__version__",
+    "design",
+    "load_ipython_extension",
+    "load_task",
+    "unload_ipython_extension",
+]
+
+_HOMES = {
+    "Dim": "kernellab.task",
+    "load_task": "kernellab.task",
+    "KernellabError": "kernellab.errors",
+    "Session": "kernellab.session",
+    "design": "kernellab.session",
+}
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """``%load_ext kernellab``: registers the magics; silent, and safe to repeat."""
+    from kernellab.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """``%unload_ext kernellab``: removes the magics; sessions keep running."""
+    from kernellab.notebook import unload
+
+    unload(shell)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernellab' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

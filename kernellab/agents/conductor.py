@@ -1,0 +1,154 @@
+"""The rules Conductor: Algorithm 1 of the AKG paper, driven by evidence instead of a model's guess.
+
+The paper routes by the class of the error alone. Here the sketch has been *run* before any code existed, so the gate
+decides first: a wrong sketch goes to the Designer; a right sketch with wrong code goes to the Coder, whatever the
+numbers look like. Only where the sketch could not be run does the class decide, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernellab.agents.advice import advise, evidence_lines
+from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.classify import CODE_ERRORS, ErrorClass, classify, key_of
+from kernellab.records import Author, GateResult, GateState, Route, RouteKind, Verdict
+
+#: the same failure this many times is a loop
+SAME = 3
+
+
+class RulesConductor:
+    """Routes by rule; the same brief always gives the same route."""
+
+    author = Author.RULES
+
+    def route(self, brief: RouteBrief) -> Route:
+        """Where the work goes next, why, and what to do there."""
+        if brief.verdict is not None and brief.verdict.passed:
+            return Route(
+                to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=_passed(brief.verdict),
+                evidence=evidence_lines(brief),
+            )  # fmt: skip
+        route = self._by_evidence(brief)
+        if route.to is RouteKind.STOP:
+            return route
+        route = _out_of_loop(brief, route)
+        if route.to is not RouteKind.STOP and brief.turns_left <= 0:
+            reason = f"The limit of turns is reached. Last: {route.reason}"
+            return route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+        return route
+
+    def _by_evidence(self, brief: RouteBrief) -> Route:
+        gate, verdict = brief.gate, brief.verdict
+        if verdict is None:
+            return _without_code(brief)
+        error = classify(verdict)
+        if error is ErrorClass.ENVIRONMENT:
+            reason = f"No role can mend this machine: {verdict.reason}"
+            return _route(RouteKind.STOP, error, reason, brief)
+        to_code = error in CODE_ERRORS
+        if brief.sketch is None:
+            reason = f"There is no sketch to check the code against; a {error.value} error goes by its class."
+        elif gate is not None and gate.state is GateState.RIGHT:
+            to_code = True
+            reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: {verdict.reason}"
+        elif gate is not None and gate.state is GateState.WRONG:
+            to_code = False
+            reason = f"The sketch itself is wrong: {gate.reason}"
+        else:
+            why = gate.reason.rstrip(".") if gate else "it was not gated"
+            reason = f"The sketch could not be run ({why}), so the class of the error decides: {verdict.reason}"
+        return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief)
+
+
+def _without_code(brief: RouteBrief) -> Route:
+    """A sketch that the gate refused, or that the Coder could not turn into code."""
+    gate = brief.gate
+    if brief.error:
+        reason = f"The Coder could not write this sketch as code: {brief.error}"
+        return _route(RouteKind.DESIGNER, ErrorClass.API, reason, brief)
+    if gate is None:
+        return _route(RouteKind.DESIGNER, ErrorClass.ALGORITHM, "There is no sketch that was checked.", brief)
+    faults = [d for d in gate.diagnostics if d.severity == "error"]
+    error = ErrorClass.SYNTAX if faults else ErrorClass.ALGORITHM
+    reason = f"The sketch is {gate.state.value}: {gate.reason}"
+    return _route(RouteKind.DESIGNER, error, reason, brief)
+
+
+def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief) -> Route:
+    suggestion = "" if to is RouteKind.STOP else advise(brief, to)
+    return Route(to=to, error_class=error.value, reason=reason, suggestion=suggestion, evidence=evidence_lines(brief))
+
+
+def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
+    """Coder -> Designer -> stop, when a role had its chances at the same failure or has nothing new to offer."""
+    now = _key(brief.gate, brief.verdict, brief.error)
+    streak = _streak(brief.history, now)
+    reason = ""
+    if route.to is RouteKind.CODER:
+        tries = sum(1 for attempt in streak if attempt.route and attempt.route.to is RouteKind.CODER)
+        if tries and _same_source(brief, streak):
+            reason = "The Coder gave the same code again for the same failure"
+        elif tries >= SAME - 1:
+            reason = f"The same failure came back {tries + 1} times"
+        if not reason:
+            return route
+        route = route.model_copy(
+            update={
+                "to": RouteKind.DESIGNER,
+                "reason": f"{reason}, so the Designer has its turn. {route.reason}",
+                "suggestion": advise(brief, RouteKind.DESIGNER),
+            }
+        )
+    tries = sum(1 for attempt in streak if attempt.route and attempt.route.to is RouteKind.DESIGNER)
+    if tries and _same_sketch(brief, streak):
+        reason = "The Designer gave the same sketch again for the same failure"
+    elif tries >= SAME - 1:
+        reason = f"The Designer's revisions left the same failure {tries + 1} times"
+    else:
+        return route
+    return route.model_copy(
+        update={
+            "to": RouteKind.STOP,
+            "reason": f"{reason}; a person or a model has to look. {route.reason}",
+        }
+    )
+
+
+def _streak(history: Sequence[Attempt], now: str) -> list[Attempt]:
+    """The latest rounds, back to the first that failed in another way."""
+    streak: list[Attempt] = []
+    for attempt in reversed(history):
+        if attempt.route is None or _key(attempt.gate, attempt.verdict, "", attempt.route) != now:
+            break
+        streak.append(attempt)
+    return streak
+
+
+def _key(gate: GateResult | None, verdict: Verdict | None, error: str, route: Route | None = None) -> str:
+    if verdict is not None:
+        return key_of(verdict)
+    coder_failed = bool(error) or (route is not None and gate is not None and route.error_class == ErrorClass.API.value)
+    if coder_failed:
+        return "no code"
+    rules = sorted({d.rule or d.code for d in gate.diagnostics if d.severity == "error"}) if gate else []
+    return f"gate|{gate.state.value if gate else ''}|{','.join(rules)}"
+
+
+def _same_source(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
+    """Judged the same to the byte before, for the same failure."""
+    if brief.candidate is None:
+        return False
+    return any(a.candidate is not None and a.candidate.source.hash == brief.candidate.source.hash for a in streak)
+
+
+def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
+    asked = [a for a in streak if a.route is not None and a.route.to is RouteKind.DESIGNER]
+    return any(a.sketch is not None and a.sketch == brief.sketch for a in asked)
+
+
+def _passed(verdict: Verdict) -> str:
+    eager, compiled = verdict.against("eager"), verdict.against("compile")
+    figures = [f"{c.speedup:.2f}x {name}" for c, name in ((eager, "eager"), (compiled, "torch.compile")) if c]
+    return f"Verified at {verdict.trust.value}" + (f": {', '.join(figures)}." if figures else ".")

@@ -1,0 +1,157 @@
+"""ATen operations that only choose elements of their operand: views, slices, concatenation, padding."""
+
+from __future__ import annotations
+
+from kernellab.agents.designer import extents
+from kernellab.agents.designer.aten import Handler, compute, wide
+from kernellab.agents.designer.build import Builder
+from kernellab.agents.designer.expr import Expr, Index, Iota, Ix, Num, Op
+from kernellab.agents.designer.extents import Extent
+from kernellab.capture import Node, Sym
+
+
+def _dim(node: Node, given: int, rank: int) -> int:
+    return given % rank if rank else 0
+
+
+def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    return b.value(node.args[0], b.regroup(node, index, b.shape(node.args[0])))
+
+
+def _permute(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    inner = list(index)
+    for out, source in enumerate(node.args[1]):
+        inner[_dim(node, source, len(index))] = index[out]
+    return b.value(node.args[0], tuple(inner))
+
+
+def _transpose(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    rank = len(index)
+    first, second = (node.args[1], node.args[2]) if len(node.args) > 2 else (0, 1)
+    if rank < 2:
+        return b.value(node.args[0], index)
+    swapped = list(index)
+    i, j = first % rank, second % rank
+    swapped[i], swapped[j] = swapped[j], swapped[i]
+    return b.value(node.args[0], tuple(swapped))
+
+
+def _expand(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    return b.operand(node.args[0], index, node.shape)
+
+
+def _unsqueeze(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    at = node.args[1] % len(index)
+    return b.value(node.args[0], index[:at] + index[at + 1 :])
+
+
+def _squeeze(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    shape = b.shape(node.args[0])
+    dims = node.args[1] if len(node.args) > 1 else tuple(range(len(shape)))
+    dims = {d % len(shape) for d in (dims if isinstance(dims, tuple) else (dims,))} if shape else set()
+    left = iter(index)
+    return b.value(node.args[0], tuple(Ix() if d in dims and e == 1 else next(left) for d, e in enumerate(shape)))
+
+
+def _slice(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, dim = node.args[0], (node.args[1] if len(node.args) > 1 else 0)
+    start = node.args[2] if len(node.args) > 2 and node.args[2] is not None else 0
+    step = node.args[4] if len(node.args) > 4 else 1
+    shape = b.shape(source)
+    dim %= len(shape)
+    start = start.expr if isinstance(start, Sym) else start
+    if isinstance(start, int) and start < 0:
+        start = extents.add(shape[dim], start)
+    if step != 1:
+        raise b.refuse(node, "a slice with a step")
+    return b.value(source, _shift(b, node, index, dim, start))
+
+
+def _shift(b: Builder, node: Node, index: Index, dim: int, start: Extent) -> Index:
+    ix = index[dim]
+    if start == 0:
+        return index
+    if ix.sign != 1 or len(ix.leaves()) > 1:
+        raise b.refuse(node, "a slice of a reshaped or flipped dimension")
+    return (*index[:dim], Ix(ix.axes, extents.add(ix.offset, start), 1), *index[dim + 1 :])
+
+
+def _select(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    shape = b.shape(node.args[0])
+    dim, at = node.args[1] % len(shape), node.args[2]
+    at = at.expr if isinstance(at, Sym) else extents.add(shape[dim], at) if at < 0 else at
+    return b.value(node.args[0], (*index[:dim], Ix((), at), *index[dim:]))
+
+
+def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    flipped = list(index)
+    for d in node.args[1]:
+        d %= len(index)
+        ix, extent = index[d], node.shape[d]
+        if extent == 1:
+            continue
+        if len(ix.leaves()) > 1:
+            raise b.refuse(node, "a flip of a reshaped dimension")
+        last = extents.add(extent, -1)
+        flipped[d] = Ix(ix.axes, extents.subtract(last, ix.offset), -ix.sign)
+    return b.value(node.args[0], tuple(flipped))
+
+
+def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(index)
+    parts, start, result = list(node.args[0]), 0, None
+    starts: list[Extent] = []
+    at: Extent = start
+    for part in parts:
+        starts.append(at)
+        at = extents.add(at, b.shape(part)[dim])
+    ix = index[dim]
+    if len(ix.leaves()) > 1 or ix.sign != 1:
+        raise b.refuse(node, "a concatenation that is reshaped or flipped afterwards")
+    for part, begin in reversed(list(zip(parts, starts, strict=True))):
+        own = (*index[:dim], Ix(ix.axes, extents.subtract(ix.offset, begin), 1), *index[dim + 1 :])
+        if b.shape(part)[dim] == 1:
+            own = (*index[:dim], Ix(), *index[dim + 1 :])
+        value = compute(b.value(part, own), wide(node.dtype))
+        if result is None:
+            result = value
+            end: Extent = begin
+            continue
+        before = Op("lt", (b.position(ix), b.value(Sym(str(end)) if isinstance(end, str) else end)), "bool")
+        result = Op("where", (before, value, result), wide(node.dtype), node.line)
+        end = begin
+    assert result is not None
+    return result
+
+
+def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, pads = node.args[0], node.args[1]
+    fill = b.value(node.args[2] if len(node.args) > 2 else 0.0)
+    shape, inner, inside = b.shape(source), list(index), None
+    for k in range(len(pads) // 2):
+        dim = len(shape) - 1 - k
+        before, after = pads[2 * k], pads[2 * k + 1]
+        ix = index[dim]
+        if before == 0 and after == 0:
+            continue
+        if len(ix.leaves()) > 1 or not ix.plain:
+            raise b.refuse(node, "padding that is reshaped afterwards")
+        inner[dim] = Ix(ix.axes, extents.subtract(0, before), 1)
+        at = Iota(inner[dim])
+        end = shape[dim]
+        fits = Op(
+            "logical_and",
+            (Op("ge", (at, Num(0, "int64")), "bool"),
+             Op("lt", (at, b.value(Sym(end) if isinstance(end, str) else end)), "bool")),
+            "bool",
+        )  # fmt: skip
+        inside = fits if inside is None else Op("logical_and", (inside, fits), "bool")
+    value = b.value(source, tuple(inner))
+    return value if inside is None else Op("where", (inside, value, fill), wide(node.dtype), node.line)
+
+
+VIEWS: dict[str, Handler] = {
+    "view": _view, "reshape": _view, "_unsafe_view": _view, "permute": _permute, "transpose": _transpose,
+    "t": _transpose, "expand": _expand, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "slice": _slice,
+    "select": _select, "flip": _flip, "cat": _cat, "constant_pad_nd": _pad,
+}  # fmt: skip

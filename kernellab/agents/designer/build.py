@@ -1,0 +1,214 @@
+"""Graph -> expressions over axes: views and broadcasts are resolved into indices on the way to the inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernellab.agents.designer import extents
+from kernellab.agents.designer.expr import Axis, Dot, Expr, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
+from kernellab.agents.designer.extents import Extent
+from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.errors import DesignError
+
+REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
+
+
+class Builder:
+    """Values of a graph's nodes at given indices. ``axis`` hands out the axes of the iteration spaces."""
+
+    def __init__(self, graph: Graph, task_name: str) -> None:
+        self.graph, self.task_name = graph, task_name
+        self.nodes = {n.name: n for n in graph.nodes}
+        self.inputs = {i.name: i for i in graph.inputs}
+        self._pool: dict[Any, list[Axis]] = {}
+        self._memo: dict[Any, Expr] = {}
+
+    # -- axes
+
+    def axes_for(self, shape: tuple[Extent, ...], taken: frozenset[Axis] = frozenset()) -> Index:
+        """One plain index per dimension; the k-th dimension of an extent gets that extent's k-th axis."""
+        used: set[Axis] = set(taken)
+        index = []
+        for extent in shape:
+            if extent == 1:
+                index.append(Ix())
+                continue
+            axis = self._pick(extent, used)
+            used.update(axis.leaves())
+            index.append(Ix((axis,)))
+        return tuple(index)
+
+    def _pick(self, extent: Extent, used: set[Axis]) -> Axis:
+        pool = self._pool.setdefault(extents.product(extent), [])
+        for axis in pool:
+            if not used.intersection(axis.leaves()):
+                return axis
+        pool.append(Axis(extent))
+        return pool[-1]
+
+    def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index) -> Index:
+        """``index`` with an axis of its own for each reduced dimension, the outer ones untouched.
+
+        Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
+        row and the row itself then share their loop.
+        """
+        kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.leaves())
+        result = list(index)
+        used = set(kept)
+        for d in dims:
+            ix = index[d]
+            fits = ix.axes and ix.plain and not used.intersection(ix.leaves()) and extents.same(ix.extent, shape[d])
+            if not fits:
+                result[d] = Ix() if shape[d] == 1 else Ix((self._preferred(shape, d, used),))
+            used.update(result[d].leaves())
+        return tuple(result)
+
+    def _preferred(self, shape: tuple[Extent, ...], d: int, used: set[Axis]) -> Axis:
+        """The axis that this dimension would have in an output of this shape, when it is free."""
+        natural = self.axes_for(shape)[d].axes[0]
+        if not used.intersection(natural.leaves()):
+            return natural
+        return self._pick(shape[d], used)
+
+    # -- values
+
+    def refuse(self, node: Node, why: str) -> DesignError:
+        at = f" at line {node.line}" if node.line else ""
+        return DesignError(
+            f"The rules Designer cannot design the node {node.name!r} ({node.op}){at} of {self.task_name!r}: {why}.",
+            REMEDY,
+        )
+
+    def shape(self, value: Any) -> tuple[Extent, ...]:
+        if isinstance(value, Ref):
+            if value.name in self.inputs:
+                return self.inputs[value.name].shape
+            node = self.nodes[value.name]
+            return node.results[value.item][0] if value.item is not None and node.results else node.shape
+        return ()
+
+    def dtype(self, value: Any) -> str:
+        if isinstance(value, Ref):
+            if value.name in self.inputs:
+                return self.inputs[value.name].dtype
+            node = self.nodes[value.name]
+            return node.results[value.item][1] if value.item is not None and node.results else node.dtype
+        if isinstance(value, bool):
+            return "bool"
+        is_int = isinstance(value, int) or (isinstance(value, Sym) and not value.is_float)
+        return "int64" if is_int else "float32"
+
+    def value(self, ref: Any, index: Index = ()) -> Expr:
+        """``ref`` (a node's value, a number or a size) at ``index``."""
+        if isinstance(ref, Sym):
+            return SymNum(ref.expr, self.dtype(ref))
+        if isinstance(ref, (bool, int, float)):
+            return Num(ref, self.dtype(ref))
+        if len(index) != len(self.shape(ref)):
+            raise AssertionError(f"{ref} has rank {len(self.shape(ref))}, index {index}")
+        resolved = tuple(Ix(ix.leaves(), ix.offset, ix.sign) for ix in index)
+        key = (ref, resolved)
+        if key not in self._memo:
+            self._memo[key] = self._value(ref, resolved)
+        return self._memo[key]
+
+    def _value(self, ref: Ref, index: Index) -> Expr:
+        if ref.name in self.inputs:
+            constant = self.graph.constants.get(ref.name)
+            if constant is None:
+                return Leaf(ref.name, index, self.inputs[ref.name].dtype)
+            if constant.dim() == 0 or constant.numel() == 1:
+                return Num(constant.item(), self.inputs[ref.name].dtype)
+            raise DesignError(
+                f"The reference of {self.task_name!r} holds a constant tensor of its own.", "Pass it as an input."
+            )
+        from kernellab.agents.designer.aten_table import HANDLERS
+
+        node = self.nodes[ref.name]
+        base = node.op.split(".")[1]
+        handler = HANDLERS.get(base)
+        if handler is None or not node.op.startswith("aten."):
+            raise self.refuse(node, "the operation belongs to no family that the rules know")
+        return handler(self, node, index, ref.item or 0)
+
+    def operand(self, ref: Any, index: Index, shape: tuple[Extent, ...]) -> Expr:
+        """A pointwise operand: ``ref`` broadcast to ``shape``, at ``index``."""
+        own = self.shape(ref)
+        if not own:
+            return self.value(ref, ())
+        tail = index[len(index) - len(own) :]
+        outer = shape[len(shape) - len(own) :]
+        return self.value(
+            ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own, outer, tail, strict=True))
+        )
+
+    # -- shapes
+
+    def regroup(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+        """The index into ``shape`` of the element that ``index`` names, both row-major: a reshape, backwards."""
+        queue: list[Axis] = []
+        fixed = [ix for ix in index if not ix.plain]
+        if fixed:
+            return self._regroup_offset(node, index, shape)
+        for ix in index:
+            queue += ix.leaves()
+        result = []
+        for extent in shape:
+            result.append(Ix(tuple(self._take(node, queue, extent))))
+        return tuple(result)
+
+    def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+        """A reshape that only adds or drops dimensions of extent 1 keeps offsets."""
+        own = [ix for ix, e in zip(index, node.shape, strict=True) if e != 1]
+        wanted = [e for e in shape if e != 1]
+        kept = [e for e in node.shape if e != 1]
+        if len(wanted) != len(kept) or not all(extents.same(a, b) for a, b in zip(wanted, kept, strict=True)):
+            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
+        left = iter(own)
+        return tuple(Ix() if e == 1 else next(left) for e in shape)
+
+    def _take(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
+        remaining = extents.product(extent)
+        taken: list[Axis] = []
+        while remaining != extents.ONE:
+            if not queue:
+                raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
+            axis = queue.pop(0)
+            own = extents.product(axis.extent)
+            rest = remaining.over(own)
+            if rest is not None:
+                taken.append(axis)
+                remaining = rest
+                continue
+            inner = own.over(remaining)
+            if inner is None:
+                raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
+            outer_axis, inner_axis = axis.split(remaining.extent, inner.extent)
+            taken.append(outer_axis)
+            queue.insert(0, inner_axis)
+            remaining = extents.ONE
+        return taken
+
+    # -- composite values
+
+    def reduce(self, kind: str, arg: Expr, index: Index, dims: list[int], dtype: str, line: int) -> Expr:
+        over = tuple(leaf for d in dims for leaf in index[d].leaves())
+        if not over:
+            if kind in ("argmax", "argmin"):
+                return Num(0, "int64")
+            return arg if arg.dtype == dtype else Op("cast", (arg,), dtype, line)
+        return Red(kind, arg, over, dtype, line)
+
+    def count(self, shape: tuple[Extent, ...], dims: list[int]) -> Expr:
+        total = extents.times([shape[d] for d in dims])
+        return Num(float(total), "float32") if isinstance(total, int) else SymNum(total, "float32")
+
+    def position(self, ix: Ix) -> Expr:
+        return Num(ix.offset, "int64") if not ix.axes and isinstance(ix.offset, int) else Iota(ix)
+
+    def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
+        """A product over ``over``; without rows or columns it is a plain reduction."""
+        if not rows.leaves() or not cols.leaves() or len(over.leaves()) > 1:
+            wide = dtype if dtype == "float64" else "float32"
+            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
+        return Dot(a, b, over, dtype, line)

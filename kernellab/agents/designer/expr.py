@@ -1,0 +1,209 @@
+"""What a graph computes as expressions over axes: every value is a function of an index, views are gone.
+
+An :class:`Axis` is one direction of iteration. A value does not know the shape of the tensor it was in, only which
+axes it varies over; so transposes, reshapes and broadcasts cost nothing, and what remains is loads, arithmetic,
+reductions, scans and products.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from kernellab.agents.designer.extents import Extent, times
+
+_counter = itertools.count()
+
+
+@dataclass(eq=False)
+class Axis:
+    """One direction; ``parts`` once a reshape has split it (outer first)."""
+
+    extent: Extent
+    parts: tuple[Axis, ...] = ()
+    uid: int = field(default_factory=lambda: next(_counter))
+
+    def leaves(self) -> tuple[Axis, ...]:
+        return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
+
+    def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
+        first, second = Axis(outer), Axis(inner)
+        self.parts = (first, second)
+        return first, second
+
+    def __repr__(self) -> str:
+        return f"<{self.extent}#{self.uid}>"
+
+
+@dataclass(frozen=True)
+class Ix:
+    """Index of one dimension: ``offset + sign * position``, the position being that of the merged axes."""
+
+    axes: tuple[Axis, ...] = ()
+    offset: Extent = 0
+    sign: int = 1
+
+    @property
+    def plain(self) -> bool:
+        return self.offset == 0 and self.sign == 1
+
+    def leaves(self) -> tuple[Axis, ...]:
+        return tuple(leaf for a in self.axes for leaf in a.leaves())
+
+    @property
+    def extent(self) -> Extent:
+        return times([a.extent for a in self.leaves()])
+
+
+Index = tuple[Ix, ...]
+
+
+@dataclass(eq=False)
+class Leaf:
+    """An element of an input (or of a temp that an earlier kernel made)."""
+
+    tensor: str
+    index: Index
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Num:
+    value: float | int | bool
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class SymNum:
+    """A size or a scalar argument as a number."""
+
+    expr: str
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Iota:
+    """The position along an index, as an integer."""
+
+    index: Ix
+    dtype: str = "int64"
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Op:
+    """A pointwise operation of the sketch language (or ``cast``)."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Red:
+    """A reduction: sum prod max min any argmax argmin, over ``axes``."""
+
+    kind: str
+    arg: Expr
+    over: tuple[Axis, ...]
+    dtype: str
+    line: int = 0
+    #: set for a partial result: one per chunk of the first reduced axis, along this axis
+    chunk: Axis | None = None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(leaf for a in self.over for leaf in a.leaves())
+
+
+@dataclass(eq=False)
+class Scan:
+    """A running sum, product, max or min along one axis; ``reverse`` runs from its end."""
+
+    kind: str
+    arg: Expr
+    over: Axis
+    dtype: str
+    reverse: bool = False
+    line: int = 0
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+@dataclass(eq=False)
+class Dot:
+    """Sum over ``over`` of a * b, as a matrix product; rows and cols are the free axes that belong to one side."""
+
+    a: Expr
+    b: Expr
+    over: Axis
+    dtype: str
+    line: int = 0
+    kind: str = "dot"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot]
+Frontier = (Red, Scan, Dot)
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, (Red, Scan)):
+        return (expr.arg,)
+    if isinstance(expr, Dot):
+        return (expr.a, expr.b)
+    return ()
+
+
+class Free:
+    """Free axes of expressions, remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Expr, frozenset[Axis]]] = {}
+
+    def __call__(self, expr: Expr) -> frozenset[Axis]:
+        hit = self._known.get(id(expr))
+        if hit is not None:
+            return hit[1]
+        if isinstance(expr, Leaf):
+            found = frozenset(leaf for ix in expr.index for leaf in ix.leaves())
+        elif isinstance(expr, Iota):
+            found = frozenset(expr.index.leaves())
+        else:
+            found = frozenset().union(*(self(a) for a in operands(expr))) if operands(expr) else frozenset()
+            if isinstance(expr, (Red, Dot)):
+                found = found - set(expr.axes)
+            if isinstance(expr, Red) and expr.chunk is not None:
+                found = found | {expr.chunk}
+        self._known[id(expr)] = (expr, found)
+        return found
+
+
+def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) -> list[Expr]:
+    """Every expression under ``expr``, operands first; ``inside=False`` stops at reductions, scans and products."""
+    order: list[Expr] = []
+    seen = {} if seen is None else seen
+
+    def visit(e: Expr, top: bool) -> None:
+        if id(e) in seen:
+            return
+        seen[id(e)] = e
+        if inside or top or not isinstance(e, Frontier):
+            for a in operands(e):
+                visit(a, False)
+        order.append(e)
+
+    visit(expr, True)
+    return order

@@ -1,0 +1,240 @@
+"""Expressions -> kernels: which reductions share a launch, and what one launch hands to the next.
+
+Reductions with the same outer and the same reduced axes share a kernel and run in passes; what another kernel needs of
+them goes through a temp tensor. Pointwise work is never stored between kernels: it is computed again where it is used,
+which costs arithmetic and saves memory traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.agents.designer.expr import (
+    Axis,
+    Dot,
+    Expr,
+    Free,
+    Frontier,
+    Iota,
+    Ix,
+    Leaf,
+    Num,
+    Op,
+    Red,
+    Scan,
+    SymNum,
+    operands,
+    walk,
+)
+from kernellab.agents.designer.normal import Layout, Output
+from kernellab.errors import DesignError
+
+
+@dataclass(eq=False)
+class Kernel:
+    """One launch: ``par`` axes in parallel, reductions over ``red`` in passes, then ``outs``."""
+
+    par: frozenset[Axis]
+    red: frozenset[Axis]
+    reds: list[Red] = field(default_factory=list)
+    scans: list[Scan] = field(default_factory=list)
+    dot: Dot | None = None
+    outs: list[Output] = field(default_factory=list)
+
+    @property
+    def chunk(self) -> Axis | None:
+        return next((r.chunk for r in self.reds if r.chunk is not None), None)
+
+
+class Planner:
+    def __init__(self, outputs: list[Output], layout: Layout) -> None:
+        self.outputs, self.layout = outputs, layout
+        self.free = Free()
+        self.kernels: list[Kernel] = []
+        self.home: dict[int, Kernel] = {}
+        self.temps: dict[int, Leaf] = {}
+        self.makers: dict[int, Kernel] = {}
+        self.parents: dict[int, list[Expr]] = {}
+        self.keep: list[Any] = []
+
+    def plan(self) -> list[Kernel]:
+        order: list[Expr] = []
+        seen: dict[int, Any] = {}
+        for o in self.outputs:
+            order += walk(o.expr, seen)
+        for e in order:
+            for a in operands(e):
+                self.parents.setdefault(id(a), []).append(e)
+        for e in order:
+            if isinstance(e, Frontier):
+                self._place(e)
+        for o in self.outputs:
+            self._place_output(o)
+        self._materialise()
+        return [k for k in self.kernels if k.outs]
+
+    # -- which kernel
+
+    def _inside(self, e: Expr) -> list[Expr]:
+        """The reductions, scans and products directly under ``e`` (``e`` itself when it is one)."""
+        if isinstance(e, Frontier):
+            return [e]
+        return [x for x in walk(e, inside=False) if isinstance(x, Frontier)]
+
+    def _needs(self, e: Expr) -> list[Expr]:
+        return [x for a in operands(e) for x in self._inside(a)]
+
+    def _place(self, e: Red | Scan | Dot) -> None:
+        par = self.free(e) - (frozenset(e.axes) if isinstance(e, Scan) else frozenset())
+        red = frozenset(e.axes)
+        needs = self._needs(e)
+        if isinstance(e, Red):
+            for k in self.kernels:
+                fits = k.par == par and k.red == red and not k.scans and k.dot is None and k.chunk is e.chunk
+                if fits and all(self._before(self.home[id(n)], k) for n in needs):
+                    k.reds.append(e)
+                    self.home[id(e)] = k
+                    return
+            kernel = Kernel(par, red, reds=[e])
+        elif isinstance(e, Scan):
+            for k in self.kernels:
+                fits = k.par == par and k.red == red and bool(k.scans) and k.scans[0].reverse == e.reverse
+                if fits and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
+                    k.scans.append(e)
+                    self.home[id(e)] = k
+                    return
+            kernel = Kernel(par, red, scans=[e])
+        else:
+            assert isinstance(e, Dot)
+            kernel = Kernel(par, red, dot=e)
+        self.kernels.append(kernel)
+        self.home[id(e)] = kernel
+
+    def _before(self, first: Kernel, second: Kernel, strictly: bool = False) -> bool:
+        i, j = self.kernels.index(first), self.kernels.index(second)
+        return i < j if strictly else i <= j
+
+    def _place_output(self, o: Output) -> None:
+        axes = frozenset(leaf for ix in o.index for leaf in ix.leaves())
+        needs = self._inside(o.expr)
+        if needs:
+            last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
+            if self._takes(last, axes):
+                last.outs.append(o)
+                return
+        else:
+            for k in self.kernels:
+                if k.par | k.red == axes and k.dot is None and not k.scans and k.chunk is None and k.par:
+                    k.outs.append(o)
+                    return
+        for k in self.kernels:
+            bare = not k.reds and not k.scans and k.dot is None and k.par == axes
+            if bare and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
+                k.outs.append(o)
+                return
+        self.kernels.append(Kernel(axes, frozenset(), outs=[o]))
+
+    def _takes(self, k: Kernel, axes: frozenset[Axis]) -> bool:
+        if k.chunk is not None:
+            return False
+        if k.dot is not None:
+            return axes == k.par
+        if k.scans:
+            return axes == k.par | k.red
+        # without outer axes one program would do all the pointwise work of the whole tensor
+        return axes == k.par or (axes == k.par | k.red and bool(k.par))
+
+    # -- what goes through memory
+
+    def _materialise(self) -> None:
+        # consumers first: when a kernel is rewritten, all that others need of it is among its outs
+        for k in reversed(self.kernels):
+            self._import_needs(k)
+
+    def _import_needs(self, k: Kernel) -> None:
+        """Rewrite the kernel's expressions so that values of other kernels are loads of temps."""
+        done: dict[int, tuple[Expr, Expr]] = {}
+
+        def visit(e: Expr) -> Expr:
+            if id(e) in done:
+                return done[id(e)][1]
+            stored = self._stored(e, k)
+            if stored is not None:
+                done[id(e)] = (e, stored)
+                return stored
+            args = tuple(visit(a) for a in operands(e))
+            made = with_operands(e, args)
+            done[id(e)] = (e, made)
+            return made
+
+        self.keep.append(done)
+        k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
+        k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
+        k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
+        k.outs = [Output(o.tensor, o.index, visit(o.expr), o.dtype) for o in k.outs]
+
+    def _stored(self, e: Expr, k: Kernel) -> Leaf | None:
+        """The temp that holds ``e`` for kernel ``k``, None when ``k`` computes it itself."""
+        if isinstance(e, (Leaf, Num, SymNum, Iota)):
+            return None
+        if id(e) in self.temps and self.makers[id(e)] is not k:
+            return self.temps[id(e)]
+        if isinstance(e, Frontier):
+            if self.home[id(e)] is k:
+                return None
+            return self._temp(e, self.home[id(e)])
+        dots = [n for n in self._inside(e) if isinstance(n, Dot) and self.home[id(n)] is not k]
+        for dot in dots:
+            # a product is stored behind the pointwise work that only it feeds
+            if self._epilogue(dot) is e:
+                return self._temp(e, self.home[id(dot)])
+        return None
+
+    def _epilogue(self, dot: Dot) -> Expr:
+        e: Expr = dot
+        while True:
+            parents = list({id(p): p for p in self.parents.get(id(e), [])}.values())
+            if len(parents) != 1 or not isinstance(parents[0], Op) or self.free(parents[0]) != self.free(dot):
+                return e
+            if [n for n in self._inside(parents[0]) if n is not dot]:
+                return e
+            e = parents[0]
+
+    def _temp(self, e: Expr, home: Kernel) -> Leaf:
+        axes = sorted(self.free(e), key=lambda a: a.uid)
+        if isinstance(e, Red) and e.chunk is not None and not runs_along(e):
+            # neighbouring columns of one chunk are stored side by side
+            axes = [e.chunk, *(a for a in axes if a is not e.chunk)]
+        name = f"part{len(self.temps)}" if isinstance(e, Red) and e.chunk is not None else f"stat{len(self.temps)}"
+        if isinstance(e, (Op, Dot, Scan)):
+            name = f"inner{len(self.temps)}"
+        index = tuple(Ix((a,)) for a in axes)
+        leaf = Leaf(name, index, e.dtype)
+        self.temps[id(e)] = leaf
+        self.makers[id(e)] = home
+        self.layout.views[name] = tuple(a.extent for a in axes) or (1,)
+        self.layout.dtypes[name] = e.dtype
+        home.outs.append(Output(name, index, e, e.dtype))
+        return leaf
+
+
+def runs_along(red: Red) -> bool:
+    """Does the reduction run along its operand's contiguous axis?"""
+    last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
+    return any(set(leaves) & set(red.axes) for leaves in last)
+
+
+def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``e`` over other operands."""
+    if args == operands(e):
+        return e
+    if isinstance(e, Op):
+        return Op(e.op, args, e.dtype, e.line)
+    if isinstance(e, Red):
+        return Red(e.kind, args[0], e.over, e.dtype, e.line, e.chunk)
+    if isinstance(e, Scan):
+        return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line)
+    if isinstance(e, Dot):
+        return Dot(args[0], args[1], e.over, e.dtype, e.line)
+    raise DesignError(f"An expression of kind {type(e).__name__} has no operands.", "")

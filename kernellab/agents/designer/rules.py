@@ -1,0 +1,102 @@
+"""The Designer that needs no model: several schedules of a captured graph, and what the history leaves to try."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.designer.schedule import sketch_text, styles
+from kernellab.capture import capture
+from kernellab.errors import DesignError
+from kernellab.records import Author, RouteKind
+
+
+class RulesDesigner:
+    """Designs from the graph alone: families of operations and extents, never names."""
+
+    author = Author.RULES
+
+    def designs(self, brief: DesignBrief) -> list[DesignReply]:
+        """Every schedule that the rules know for the task on the target, best first.
+
+        Raises:
+            DesignError: a node outside the families (named, with its source line), or pins that no schedule keeps.
+            CaptureError: the reference cannot be captured.
+        """
+        graph = capture(brief.task)
+        replies: dict[str, DesignReply] = {}
+        for style in styles(brief.target):
+            try:
+                text = sketch_text(brief.task, graph, brief.target, style)
+            except DesignError:
+                if replies:
+                    continue
+                raise
+            text = _with_requires(_canonical(text), brief.previous)
+            if text not in replies:
+                replies[text] = DesignReply(text, rationale=f"{style.title.capitalize()}. {style.why}")
+        return _keeping_pins(list(replies.values()), brief.previous)
+
+    def design(self, brief: DesignBrief) -> DesignReply:
+        """The best schedule; when the work was sent back here, the best one not tried yet."""
+        replies = self.designs(brief)
+        if brief.route is None or brief.route.to is not RouteKind.DESIGNER:
+            return replies[0]
+        tried = {_plain(a.sketch) for a in brief.history if a.sketch} | {
+            _plain(a.candidate.sketch) for a in brief.history if a.candidate and a.candidate.sketch
+        }
+        if brief.previous:
+            tried.add(_plain(brief.previous))
+        for reply in replies:
+            if _plain(reply.sketch) not in tried:
+                return reply
+        raise DesignError(
+            f"The rules Designer has tried its {len(replies)} schedules of {brief.task.name!r}.",
+            "Edit the sketch, or give the role to a person or a model.",
+        )
+
+
+def _canonical(text: str) -> str:
+    from kernellab import sketch
+
+    return sketch.format(text)
+
+
+def _plain(text: str) -> str:
+    """A sketch without comments and spacing, for comparison."""
+    return re.sub(r"\s+", " ", re.sub(r"#.*", "", text)).strip()
+
+
+def _with_requires(text: str, previous: str | None) -> str:
+    """``text`` with the previous sketch's ``require:`` lines, which belong to a person."""
+    wanted = [line.strip() for line in (previous or "").splitlines() if line.strip().startswith("require:")]
+    missing = [w for w in wanted if w not in text]
+    if not missing:
+        return text
+    lines = text.splitlines()
+    at = max((i for i, line in enumerate(lines) if line.strip().startswith(("constexpr:", "tensors:"))), default=0)
+    lines[at + 1 : at + 1] = [f"    {w}" for w in missing]
+    return "\n".join(lines) + "\n"
+
+
+def _keeping_pins(replies: list[DesignReply], previous: str | None) -> list[DesignReply]:
+    if previous is None or "#: pin" not in previous:
+        return replies
+    from kernellab import sketch
+
+    kept, first = [], ""
+    for reply in replies:
+        broken = list(_broken(sketch.check_pins(previous, reply.sketch, Author.RULES)))
+        if not broken:
+            kept.append(reply)
+        first = first or (broken[0] if broken else "")
+    if not kept:
+        raise DesignError(f"No schedule of the rules keeps the pinned lines: {first}", "Unpin it, or edit by hand.")
+    return kept
+
+
+def _broken(found: Iterable[object]) -> Iterable[str]:
+    for d in found:
+        if getattr(d, "severity", "") == "error":
+            yield f"line {d.line}: {d.message}"  # type: ignore[attr-defined]

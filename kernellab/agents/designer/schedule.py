@@ -1,0 +1,228 @@
+"""Graph -> sketch file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kernellab.agents.designer.build import Builder
+from kernellab.agents.designer.emit import Emitter, Tiling
+from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, operands, walk
+from kernellab.agents.designer.extents import Extent
+from kernellab.agents.designer.normal import Layout, Output, collapse, share
+from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
+from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
+from kernellab.agents.designer.styles import Style, styles
+from kernellab.agents.designer.text import DTYPES, Names, number
+from kernellab.agents.designer.tiling_gpu import GpuTiler
+from kernellab.capture import Graph
+from kernellab.target import Target
+from kernellab.task import Task
+
+#: words of the language that no tensor or tile may be called
+_WORDS = """in out inout temp for if else elif range min max ceil true false inf nan not and or sketch symbols tensors
+constexpr require opaque load store alloc f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool None e"""
+_RESERVED = frozenset(_WORDS.split())
+
+
+def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
+    """The sketch file of ``graph`` in one style.
+
+    Raises:
+        DesignError: a node that the rules cannot design, or a graph that is only a copy of nothing.
+    """
+    return _Scheduler(task, graph, target, style).text()
+
+
+class _Scheduler(GpuTiler):
+    """One graph in one style: expressions, kernels, text."""
+
+    def __init__(self, task: Task, graph: Graph, target: Target, style: Style) -> None:
+        super().__init__(task, target, style)
+        self.graph = graph
+        self.scalars = {a.name: a for a in task.args if not a.is_tensor}
+        self.output_names: list[str] = []
+        self.kernels: list[Kernel] = []
+
+    def text(self) -> str:
+        outputs, layout = collapse(*self._expressions())
+        kernels, layout = self._planned(outputs, layout)
+        self.kernels = kernels
+        names = [self.task.name] if len(kernels) == 1 else self._titles(kernels)
+        tilings = [self._tiling(k) for k in kernels]
+        self.warps = self._file_warps(kernels, tilings)
+        parts = [self._sketch(*each, layout) for each in zip(names, kernels, tilings, strict=True)]
+        return "\n\n".join(parts) + "\n"
+
+    # -- from graph to kernels
+
+    def _expressions(self) -> tuple[list[Output], dict[str, tuple[Extent, ...]]]:
+        builder = Builder(self.graph, self.task.name)
+        shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in self.graph.inputs}
+        taken = Names({a.name for a in self.task.args} | set(self.sizes) | _RESERVED)
+        outputs = []
+        for i, ref in enumerate(self.graph.outputs):
+            shape, dtype = builder.shape(ref), builder.dtype(ref)
+            name = taken.fresh("y" if len(self.graph.outputs) == 1 else f"y{i}")
+            index = builder.axes_for(shape)
+            outputs.append(Output(name, index, builder.value(ref, index), dtype))
+            shapes[name] = shape
+        self.output_names = [o.tensor for o in outputs]
+        return outputs, shapes
+
+    def _planned(self, outputs: list[Output], layout: Layout) -> tuple[list[Kernel], Layout]:
+        """Kernels; reductions with too few programs are split into partial results first."""
+        for attempt in range(2):
+            trial = Layout(dict(layout.views), layout.shapes, dict(layout.dtypes))
+            planner = Planner(outputs, trial)
+            kernels = planner.plan()
+            if attempt or not self.style.split:
+                break
+            flagged: dict[int, tuple[Axis, int]] = {}
+            for k in planner.kernels:
+                found = self._splits(k)
+                if found is not None:
+                    mine = [i for i, home in planner.home.items() if home is k]
+                    flagged |= dict.fromkeys(mine, found)
+            if not flagged:
+                break
+            outputs = self._split(outputs, flagged)
+        return kernels, trial
+
+    def _split(self, outputs: list[Output], flagged: Mapping[int, tuple[Axis, int]]) -> list[Output]:
+        done: dict[int, tuple[Expr, Expr]] = {}
+        chunk_axes: dict[Axis, Axis] = {}
+
+        def visit(e: Expr) -> Expr:
+            if id(e) in done:
+                return done[id(e)][1]
+            moments = mean_of_squares_about(e) if isinstance(e, Red) and id(e) in flagged and self.gpu else None
+            if moments is not None:
+                assert isinstance(e, Red)
+                x, mean = (visit(a) for a in moments)
+                chunk = self._chunk_axis(chunk_axes, e, *flagged[id(e)])
+                made: Expr = squares_of_parts(e, x, mean, chunk, self.chunks[chunk])
+            else:
+                args = tuple(visit(a) for a in operands(e))
+                made = with_operands(e, args) if args != operands(e) else e
+                if isinstance(made, Red) and id(e) in flagged:
+                    made = two_steps(made, self._chunk_axis(chunk_axes, made, *flagged[id(e)]))
+            done[id(e)] = (e, made)
+            return made
+
+        return share([replace(o, expr=visit(o.expr)) for o in outputs])
+
+    def _chunk_axis(self, known: dict[Axis, Axis], red: Red, first: Axis, parts: int) -> Axis:
+        if first not in known:
+            chunk = self._chunk_size(first, parts, len(red.axes) == 1, not runs_along(red))
+            name = self.consts.add("CHUNK", chunk, (chunk, 2 * chunk, 4 * chunk))
+            self.sizes[name] = chunk
+            known[first] = Axis(f"ceil({first.extent}, {name})")
+            self.chunks[known[first]] = name
+        return known[first]
+
+    # -- text
+
+    def _titles(self, kernels: list[Kernel]) -> list[str]:
+        names = Names(set())
+        titles: list[str] = []
+        for k in kernels:
+            if any(o.tensor in self.output_names for o in k.outs):
+                kind = "finish" if titles else "first"
+            else:
+                kind = "partial" if k.chunk is not None else "product" if k.dot is not None else "statistics"
+            titles.append(names.fresh(f"{self.task.name}_{kind}"))
+        return titles
+
+    def _sketch(self, name: str, k: Kernel, tiling: Tiling, layout: Layout) -> str:
+        tensors = self._tensors(k, layout)
+        taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
+        taken |= set(self.consts.values) | _operations()
+        emitter = Emitter(k, tiling, layout.views, Names(taken))
+        body = emitter.body()
+        used = _words("\n".join([*body, *tensors]))
+        symbols = [d.name for d in self.task.dims if d.name in used]
+        lines = [f"sketch {name} {{"]
+        lines += [f"    # {line}" for line in self._why(k, tiling)]
+        if symbols:
+            lines.append(f"    symbols: {', '.join(symbols)};")
+        lines.append("    tensors: " + " ".join(f"{t};" for t in tensors))
+        constants = self._constants(used, k, tiling)
+        if constants:
+            lines.append("    constexpr: " + " ".join(f"{c};" for c in constants))
+        return "\n".join([*lines, "", *("    " + line for line in body), "}"])
+
+    def _tensors(self, k: Kernel, layout: Layout) -> list[str]:
+        read: dict[str, None] = {}
+        seen: dict[int, object] = {}
+        for root in [*k.reds, *k.scans, *([k.dot] if k.dot else []), *(o.expr for o in k.outs)]:
+            read |= {e.tensor: None for e in walk(root, seen) if isinstance(e, Leaf)}
+        inputs = [i.name for i in self.graph.inputs if i.name in read]
+        temps = [t for t in read if t not in inputs]
+        written = [o.tensor for o in k.outs]
+        found = []
+        for t in dict.fromkeys([*inputs, *temps, *written]):
+            role = " out" if t in self.output_names else " temp" if t not in inputs else ""
+            view = layout.views.get(t) or (1,)
+            found.append(f"{t}[{', '.join(str(e) for e in view)}]: {DTYPES[layout.dtypes[t]]}{role}")
+        return found
+
+    def _constants(self, used: set[str], k: Kernel, t: Tiling) -> list[str]:
+        found = []
+        for name, arg in self.scalars.items():
+            if name in used:
+                value = arg.default if arg.default is not None else arg.value
+                found.append(name if value is None else f"{name} = {number(float(value))}")
+        for name, (default, choices) in self.consts.values.items():
+            if name in used:
+                found.append(f"{name} = {default}" + (f" in {{{', '.join(map(str, choices))}}}" if choices else ""))
+        if self.gpu and self._warps(k, t) == self.warps:
+            # one value for the file: for a kernel that needs another the lowering chooses
+            found.append(f"num_warps = {self.warps} in {{1, 2, 4, 8, 16}}")
+        if self.gpu and k.dot is not None:
+            found.append(f"num_stages = {t.stages} in {{2, 3, 4, 5}}")
+        return found
+
+    def _file_warps(self, kernels: list[Kernel], tilings: list[Tiling]) -> int:
+        """The warps of the kernel that moves the most, the first of them."""
+
+        def moved(k: Kernel) -> int:
+            return math.prod(self._size(a) for a in k.par | k.red)
+
+        heaviest = max(range(len(kernels)), key=lambda i: moved(kernels[i]))
+        return self._warps(kernels[heaviest], tilings[heaviest])
+
+    def _why(self, k: Kernel, t: Tiling) -> list[str]:
+        if k.dot is not None:
+            why = ["A tile of the product stays in registers while K streams past; the rest is done on the way out."]
+            if t.precision == "tf32x3":
+                why.append("Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.")
+            return why
+        if k.chunk is not None:
+            return ["One partial result a chunk, so that the whole chip works on one long reduction."]
+        if k.scans:
+            if not t.blocks and not t.whole:
+                return ["The scan runs element by element; rows are independent."]
+            return ["The scan carries from block to block; rows are independent."]
+        if k.reds:
+            if t.whole & k.red:
+                return ["A whole row is one tile: it is read once, and every pass finds it close by."]
+            if any(a in k.par for a in t.blocks):
+                return ["Columns side by side share each load; the reduction runs down them."]
+            return ["One pass over the row for each reduction that needs the one before."]
+        return ["Pointwise: each element is read once and written once."]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _operations() -> set[str]:
+    from kernellab.sketch.ops import OPS
+
+    return set(OPS)
+
+
+__all__ = ["sketch_text", "styles"]

@@ -1,0 +1,15 @@
+"""The gate of a gated linear unit: silu(a) * b."""
+
+import torch
+
+from kernellab import Dim
+
+M, N = Dim("M", 1, 65536), Dim("N", 2, 16384)
+
+
+def reference(a, b):
+    return torch.nn.functional.silu(a) * b
+
+
+def inputs(M=4096, N=2048):
+    return (torch.randn(M, N), torch.randn(M, N))

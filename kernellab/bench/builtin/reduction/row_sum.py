@@ -1,0 +1,15 @@
+"""Sum along the contiguous axis."""
+
+import torch
+
+from kernellab import Dim
+
+M, N = Dim("M", 1, 65536), Dim("N", 2, 16384)
+
+
+def reference(x):
+    return x.sum(-1)
+
+
+def inputs(M=4096, N=2048):
+    return torch.randn(M, N)

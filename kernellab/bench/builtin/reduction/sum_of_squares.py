@@ -1,0 +1,15 @@
+"""One number from a whole matrix: the squared Frobenius norm."""
+
+import torch
+
+from kernellab import Dim
+
+M, N = Dim("M", 1, 65536), Dim("N", 2, 16384)
+
+
+def reference(x):
+    return (x * x).sum()
+
+
+def inputs(M=4096, N=2048):
+    return torch.randn(M, N)

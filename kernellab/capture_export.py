@@ -1,0 +1,206 @@
+"""The part of capture that talks to ``torch.export``: sample sizes, the export itself, errors to sentences."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from kernellab.capture import Graph
+from kernellab.capture_read import REMEDY, ProgramReader
+from kernellab.errors import CaptureError
+from kernellab.task import ArgKind, Task, TaskForm
+
+#: distinct primes >= 2, so that no Dim specialises and no two are taken for one
+_SAMPLES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
+#: operations that stay whole, so that the Designer sees the family
+_KEEP = (
+    "layer_norm.default", "group_norm.default", "rms_norm.default", "batch_norm.default", "instance_norm.default",
+    "softmax.int", "log_softmax.int", "scaled_dot_product_attention.default", "gelu.default", "silu.default",
+    "softplus.default", "conv1d.default", "conv2d.default", "conv3d.default",
+)  # fmt: skip
+#: far from the sample value, so that a constant derived from it in an unknown way shows in the check
+_PERTURB = 0.8137205519482161
+#: torch.export keeps its state in module globals, and sessions design in threads of their own
+_EXPORTING = threading.Lock()
+
+
+def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
+    """``task``'s reference as a Graph; float scalar arguments stay symbolic when ``symbolic_scalars``."""
+    module = task.module()
+    sizes = _sample_sizes(task)
+    args = list(module.sample(sizes))
+    scalars: dict[str, float] = {}
+    if symbolic_scalars:
+        for i, spec in enumerate(task.args):
+            if spec.kind is ArgKind.SCALAR and spec.dtype == "float64":
+                scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
+    program = _export(task, module, args)
+    return ProgramReader(task, program, args, scalars).graph()
+
+
+def _sample_sizes(task: Task) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for dim, prime in zip(task.dims, _SAMPLES, strict=False):
+        size = min(max(prime, dim.min), dim.max)
+        while size in sizes.values() and size < dim.max:
+            size += 1
+        sizes[dim.name] = size
+    return sizes
+
+
+def _perturb(value: float, position: int) -> float:
+    if not math.isfinite(value):
+        return value
+    return (value if value else 0.37) * (_PERTURB + position * 1.0123e-3)
+
+
+def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
+    import torch
+
+    strict = task.framework == "numpy"
+    tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
+
+    class Reference(torch.nn.Module):
+        """Tensors in, tensors out; scalars are Python numbers inside."""
+
+        def forward(self, *given: Any) -> Any:
+            full = list(args)
+            for i, tensor in zip(tensors, given, strict=True):
+                full[i] = tensor
+            if strict:
+                result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
+            else:
+                with _line_marks(module.filename):
+                    result = call(full)
+            return _tensors(result)
+
+    call = _call(task, module)
+    dynamic = tuple(
+        {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
+    )
+    # an overlong sample (views of one storage) must not look like aliasing to the exporter
+    given = tuple(args[i].detach().clone() for i in tensors)
+    try:
+        with _EXPORTING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
+            return program.run_decompositions(_decompositions())
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise _explain(task, module, error) from error
+
+
+def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
+    """The reference on flattened arguments; a Model is built before tracing starts, so only its forward is traced."""
+    if task.form is not TaskForm.KERNELBENCH:
+        return module.call  # type: ignore[no-any-return]
+    from torch.func import functional_call
+
+    model = module.model()
+    keys = list(model.state_dict())
+
+    def forward(args: list[Any]) -> Any:
+        split = len(args) - len(keys)
+        positional, keywords = module._bind(args[:split])
+        return functional_call(model, dict(zip(keys, args[split:], strict=True)), tuple(positional), keywords)
+
+    return forward
+
+
+def _line_marks(filename: str) -> Any:
+    """A mode that writes the task's current line into every node made under it."""
+    import sys
+
+    import torch
+    from torch.fx import traceback
+
+    class Marks(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename != filename:
+                frame = frame.f_back  # type: ignore[assignment]
+            line = frame.f_lineno if frame is not None else 0
+            with traceback.annotate({"line": line}):
+                return func(*args, **(kwargs or {}))
+
+    return Marks()
+
+
+def _tensors(result: Any) -> Any:
+    import torch
+
+    if isinstance(result, (tuple, list)):
+        return tuple(_tensors(r) for r in result)
+    if isinstance(result, dict):
+        return tuple(_tensors(r) for r in result.values())
+    return result if isinstance(result, torch.Tensor) else torch.as_tensor(result)
+
+
+@lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Any]:
+    """As a plain dict: torch's own table asks the dispatcher for every operator of every library at each use."""
+    import torch
+
+    table: dict[Any, Any] = dict(torch.export.default_decompositions().decomp_table)
+    for name in _KEEP:
+        base, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, base), overload)
+        table.pop(op, None)
+    return table
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from logging what becomes one sentence."""
+    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def _explain(task: Task, module: Any, error: BaseException) -> CaptureError:
+    line = _line_of_error(task, module, error)
+    at = f"line {line} of {task.name!r}" if line else f"the reference of {task.name!r}"
+    text = str(error)
+    if "DataDependent" in type(error).__name__ or "data-dependent" in text or "item()" in text:
+        return CaptureError(
+            f"{at.capitalize()} decides by a tensor's values (data-dependent control flow or a read of a value).",
+            "Use torch.where instead of if, and keep values in tensors.",
+        )
+    if ".numpy()" in text or "numpy" in type(error).__module__:
+        return CaptureError(
+            f"{at.capitalize()} leaves PyTorch for NumPy, so that it cannot be traced.",
+            "Write the reference in PyTorch alone or in NumPy alone.",
+        )
+    if "specialized" in text or "Constraints violated" in text:
+        return CaptureError(f"{at.capitalize()} works for one size of a Dim only.", "Declare that extent as fixed.")
+    first = next((s for s in text.strip().splitlines() if s.strip()), type(error).__name__)
+    return CaptureError(f"{at.capitalize()} cannot be traced: {first.strip()[:200]}", REMEDY)
+
+
+def _line_of_error(task: Task, module: Any, error: BaseException | None) -> int:
+    seen = 0
+    while error is not None:
+        trace = error.__traceback__
+        while trace:
+            if trace.tb_frame.f_code.co_filename == module.filename:
+                seen = trace.tb_lineno
+            trace = trace.tb_next
+        match = re.search(re.escape(module.filename) + r'",? line (\d+)', str(error))
+        if match:
+            seen = int(match.group(1))
+        error = error.__cause__ or error.__context__
+    return seen

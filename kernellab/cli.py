@@ -1,0 +1,83 @@
+"""The command line: the same jobs without a notebook.
+
+Exit codes are a contract: 0 done and good, 1 done and not good, 2 the call or its input is wrong (one sentence and
+the remedy, never a traceback; ``KERNELLAB_DEBUG=1`` shows it). ``--json`` prints one object on stdout; everything
+else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from kernellab.cli_bench import bench
+from kernellab.cli_design import design, export
+from kernellab.cli_output import say
+from kernellab.cli_sketch import sketch_app
+from kernellab.cli_tools import doctor, lab
+from kernellab.cli_verify import verify
+from kernellab.errors import KernellabError
+
+#: typer carries a click of its own in some versions and takes the installed one in others
+_WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="kernellab",
+    help="Design, verify and measure compute kernels; the same jobs as in the notebook.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(doctor)
+app.command()(design)
+app.command()(verify)
+app.add_typer(sketch_app, name="sketch")
+app.command()(export)
+app.command()(bench)
+app.command()(lab)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        result = typer.main.get_command(app).main(
+            args=list(arguments) if arguments is not None else None, prog_name="kernellab", standalone_mode=False
+        )
+        return result if isinstance(result, int) else 0
+    except KernellabError as error:
+        say(error.message)
+        if error.remedy:
+            say(f"  -> {error.remedy}")
+        _debug()
+        return error.exit_code
+    except _WRONG_CALL as error:
+        say(error.format_message())
+        say("  -> kernellab --help lists the commands, kernellab COMMAND --help its options.")
+        return 2
+    except (typer.Abort, KeyboardInterrupt):
+        say("Stopped.")
+        return 2
+    except BrokenPipeError:
+        # the reader (head, less) went away; a second complaint at exit would be noise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        say(f"kernellab broke: {type(error).__name__}: {error}")
+        say("  -> Set KERNELLAB_DEBUG=1 for the traceback, and report it.")
+        _debug()
+        return 2
+
+
+def _debug() -> None:
+    if os.environ.get("KERNELLAB_DEBUG"):
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""``kernellab bench``: one session a task over a suite, and the table of what came of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernellab.cli_output import emit, say
+
+
+def bench(
+    suite: Annotated[str, typer.Argument(help="builtin[:static|:dynamic], or a folder of tasks.")],
+    dsl: Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")] = None,
+    roles: Annotated[str | None, typer.Option(help='"rules", or "designer=rules,coder=rules".')] = None,
+    max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after so many turns.")] = 20,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    only: Annotated[str, typer.Option(help="Only tasks whose category/name matches this regular expression.")] = "",
+    out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
+    resume: Annotated[bool, typer.Option(help="Keep the rows that the folder already holds.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Design every task of a suite and report its figures. Exit 0 when every task passed."""
+    from kernellab.bench.report import markdown
+    from kernellab.bench.rows import Row, summarise
+    from kernellab.bench.run import environment, run_suite
+    from kernellab.bench.suites import load_suite
+
+    def tell(row: Row) -> None:
+        speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
+        word = "pass" if row.passed else "FAIL"
+        say(f"{word} {row.category}/{row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
+
+    tasks = load_suite(suite, only, limit)
+    rows = run_suite(tasks, out, dsl, roles, max_turns, resume, tell)
+    where = environment(rows)
+    report = markdown(rows, f"{suite}: {where}")
+    (out / "report.md").write_text(report, encoding="utf-8")
+    total, compiled = summarise(rows), summarise(rows, "compile")
+    if json:
+        by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
+        emit(
+            {
+                "suite": suite,
+                "environment": where,
+                "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
+                "pass_at_k": {"1": total.passed / total.tasks},
+                "geomean": total.geomean,
+                "median": total.median,
+                "fast_p": {"1.0": total.fraction_at_least_1},
+                "compile": compiled.model_dump(),
+                "failures": total.failures,
+                "per_task": [r.model_dump() for r in rows],
+                "report": str(out / "report.md"),
+            }
+        )
+    else:
+        print(report)
+    return 0 if not total.failures else 1

@@ -1,0 +1,77 @@
+"""What the commands share: words to stderr, one JSON object to stdout, and the options' parsing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import KernellabError
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """The command's one JSON object, on stdout. NaN and infinities become null: they are no JSON."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False, default=str), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def settings(pairs: Sequence[str]) -> dict[str, int | float]:
+    """``NAME=VALUE`` options as numbers.
+
+    Raises:
+        KernellabError: not NAME=VALUE, or no number.
+    """
+    found: dict[str, int | float] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        try:
+            if not sign or not name.isidentifier():
+                raise ValueError
+            found[name] = int(value, 0)
+        except ValueError:
+            try:
+                if not sign or not name.isidentifier():
+                    raise ValueError
+                found[name] = float(value)
+            except ValueError:
+                raise KernellabError(f"--set {pair} is not NAME=NUMBER.", "Write --set BLOCK=256.") from None
+    return found
+
+
+def read_text(path: Path, what: str) -> str:
+    """A file's text. Raises KernellabError, naming the file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise KernellabError(f"The {what} {path} cannot be read: {reason}.", "Check the path.") from None
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Write ``files`` under ``folder``; the paths written. Raises KernellabError when that fails."""
+    written = []
+    try:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            written.append(str(path))
+    except OSError as error:
+        raise KernellabError(f"{folder} cannot be written: {error.strerror}.", "Choose another --out.") from None
+    return written

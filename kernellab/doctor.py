@@ -1,0 +1,157 @@
+"""What this machine can do for kernellab, and the one line that installs what is missing. Never imports torch."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from kernellab.dsls import ADAPTERS
+from kernellab.errors import KernellabError
+from kernellab.target import Chip
+from kernellab.target_detect import cpu_chip, gpu_chip, gpu_products
+
+#: what is looked for, and the arguments that make it say its version
+_COMPILERS = {
+    "g++": ["-dumpfullversion"], "clang++": ["-dumpversion"], "nvcc": ["--version"], "ninja": ["--version"],
+}  # fmt: skip
+_PACKAGES = ("torch", "triton", "apache-tvm-ffi", "numpy", "ipywidgets", "jupyterlab", "ipykernel")
+
+
+@dataclass(frozen=True)
+class DslReport:
+    """``reason`` says why it is not ready, ``remedy`` how to make it so; ``backend`` what it runs on."""
+
+    ready: bool
+    reason: str
+    remedy: str
+    backend: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    chips: tuple[Chip, ...]
+    dsls: Mapping[str, DslReport]
+    compilers: Mapping[str, str]
+    packages: Mapping[str, str]
+    sandbox: str
+    models: tuple[str, ...]
+    python: str
+    system: str
+    #: one line each, to be pasted into a shell
+    install: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-like, as ``kernellab doctor --json`` prints it."""
+        found = asdict(self)
+        found["chips"] = [asdict(chip) for chip in self.chips]
+        return found
+
+
+def diagnose() -> Diagnosis:
+    """Look at the machine. Takes a second the first time, while the CPU's rates are measured."""
+    compilers = {name: _compiler(name, arguments) for name, arguments in _COMPILERS.items()}
+    packages = {name: _package(name) for name in _PACKAGES}
+    dsls = {name: _dsl(name) for name in ADAPTERS}
+    gpus = [chip for index in range(len(gpu_products())) if (chip := gpu_chip(index)) is not None]
+    return Diagnosis(
+        chips=(cpu_chip(), *gpus),
+        dsls=dsls,
+        compilers={name: found for name, found in compilers.items() if found},
+        packages={name: found for name, found in packages.items() if found},
+        sandbox=sandbox(),
+        models=(),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        install=_install(compilers, packages),
+    )
+
+
+def report() -> str:
+    """The diagnosis as text for people."""
+    found = diagnose()
+    lines = [f"kernellab {_package('kernellab') or '?'} on {found.system}, Python {found.python}", "", "chips"]
+    lines += [f"  {_chip_words(chip)}" for chip in found.chips]
+    if len(found.chips) == 1:
+        lines.append("  no NVIDIA GPU: Triton runs in its interpreter, checked and never timed")
+    lines += ["", "DSLs"]
+    for name, dsl in found.dsls.items():
+        state = f"ready ({dsl.backend})" if dsl.ready else f"not ready: {dsl.reason} {dsl.remedy}".rstrip()
+        lines.append(f"  {name:<8} {state}")
+    lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
+    lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
+    lines += ["sandbox    " + found.sandbox]
+    lines += ["models     " + (", ".join(found.models) or "none configured: every role has its rules")]
+    if found.install:
+        lines += ["", "to install what is missing", *(f"  {line}" for line in found.install)]
+    return "\n".join(lines)
+
+
+def sandbox() -> str:
+    """What holds a candidate here, in the verifier's own words; ``process`` alone where the system offers nothing."""
+    from kernellab.verifier import sandbox_level
+
+    try:
+        return sandbox_level()
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown: {error}"
+
+
+def _dsl(name: str) -> DslReport:
+    try:
+        ready = ADAPTERS[name].readiness()
+    except (ImportError, KernellabError) as error:
+        return DslReport(False, f"Its adapter cannot be loaded: {error}.", "Install kernellab again.", "")
+    backend = ready.backend.value if ready.backend else ""
+    return DslReport(ready.ready, ready.reason, ready.remedy, backend)
+
+
+def _compiler(name: str, arguments: list[str]) -> str:
+    path = shutil.which(name)
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    words = done.stdout.strip().splitlines()
+    release = next((line for line in words if "release" in line), words[0] if words else "found")
+    return release.partition("release ")[2].partition(",")[0] or release
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _install(compilers: Mapping[str, str], packages: Mapping[str, str]) -> tuple[str, ...]:
+    lines = []
+    mac = sys.platform == "darwin"
+    if not compilers["g++"] and not compilers["clang++"]:
+        lines.append("xcode-select --install" if mac else "sudo apt-get install -y g++")
+    missing = [name for name, found in packages.items() if not found and not (mac and name == "triton")]
+    if missing:
+        lines.append(f"{sys.executable} -m pip install {' '.join(missing)}")
+    return tuple(lines)
+
+
+def _chip_words(chip: Chip) -> str:
+    facts = [chip.name]
+    if chip.kind == "gpu" and chip.cores:
+        facts.append(f"{chip.cores} SMs")
+    if chip.kind == "cpu" and chip.l2_bytes:
+        facts.append(f"L2 {chip.l2_bytes / 2**20:g} MiB a core")
+    if chip.memory_bytes:
+        facts.append(f"{chip.memory_bytes / 2**30:.0f} GiB")
+    if chip.bandwidth:
+        facts.append(f"{chip.bandwidth / 1e9:.0f} GB/s")
+    if chip.peak_flops.get("f32"):
+        facts.append(f"{chip.peak_flops['f32'] / 1e9:.0f} GFLOP/s f32")
+    return ", ".join(facts) + (f"  ({chip.source})" if chip.source else "")

@@ -1,0 +1,59 @@
+"""What a DSL must say of itself: whether it is ready here, how its code is built, how its errors read.
+
+To add a DSL, write one module with one subclass of :class:`Adapter` and list it in ``dsls/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernellab.records import CompilerLine, Source
+from kernellab.target import Backend
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """``reason`` and ``remedy`` are one sentence each when not ready; ``backend`` is what it would run on."""
+
+    ready: bool
+    reason: str = ""
+    remedy: str = ""
+    backend: Backend | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of the static stage; ``fatal`` means that it cannot be honest, else it is a flag."""
+
+    rule: str
+    message: str
+    file: str
+    line: int | None = None
+    fatal: bool = False
+
+
+class Adapter:
+    """A DSL. ``backends`` in order of preference."""
+
+    name: str = ""
+    backends: tuple[Backend, ...] = ()
+    #: modules that the fork server imports before any candidate, in order
+    preload: tuple[str, ...] = ()
+
+    def readiness(self) -> Readiness:
+        """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""
+        raise NotImplementedError
+
+    def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
+        """Variables that must stand before the DSL is imported (caches under ``scratch``, interpreter switches)."""
+        return {}
+
+    def static(self, source: Source) -> list[Finding]:
+        """Does the source define and launch a kernel of this DSL?"""
+        raise NotImplementedError
+
+    def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
+        """The compiler's lines in a build log, first error first."""
+        return []

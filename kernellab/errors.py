@@ -1,0 +1,76 @@
+"""Every error that a person can meet, each one sentence and a remedy.
+
+The message says what and where; ``remedy`` says how to mend it. The notebook and the command line print both
+without a traceback; a program can catch :class:`KernellabError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KernellabError(Exception):
+    """What went wrong, in one sentence, with the remedy in another.
+
+    Raised for anything that a person can mend. ``exit_code`` is what the command line returns: 2 for a wrong call or
+    input, 1 for work that was done and is not good.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+    def _render_traceback_(self) -> list[str]:
+        """Three lines in a notebook instead of a traceback; the cell still fails for nbclient and nbval."""
+        lines = [f"{type(self).__name__}: {self.message}"]
+        return [*lines, f"  -> {self.remedy}"] if self.remedy else lines
+
+
+class TaskError(KernellabError):
+    """The Task cannot be used: no reference, a reference that raises, inputs that do not fit."""
+
+
+class CaptureError(KernellabError):
+    """The reference cannot be turned into a graph; the message names the line and the construct."""
+
+
+class SketchError(KernellabError):
+    """A sketch that is wrong; ``diagnostics`` holds each fault with its line."""
+
+    def __init__(self, message: str, remedy: str = "", diagnostics: tuple[Any, ...] = ()) -> None:
+        super().__init__(message, remedy)
+        self.diagnostics = diagnostics
+
+
+class NotRunnable(SketchError):
+    """A sketch that is legal but cannot be run (an opaque operation, a constexpr without a value)."""
+
+
+class LoweringError(KernellabError):
+    """A sketch that this DSL's lowering cannot express, with the statement and the reason."""
+
+
+class DesignError(KernellabError):
+    """The rules Designer cannot design this graph; the message names the node."""
+
+
+class TargetError(KernellabError):
+    """An unknown DSL, a missing compiler, or a DSL without its hardware."""
+
+
+class VerifierError(KernellabError):
+    """The judge could not do its work (not: the candidate failed)."""
+
+
+class SessionError(KernellabError):
+    """A request that the session's state does not allow; the session is unharmed."""
+
+
+class JournalError(KernellabError):
+    """The journal cannot be opened or written; the message names the file."""

@@ -1,0 +1,93 @@
+"""Sketch -> C++: kernel.cpp (OpenMP, loops that vectorise), its two headers, and kernel.py that builds and calls it."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from kernellab.lowering.cpp.host import python_source
+from kernellab.lowering.cpp.kernel import KernelEmitter, safe
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.records import Source
+from kernellab.sketch.bind import Binding
+from kernellab.sketch.program import Program, TensorRole
+from kernellab.target import Target
+
+HEADERS = ("kl_math.h", "kl_tile.h")
+
+
+def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
+    """C++ that computes what ``program`` means.
+
+    Raises:
+        LoweringError: a statement that has no C++ form here, with its line.
+    """
+    extents = {c.name for c in program.constexprs if c.is_extent}
+    runtime = tuple(n for n in binding.scalars if n not in extents)
+    consts = {n: int(v) for n, v in binding.constexpr.items() if n not in runtime and float(v).is_integer()}
+    consts |= binding.fixed
+    writer = Writer(program.text)
+    emitters = [KernelEmitter(program, k, consts, runtime) for k in program.kernels]
+    _preamble(writer, program, binding, runtime)
+    for emitter in emitters:
+        emitter.emit(writer)
+        writer()
+    tensors = [t.name for t in program.tensors if any(t.name in e.tensors for e in emitters)]
+    symbols = [s for s in program.symbols if s not in consts]
+    numbers = [n for n in runtime if any(n in e.numbers for e in emitters)]
+    _export(writer, program, emitters, tensors, symbols, numbers)
+    headers = {name: (files("kernellab.lowering.cpp") / name).read_text() for name in HEADERS}
+    return Source(
+        dsl="cpp",
+        files={
+            "kernel.py": python_source(program, binding, tensors, symbols, numbers),
+            "kernel.cpp": writer.text,
+            **headers,
+        },
+        line_map={"kernel.cpp": writer.line_map},
+    )
+
+
+def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str, ...]) -> None:
+    w('#include "kl_tile.h"')
+    w()
+    for constexpr in program.constexprs:
+        if constexpr.name in runtime:
+            continue
+        value = binding.constexpr[constexpr.name]
+        kind = "int64_t" if constexpr.is_extent or float(value).is_integer() else "double"
+        text = str(int(value)) if kind == "int64_t" else repr(float(value))
+        choices = f"  // one of {', '.join(map(str, constexpr.choices))}" if constexpr.choices else ""
+        w(f"constexpr {kind} {safe(constexpr.name)} = {text};{choices}")
+    for symbol in program.symbols:
+        if symbol in binding.fixed:
+            w(f"constexpr int64_t {safe(symbol)} = {binding.fixed[symbol]};")
+    w()
+
+
+def _export(
+    w: Writer,
+    program: Program,
+    emitters: list[KernelEmitter],
+    tensors: list[str],
+    symbols: list[str],
+    numbers: list[str],
+) -> None:
+    """The function that kernel.py calls with addresses, sizes and numbers in this order."""
+    order = [*tensors, *symbols, *numbers]
+    with w.block("KL_EXPORT(kernel)", said=False):
+        for n, name in enumerate(order):
+            if n < len(tensors):
+                w(f"auto* const {name} = args.pointer<{MEMORY_TYPE[program.tensor(name).dtype]}>({n});")
+            elif name in symbols:
+                w(f"const int64_t {safe(name)} = args.integer({n});")
+            else:
+                w(f"const double {safe(name)} = args.number({n});")
+        for tensor in program.tensors:
+            if tensor.name in tensors and tensor.role in (TensorRole.OUT, TensorRole.TEMP):
+                ints = emitters[0].ints
+                count = " * ".join(ints.operand(e) for e in tensor.shape) or "1"
+                w(f"kl::advise_fresh({tensor.name}, {count} * int64_t(sizeof(*{tensor.name})));")
+        for emitter in emitters:
+            arguments = [*emitter.tensors, *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
+            w(f"{safe(emitter.kernel.name)}({', '.join(arguments)});")

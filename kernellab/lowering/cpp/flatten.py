@@ -1,0 +1,316 @@
+"""A block of sketch statements as loop nests: every operation that is not pointwise gets a tile of its own.
+
+After this, a value holds only pointwise and index-moving operations, so one element of it can be computed from one
+element of each operand; reductions, scans and matrix products stand alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import (
+    Block,
+    Fetch,
+    GemmCall,
+    IfItem,
+    LoopItem,
+    Nest,
+    NestKind,
+    ScanCall,
+    subvalues,
+    tiles_read,
+)
+from kernellab.sketch.ops import OPS, OpKind
+from kernellab.sketch.program import (
+    Alloc,
+    Apply,
+    Assign,
+    AtomicAdd,
+    Const,
+    DType,
+    Gemm,
+    If,
+    IntExpr,
+    Load,
+    Loop,
+    MultiAssign,
+    Read,
+    Statement,
+    Store,
+    Tile,
+    Type,
+    Value,
+    num,
+)
+
+
+class Flattener:
+    """Turns a kernel's statements into a :class:`Block`; makes and names the extra tiles."""
+
+    def __init__(self, ints: Ints, taken: set[str]) -> None:
+        self.ints = ints
+        self._taken = taken
+        self._block = Block()
+        self._line = 0
+        self._base = "value"
+        #: values that a statement uses more than once, and the tiles that hold them
+        self._repeated: frozenset[Value] = frozenset()
+        self._known: dict[Value, Read] = {}
+
+    def block(self, body: tuple[Statement, ...]) -> Block:
+        outer, self._block = self._block, Block()
+        for stmt in body:
+            self._line = stmt.span.line
+            self._known, self._repeated = {}, _repeated(stmt)
+            self._statement(stmt)
+        done, self._block = self._block, outer
+        return done
+
+    def _statement(self, stmt: Statement) -> None:
+        steps = self._block.steps
+        if isinstance(stmt, Alloc):
+            self._block.declares.append(stmt.tile)
+            if stmt.init_zero:
+                self._point(stmt.tile, Const(Type((), stmt.tile.dtype), 0))
+        elif isinstance(stmt, Load):
+            self._declare(stmt.tile, stmt.declares)
+            fetch = Fetch(Type(stmt.region.shape, stmt.region.tensor.dtype), stmt.region, stmt.pad)
+            self._point(stmt.tile, fetch)
+        elif isinstance(stmt, (Store, AtomicAdd)):
+            kind = NestKind.STORE if isinstance(stmt, Store) else NestKind.ATOMIC
+            self._base = stmt.region.tensor.name.lower()
+            value = self._prepare(stmt.value, stmt.region.shape)
+            steps.append(Nest(kind, stmt.region.shape, value, self._line, region=stmt.region))
+        elif isinstance(stmt, Assign):
+            self._base = stmt.tile.name
+            self._assign(stmt.tile, stmt.value, stmt.declares)
+        elif isinstance(stmt, Gemm):
+            self._base = stmt.acc.name
+            self._gemm(stmt.acc, stmt.a, stmt.b)
+        elif isinstance(stmt, MultiAssign):
+            self._base = stmt.tiles[0].name
+            self._several(stmt)
+        elif isinstance(stmt, Loop):
+            self.ints.loops[stmt.var] = stmt
+            steps.append(LoopItem(stmt, self.block(stmt.body)))
+            del self.ints.loops[stmt.var]
+        elif isinstance(stmt, If):
+            line = self._line
+            steps.append(IfItem(stmt.cond, self.block(stmt.then), self.block(stmt.orelse), line))
+
+    def _declare(self, tile: Tile, fresh: bool) -> None:
+        if fresh:
+            self._block.declares.append(tile)
+
+    def _point(self, tile: Tile, value: Value | Fetch) -> None:
+        self._block.steps.append(Nest(NestKind.POINT, tile.shape, value, self._line, tile=tile))
+
+    def _temp(self, kind: str, shape: tuple[IntExpr, ...], dtype: DType) -> Tile:
+        name = base = f"{self._base}_{kind}"
+        count = 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}{count}"
+        self._taken.add(name)
+        tile = Tile(name, f"temp:{name}", shape, dtype)
+        self._block.declares.append(tile)
+        return tile
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def _assign(self, tile: Tile, value: Value, fresh: bool) -> None:
+        reads = tiles_read(value)
+        direct = (
+            isinstance(value, Apply)
+            and value.op in OPS
+            and OPS[value.op].kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX)
+            and value.type.dtype == tile.dtype
+            and tile.uid not in reads
+            and self.ints.same_shape(value.type.shape, tile.shape)
+        )
+        if direct and isinstance(value, Apply):
+            self._declare(tile, fresh)
+            self._standalone(value, tile)
+            return
+        prepared = self._prepare(value, tile.shape)
+        self._declare(tile, fresh)
+        if tile.uid in reads and moves_index(prepared, tile.uid):
+            copy = self._temp("new", tile.shape, tile.dtype)
+            self._point(copy, prepared)
+            prepared = Read(Type(tile.shape, tile.dtype), copy)
+        self._point(tile, prepared)
+
+    def _prepare(self, value: Value, domain: tuple[IntExpr, ...]) -> Value:
+        """``value`` with everything that cannot be computed element by element put into tiles before."""
+        if not isinstance(value, Apply):
+            return value
+        kind = OPS[value.op].kind
+        if value in self._repeated:
+            known = self._known.get(value)
+            if known is None:
+                tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
+                if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
+                    self._standalone(value, tile)
+                else:
+                    args = tuple(self._prepare(a, value.type.shape) for a in value.args)
+                    self._point(tile, replace(value, args=args))
+                known = self._known[value] = Read(value.type, tile)
+            return known
+        if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
+            tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
+            self._standalone(value, tile)
+            return Read(value.type, tile)
+        inner = domain if kind in (OpKind.POINTWISE, OpKind.COMPARE) else value.type.shape
+        if inner is domain and self._repeats(value, domain):
+            tile = self._temp("part", value.type.shape, value.type.dtype)
+            args = tuple(self._prepare(a, value.type.shape) for a in value.args)
+            self._point(tile, replace(value, args=args))
+            return Read(value.type, tile)
+        if value.op == "div" and value.type.dtype is DType.F32 and self._is_narrower(value.args[1], domain):
+            return self._times_reciprocal(value, domain)
+        return replace(value, args=tuple(self._prepare(a, inner) for a in value.args))
+
+    def _is_narrower(self, value: Value, domain: tuple[IntExpr, ...]) -> bool:
+        """A tile that broadcasts along the last dimension of ``domain``."""
+        if not domain or self.ints.is_one(domain[-1]) or not any(isinstance(v, Read) for v in subvalues(value)):
+            return False
+        shape = value.type.shape
+        return not shape or self.ints.is_one(shape[-1])
+
+    def _times_reciprocal(self, value: Apply, domain: tuple[IntExpr, ...]) -> Value:
+        """One division a row instead of one an element; differs from dividing by one rounding."""
+        bottom = value.args[1]
+        one = Const(Type((), bottom.type.dtype), 1)
+        tile = self._temp("inverse", bottom.type.shape, bottom.type.dtype)
+        self._point(tile, Apply(bottom.type, "div", (one, self._prepare(bottom, bottom.type.shape))))
+        return Apply(value.type, "mul", (self._prepare(value.args[0], domain), Read(bottom.type, tile)), ())
+
+    def _repeats(self, value: Apply, domain: tuple[IntExpr, ...]) -> bool:
+        """Would computing ``value`` inside a loop over ``domain`` repeat real work?"""
+        wide = sum(not self.ints.is_one(e) for e in value.type.shape)
+        if wide >= sum(not self.ints.is_one(e) for e in domain):
+            return False
+        work = [v for v in subvalues(value) if isinstance(v, Apply) and OPS[v.op].flops > 0]
+        varies = any(isinstance(v, Read) for v in subvalues(value))
+        return varies and sum(OPS[v.op].flops for v in work) > 1
+
+    def _tile_of(self, value: Value, kind: str) -> Read:
+        """A tile that holds ``value``: its own when it already is one."""
+        if isinstance(value, Read):
+            return value
+        prepared = self._prepare(value, value.type.shape)
+        if isinstance(prepared, Read):
+            return prepared
+        tile = self._temp(kind, value.type.shape, value.type.dtype)
+        self._point(tile, prepared)
+        return Read(value.type, tile)
+
+    # -- what stands alone -----------------------------------------------------------------------------------------
+
+    def _standalone(self, value: Apply, tile: Tile) -> None:
+        kind = OPS[value.op].kind
+        if kind is OpKind.REDUCE:
+            arg = value.args[0]
+            inner = self._prepare(arg, arg.type.shape)
+            self._block.steps.append(
+                Nest(
+                    NestKind.REDUCE,
+                    arg.type.shape,
+                    inner,
+                    self._line,
+                    tile=tile,
+                    op=value.op,
+                    axes=_axes(value),
+                    keepdims=bool(value.attr("keepdims", False)),
+                )
+            )
+        elif kind is OpKind.SCAN:
+            self._scan(value, tile)
+        else:
+            self._point(tile, Const(Type((), tile.dtype), 0))
+            self._gemm(tile, value.args[0], value.args[1])
+
+    def _scan(self, value: Apply, tile: Tile) -> None:
+        combine = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}.get(value.op)
+        combine = combine or str(value.attr("combine"))
+        axis = int(value.attr("axis", 0))  # type: ignore[call-overload]
+        args = []
+        for arg in value.args:
+            if arg.type.dtype != tile.dtype:
+                arg = Apply(Type(arg.type.shape, tile.dtype), "cast", (arg,))
+            args.append(self._tile_of(arg, "in").tile)
+        self._block.steps.append(ScanCall(tile, tuple(args), combine, axis % len(tile.shape), self._line))
+
+    def _gemm(self, acc: Tile, a: Value, b: Value) -> None:
+        tiles = []
+        for value, kind in ((a, "a"), (b, "b")):
+            wanted = acc.dtype
+            if value.type.dtype.compute != wanted:
+                value = Apply(Type(value.type.shape, wanted), "cast", (value,))
+            tiles.append(self._tile_of(value, kind).tile)
+        self._block.steps.append(GemmCall(acc, tiles[0], tiles[1], self._line))
+
+    def _several(self, stmt: MultiAssign) -> None:
+        if stmt.op != "welford":
+            raise LoweringError(f"Line {self._line}: {stmt.op} with several results has no C++ lowering.")
+        mean, var = stmt.tiles[:2]
+        axes = _axes(stmt)
+        shape = stmt.args[0].type.shape
+        full = Type(shape, var.dtype)
+        x = self._tile_of(stmt.args[0], "x")
+        attrs = (("axes", axes), ("keepdims", True))
+        kept = tuple(num(1) if d in axes else e for d, e in enumerate(shape))
+        centre = self._temp("centre", kept, var.dtype)
+        self._standalone(Apply(Type(kept, var.dtype), "reduce_mean", (x,), attrs), centre)
+        read = Read(Type(kept, var.dtype), centre)
+        off = Apply(full, "sub", (x if x.type.dtype == var.dtype else Apply(full, "cast", (x,)), read))
+        square = Apply(full, "mul", (off, off))
+        keepdims = len(mean.shape) == len(shape)
+        for tile, fresh in zip(stmt.tiles, stmt.declares, strict=True):
+            self._declare(tile, fresh)
+        flat = read if keepdims else Apply(Type(mean.shape, var.dtype), "reshape", (read,))
+        self._point(mean, flat)
+        spread = Apply(Type(var.shape, var.dtype), "reduce_mean", (square,), (("axes", axes), ("keepdims", keepdims)))
+        self._standalone(spread, var)
+
+
+def _repeated(stmt: Statement) -> frozenset[Value]:
+    """Values with real work in them that occur more than once in the statement."""
+    roots: tuple[Value, ...] = ()
+    if isinstance(stmt, (Store, AtomicAdd, Assign)):
+        roots = (stmt.value,)
+    elif isinstance(stmt, Gemm):
+        roots = (stmt.a, stmt.b)
+    elif isinstance(stmt, MultiAssign):
+        roots = stmt.args
+    applies = [v for root in roots for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
+    if len(applies) < 2:
+        return frozenset()
+    counts = Counter(applies)
+    worth = (OpKind.POINTWISE, OpKind.COMPARE, OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX)
+    return frozenset(
+        v
+        for v, n in counts.items()
+        if n > 1 and OPS[v.op].kind in worth and (OPS[v.op].flops > 2 or OPS[v.op].kind is not OpKind.POINTWISE)
+    )
+
+
+def _axes(of: Apply | MultiAssign) -> tuple[int, ...]:
+    attrs = dict(of.attrs)
+    rank = len(of.args[0].type.shape)
+    axes = attrs.get("axes", attrs.get("axis"))
+    if axes is None:
+        return tuple(range(rank))
+    chosen = (axes,) if isinstance(axes, int) else tuple(axes)  # type: ignore[arg-type]
+    return tuple(sorted(a % rank for a in chosen))
+
+
+def moves_index(value: Value | Fetch, uid: str) -> bool:
+    """Is the tile ``uid`` read under an operation that moves elements, or broadcast?"""
+    if not isinstance(value, Apply):
+        return False
+    moving = OPS[value.op].kind is OpKind.SHAPE and value.op not in ("full", "arange")
+    return any((moving and uid in tiles_read(a)) or moves_index(a, uid) for a in value.args)

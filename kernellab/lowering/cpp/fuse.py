@@ -1,0 +1,310 @@
+"""Fuses loop nests over one domain, and decides where each tile lives.
+
+Nests join while every dependence between them is from an element to the same element. A tile that one fused nest
+makes and uses is a scalar there; a tile that is only ever read from an input is read again where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+from kernellab.lowering.cpp.index import Index, align, leaves
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import (
+    Block,
+    Fetch,
+    GemmCall,
+    IfItem,
+    LoopItem,
+    Nest,
+    NestKind,
+    ScanCall,
+    tiles_read,
+    with_tile,
+)
+from kernellab.sketch.program import IntExpr, Loop, Region, Tile
+
+
+class Place(str, Enum):
+    """Where a tile lives: a C++ variable, a scalar inside one fused nest, or an array."""
+
+    VARIABLE = "variable"
+    LOCAL = "local"
+    ARRAY = "array"
+
+
+@dataclass(eq=False)
+class Group:
+    """Nests over one domain that run as one loop nest; ``vars`` name the loop variables ("0" for an extent of 1)."""
+
+    domain: tuple[IntExpr, ...]
+    vars: Index
+    nests: list[Nest] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class FusedLoop:
+    loop: Loop
+    body: FusedBlock
+
+
+@dataclass(eq=False)
+class FusedIf:
+    cond: IntExpr
+    then: FusedBlock
+    orelse: FusedBlock
+    line: int
+
+
+FusedStep = Union[Group, ScanCall, GemmCall, FusedLoop, FusedIf]
+
+
+@dataclass(eq=False)
+class FusedBlock:
+    steps: list[FusedStep] = field(default_factory=list)
+    declares: list[Tile] = field(default_factory=list)
+
+
+class _Dependence(Enum):
+    NONE = 0
+    SAME_ELEMENT = 1
+    ORDERED = 2
+
+
+@dataclass
+class _Touches:
+    """What a nest reads and writes; an index of None means "any element"."""
+
+    reads: dict[str, set[Index | None]] = field(default_factory=lambda: defaultdict(set))
+    writes: dict[str, set[Index | None]] = field(default_factory=lambda: defaultdict(set))
+    tensor_reads: dict[str, list[Region]] = field(default_factory=lambda: defaultdict(list))
+    tensor_writes: dict[str, list[Region]] = field(default_factory=lambda: defaultdict(list))
+
+
+class Fuser:
+    def __init__(self, ints: Ints, names: tuple[str, ...]) -> None:
+        self.ints = ints
+        self._names = names
+
+    def block(self, block: Block) -> FusedBlock:
+        fused = FusedBlock(declares=block.declares)
+        open_groups: list[Group] = []
+        for step in block.steps:
+            if isinstance(step, Nest):
+                self._place(step, open_groups, fused)
+                continue
+            open_groups = []
+            if isinstance(step, LoopItem):
+                self.ints.loops[step.loop.var] = step.loop
+                fused.steps.append(FusedLoop(step.loop, self.block(step.body)))
+                del self.ints.loops[step.loop.var]
+            elif isinstance(step, IfItem):
+                fused.steps.append(FusedIf(step.cond, self.block(step.then), self.block(step.orelse), step.line))
+            else:
+                fused.steps.append(step)
+        return fused
+
+    def _place(self, nest: Nest, groups: list[Group], fused: FusedBlock) -> None:
+        joined = self._find(nest, groups)
+        if joined is None:
+            joined = Group(nest.domain, self._loop_vars(nest.domain))
+            groups.append(joined)
+            fused.steps.append(joined)
+        joined.nests.append(nest)
+
+    def _find(self, nest: Nest, groups: list[Group]) -> Group | None:
+        """The group that ``nest`` may join: the last, or one with only scalar work behind it."""
+        for group in reversed(groups):
+            same = self.ints.same_shape(group.domain, nest.domain)
+            worst = max((self._dependence(m, nest, group.vars) for m in group.nests), key=lambda d: d.value)
+            if same and worst is not _Dependence.ORDERED:
+                return group
+            if worst is not _Dependence.NONE or self._rank(group.domain) > 0:
+                return None
+        return None
+
+    def _rank(self, domain: tuple[IntExpr, ...]) -> int:
+        return sum(not self.ints.is_one(e) for e in domain)
+
+    def _loop_vars(self, domain: tuple[IntExpr, ...]) -> Index:
+        free = iter(self._names)
+        return tuple("0" if self.ints.is_one(e) else next(free) for e in domain)
+
+    def _dependence(self, first: Nest, second: Nest, variables: Index) -> _Dependence:
+        same = self.ints.same_shape(first.domain, second.domain)
+        a, b = self.touches(first, variables), self.touches(second, variables if same else None)
+        result = _Dependence.NONE
+        for one, two in ((a.writes, b.reads), (a.reads, b.writes), (a.writes, b.writes)):
+            for uid in one.keys() & two.keys():
+                places = one[uid] | two[uid]
+                if not same or None in places or len(places) > 1:
+                    return _Dependence.ORDERED
+                result = _Dependence.SAME_ELEMENT
+        for ones, twos in ((a.tensor_writes, b.tensor_reads), (a.tensor_reads, b.tensor_writes)):
+            for name in ones.keys() & twos.keys():
+                if not same or any(r != ones[name][0] for r in (*ones[name], *twos[name])):
+                    return _Dependence.ORDERED
+                result = _Dependence.SAME_ELEMENT
+        shared = a.tensor_writes.keys() & b.tensor_writes.keys()
+        # parts of an out tensor never overlap: every element is written once
+        if any(r.tensor.role.value in ("inout", "temp") for name in shared for r in a.tensor_writes[name]):
+            return _Dependence.ORDERED
+        return result
+
+    def touches(self, nest: Nest, variables: Index | None) -> _Touches:
+        found = _Touches()
+        index = variables if variables is not None else tuple("?" for _ in nest.domain)
+        for leaf, at in leaves(nest.value, align(index, nest.value.type.shape, self.ints), self.ints):
+            if isinstance(leaf, Fetch):
+                found.tensor_reads[leaf.region.tensor.name].append(leaf.region)
+            else:
+                found.reads[leaf.tile.uid].add(at)
+        if nest.tile is not None:
+            whole = nest.kind is NestKind.REDUCE
+            found.writes[nest.tile.uid].add(None if whole else align(index, nest.tile.shape, self.ints))
+        if nest.region is not None:
+            found.tensor_writes[nest.region.tensor.name].append(nest.region)
+        return found
+
+
+# -- where tiles live ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Uses:
+    writers: list[tuple[object, Nest | None]] = field(default_factory=list)
+    readers: list[tuple[object, Nest | None]] = field(default_factory=list)
+    #: depth of loops at each use
+    depths: list[int] = field(default_factory=list)
+    write_depth: int = 0
+
+
+class Placer:
+    """Decides the :class:`Place` of every tile, and moves reads of inputs to where they are needed."""
+
+    def __init__(self, ints: Ints, written_tensors: frozenset[str]) -> None:
+        self.ints = ints
+        self._written = written_tensors
+        self._uses: dict[str, _Uses] = defaultdict(_Uses)
+        self._tiles: dict[str, Tile] = {}
+
+    def places(self, block: FusedBlock) -> dict[str, Place]:
+        self._collect(block, 0)
+        moved = {uid for uid in self._tiles if self._may_fetch_again(uid)}
+        if moved:
+            self._fetch_where_needed(block, moved)
+        self._uses.clear()
+        self._collect(block, 0)
+        return {uid: self._place(uid) for uid in self._tiles}
+
+    def _collect(self, block: FusedBlock, depth: int) -> None:
+        for tile in block.declares:
+            self._tiles[tile.uid] = tile
+        for step in block.steps:
+            if isinstance(step, FusedLoop):
+                self._collect(step.body, depth + 1)
+            elif isinstance(step, FusedIf):
+                self._collect(step.then, depth)
+                self._collect(step.orelse, depth)
+            elif isinstance(step, Group):
+                for nest in step.nests:
+                    self._note(step, nest, depth)
+            elif isinstance(step, ScanCall):
+                self._note_call(step, (step.tile,), step.source, depth)
+            else:
+                self._note_call(step, (step.acc,), step.tiles, depth)
+
+    def _note(self, group: Group, nest: Nest, depth: int) -> None:
+        for uid in tiles_read(nest.value):
+            self._uses[uid].readers.append((group, nest))
+            self._uses[uid].depths.append(depth)
+        if nest.tile is not None:
+            self._uses[nest.tile.uid].writers.append((group, nest))
+            self._uses[nest.tile.uid].write_depth = depth
+
+    def _note_call(self, step: object, writes: tuple[Tile, ...], reads: tuple[Tile, ...], depth: int) -> None:
+        for tile in writes:
+            self._uses[tile.uid].writers.append((step, None))
+        for tile in reads:
+            self._uses[tile.uid].readers.append((step, None))
+            self._uses[tile.uid].depths.append(depth)
+
+    def _place(self, uid: str) -> Place:
+        uses = self._uses[uid]
+        if any(nest is None for _, nest in (*uses.writers, *uses.readers)):
+            return Place.ARRAY
+        if all(self.ints.is_one(e) for e in self._tiles[uid].shape):
+            return Place.VARIABLE
+        groups = {id(g) for g, _ in (*uses.writers, *uses.readers)}
+        if len(groups) != 1 or not isinstance(uses.writers[0][0] if uses.writers else None, Group):
+            return Place.ARRAY
+        group = uses.writers[0][0]
+        assert isinstance(group, Group)
+        first = next(n for n in group.nests if (n.tile is not None and n.tile.uid == uid) or uid in tiles_read(n.value))
+        made_here = first.kind is NestKind.POINT and first.tile is not None and first.tile.uid == uid
+        fresh = made_here and uid not in tiles_read(first.value)
+        reduced = any(n is not None and n.kind is NestKind.REDUCE for _, n in uses.writers)
+        return Place.LOCAL if fresh and not reduced and self._pointwise_reads(group, uid) else Place.ARRAY
+
+    def _pointwise_reads(self, group: Group, uid: str) -> bool:
+        own = align(group.vars, self._tiles[uid].shape, self.ints)
+        return all(
+            at == own
+            for nest in group.nests
+            for leaf, at in leaves(nest.value, align(group.vars, nest.value.type.shape, self.ints), self.ints)
+            if not isinstance(leaf, Fetch) and leaf.tile.uid == uid
+        )
+
+    # -- inputs that are read again instead of kept ----------------------------------------------------------------
+
+    def _may_fetch_again(self, uid: str) -> bool:
+        uses = self._uses[uid]
+        if len(uses.writers) != 1 or all(self.ints.is_one(e) for e in self._tiles[uid].shape):
+            return False
+        group, nest = uses.writers[0]
+        if nest is None or not isinstance(nest.value, Fetch) or not isinstance(group, Group):
+            return False
+        readers = {id(g) for g, _ in uses.readers}
+        return (
+            nest.value.region.tensor.name not in self._written
+            and nest.value.region.tensor.dtype == self._tiles[uid].dtype
+            and all(isinstance(g, Group) for g, _ in uses.readers)
+            and len(readers) <= 3
+            and readers != {id(group)}
+            and all(d <= uses.write_depth for d in uses.depths)
+            and all(self._same_place(g, uid) for g, _ in uses.readers if isinstance(g, Group))
+        )
+
+    def _same_place(self, group: Group, uid: str) -> bool:
+        return self.ints.same_shape(group.domain, self._tiles[uid].shape) and self._pointwise_reads(group, uid)
+
+    def _fetch_where_needed(self, block: FusedBlock, moved: set[str]) -> None:
+        loads = {uid: self._uses[uid].writers[0] for uid in moved}
+        for uid, (home, load) in loads.items():
+            assert isinstance(home, Group) and load is not None
+            groups = {id(g): g for g, _ in self._uses[uid].readers if isinstance(g, Group)}
+            if id(home) not in groups:
+                home.nests.remove(load)
+            for position, group in enumerate(groups.values()):
+                if group is not home:
+                    copy = Tile(load.tile.name, f"{uid}@{position}", load.tile.shape, load.tile.dtype)  # type: ignore[union-attr]
+                    self._read_copy(group, uid, copy, load)
+        self._drop_empty(block)
+
+    def _read_copy(self, group: Group, uid: str, copy: Tile, load: Nest) -> None:
+        for nest in group.nests:
+            nest.value = with_tile(nest.value, uid, copy)
+        group.nests.insert(0, Nest(NestKind.POINT, load.domain, load.value, load.line, tile=copy))
+        self._tiles[copy.uid] = copy
+
+    def _drop_empty(self, block: FusedBlock) -> None:
+        block.steps = [s for s in block.steps if not (isinstance(s, Group) and not s.nests)]
+        for step in block.steps:
+            if isinstance(step, FusedLoop):
+                self._drop_empty(step.body)
+            elif isinstance(step, FusedIf):
+                self._drop_empty(step.then)
+                self._drop_empty(step.orelse)

@@ -1,0 +1,399 @@
+"""A fused group as a C++ loop nest: a body for elements inside every tensor, another for what lies past an edge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kernellab.lowering.cpp.fuse import Group, Place
+from kernellab.lowering.cpp.index import Index, align, leaves, wrap
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind
+from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
+from kernellab.lowering.cpp.reduce import Reduction
+from kernellab.lowering.cpp.scalar import (
+    MEMORY_TYPE,
+    VALUE_TYPE,
+    Scalars,
+    converted,
+    is_narrow,
+    literal,
+    place,
+    strip,
+)
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.sketch.program import IntExpr, Point, Read, Region, Tile, Value
+
+Span = tuple[str, str]
+
+
+@dataclass
+class Site:
+    """How a region is reached at one index: address, valid spans by loop dimension, and checks of single elements."""
+
+    region: Region
+    address: str
+    spans: dict[int, Span] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
+
+
+class GroupEmitter:
+    """Writes one group. ``names`` gives a tile's C++ name, ``fresh`` a new name like the one asked for."""
+
+    def __init__(
+        self,
+        group: Group,
+        ints: Ints,
+        writer: Writer,
+        places: dict[str, Place],
+        names: Callable[[Tile], str],
+        fresh: Callable[[str], str],
+        params: dict[str, str],
+        declare: Callable[[Tile], str],
+    ) -> None:
+        self.group, self.ints, self.w = group, ints, writer
+        self.places, self.names, self.fresh = places, names, fresh
+        self.declare = declare
+        self.scalars = Scalars(ints, self._read, self._fetch, params)
+        self.dims = [d for d, v in enumerate(group.vars) if v != "0"]
+        self._edge = False
+        self._spans: dict[int, list[Span]] = {}
+        self._uniform = True
+        self._said: set[int] = set()
+        self._defined: set[str] = set()
+        self._hoisted: dict[tuple[int, str, str], Span] = {}
+        self._sites: dict[tuple[int, Index], Site] = {}
+
+    # -- the loops -------------------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        self._collect_sites()
+        reductions = [Reduction(n, self) for n in self.group.nests if n.kind is NestKind.REDUCE]
+        if not self.dims:
+            for reduction in reductions:
+                reduction.before_loops()
+            self._body(reductions)
+            for reduction in reductions:
+                reduction.after_loops()
+            return
+        edge = bool(self._spans) and not self._edges_idle()
+        ranges = self._fast_ranges()
+        for reduction in reductions:
+            reduction.before_loops()
+        self._loop(0, ranges, edge, [], reductions)
+        for reduction in reductions:
+            reduction.after_loops()
+
+    def _loop(self, at: int, ranges: dict[int, Span], edge: bool, inside: list[str], reds: list[Reduction]) -> None:
+        dim = self.dims[at]
+        var, extent = self.group.vars[dim], self.ints.cpp(self.group.domain[dim])
+        innermost = at == len(self.dims) - 1
+        low, high = ranges.get(dim, ("0", extent))
+        for reduction in reds:
+            reduction.before_loop(dim)
+        if innermost:
+            self._inner_loops(var, extent, (low, high), edge, inside, reds)
+        else:
+            if not edge:
+                head = f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"
+                more = inside
+            else:
+                head = f"for (int64_t {var} = 0; {var} < {extent}; ++{var})"
+                more = [*inside, *_inside(var, (low, high), dim in ranges)]
+            with self.w.block(head):
+                self._loop(at + 1, ranges, edge, more, reds)
+        for reduction in reds:
+            reduction.after_loop(dim)
+
+    def _inner_loops(
+        self, var: str, extent: str, fast: Span, edge: bool, inside: list[str], reds: list[Reduction]
+    ) -> None:
+        low, high = fast
+        if edge and inside:
+            end = self.fresh(f"{var}_end")
+            self.w(f"const int64_t {end} = {' && '.join(inside)} ? {high} : {low};")
+            high = end
+        folded = self._foldable(reds)
+        if folded is not None and folded.is_arg:
+            self._body_of(folded, folded.search(var, low, high), reds)
+        elif folded is not None:
+            head = f"{folded.scalar} = kl::fold<{folded.word}>({folded.scalar}, {low}, {high}, [&](int64_t {var})"
+            self._body_of(folded, head, reds)
+        else:
+            self._simd(reds)
+            with self.w.block(f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"):
+                self._body(reds)
+        if not edge:
+            return
+        self._edge = True
+        for first, last in (("0", low), (high, extent)):
+            if first != last:
+                with self.w.block(f"for (int64_t {var} = {first}; {var} < {last}; ++{var})"):
+                    self._body(reds)
+        self._edge = False
+
+    def _body_of(self, folded: Reduction, head: str, reds: list[Reduction]) -> None:
+        folded.returns = True
+        with self.w.block(head, tail="});"):
+            self._body(reds)
+        folded.returns = False
+
+    def _foldable(self, reds: list[Reduction]) -> Reduction | None:
+        """The only reduction, when a scalar collects it across the innermost loop and nothing else is in the way."""
+        if len(reds) != 1 or any(n.kind is NestKind.ATOMIC for n in self.group.nests):
+            return None
+        if not reds[0].clause and not (reds[0].searches and self._pure()):
+            return None
+        return reds[0] if self.group.nests[-1] is reds[0].nest else None
+
+    def _pure(self) -> bool:
+        """Does the body only compute, so that an element may be computed twice?"""
+        return all(
+            n.kind is NestKind.REDUCE or (n.tile is not None and self.places[n.tile.uid] is Place.LOCAL)
+            for n in self.group.nests
+        )
+
+    def _simd(self, reds: list[Reduction]) -> None:
+        kinds = {n.kind for n in self.group.nests}
+        if NestKind.ATOMIC in kinds or any(not r.vectorises for r in reds):
+            return
+        clauses = "".join(f" reduction({r.clause})" for r in reds if r.clause)
+        self.w(f"#pragma omp simd{clauses}")
+
+    # -- the body --------------------------------------------------------------------------------------------------
+
+    def _body(self, reds: list[Reduction]) -> None:
+        waiting = iter(reds)
+        self._defined.clear()
+        for nest in self.group.nests:
+            said = id(nest) not in self._said and not self._edge
+            self._said.add(id(nest))
+            for line in self._statement(nest, waiting):
+                self.w(line, nest.line, said)
+
+    def _statement(self, nest: Nest, reds: Iterator[Reduction]) -> Iterator[str]:
+        if nest.kind is NestKind.REDUCE:
+            yield from next(reds).update(self.element(nest))
+            return
+        text = self.element(nest)
+        if nest.kind is NestKind.POINT:
+            tile = nest.tile
+            assert tile is not None
+            text = strip(converted(text, nest.value.type.dtype, tile.dtype))
+            yield f"{self._target(tile)} = {text};"
+            return
+        assert nest.region is not None
+        yield from self._store(nest, nest.region, text)
+
+    def element(self, nest: Nest) -> str:
+        """The value of ``nest`` at the current element."""
+        return self.scalars.element(nest.value, align(self.group.vars, nest.value.type.shape, self.ints))
+
+    def _target(self, tile: Tile) -> str:
+        name = self.names(tile)
+        home = self.places[tile.uid]
+        if home is Place.ARRAY:
+            return place(name, align(self.group.vars, tile.shape, self.ints), tile.shape, self.ints)
+        if home is Place.VARIABLE:
+            return f"{self.declare(tile)}{name}"
+        if tile.uid in self._defined:
+            return name
+        self._defined.add(tile.uid)
+        writes = sum(n.tile is not None and n.tile.uid == tile.uid for n in self.group.nests)
+        return f"{'const ' if writes == 1 else ''}{VALUE_TYPE[tile.dtype]} {name}"
+
+    def _store(self, nest: Nest, region: Region, text: str) -> Iterator[str]:
+        site = self._site(region, self.group.vars)
+        checks = self._checks_now(site)
+        if checks is None:
+            return
+        tensor = region.tensor
+        text = strip(converted(text, nest.value.type.dtype, tensor.dtype.compute))
+        target = f"{tensor.name}[{site.address}]"
+        memory = MEMORY_TYPE[tensor.dtype]
+        if nest.kind is NestKind.ATOMIC:
+            value = text if is_narrow(tensor.dtype) else f"{memory}({text})"
+            line = f"kl::atomic_add(&{target}, {value});"
+        else:
+            line = f"{target} = {text};"
+        yield f"if ({' && '.join(checks)}) {line}" if checks else line
+
+    def _read(self, read: Read, index: Index) -> str:
+        tile = read.tile
+        if self.places[tile.uid] is Place.ARRAY:
+            return place(self.names(tile), index, tile.shape, self.ints)
+        return self.names(tile)
+
+    def _fetch(self, fetch: Fetch, index: Index) -> str:
+        site = self._site(fetch.region, index)
+        tensor = fetch.region.tensor
+        pad = literal(fetch.pad, tensor.dtype)
+        checks = self._checks_now(site)
+        if checks is None:
+            return pad
+        value = f"{tensor.name}[{site.address}]"
+        if is_narrow(tensor.dtype):
+            value = f"float({value})"
+        return f"({' && '.join(checks)} ? {value} : {pad})" if checks else value
+
+    def _checks_now(self, site: Site) -> list[str] | None:
+        """Checks that the current element needs; None when it is known to lie outside."""
+        if not self._edge or not site.spans:
+            return site.checks
+        if self._uniform:
+            return None
+        spans = [c for d, span in sorted(site.spans.items()) for c in _inside(self.group.vars[d], span, True)]
+        return [*spans, *site.checks]
+
+    # -- edges -----------------------------------------------------------------------------------------------------
+
+    def _collect_sites(self) -> None:
+        sites = []
+        for nest in self.group.nests:
+            index = align(self.group.vars, nest.value.type.shape, self.ints)
+            sites += [
+                self._site(f.region, at) for f, at in leaves(nest.value, index, self.ints) if isinstance(f, Fetch)
+            ]
+            if nest.region is not None:
+                sites.append(self._site(nest.region, self.group.vars))
+        for site in sites:
+            for dim, span in site.spans.items():
+                found = self._spans.setdefault(dim, [])
+                if span not in found:
+                    found.append(span)
+        signatures = {tuple(sorted(s.spans.items())) for s in sites}
+        self._uniform = len(signatures) <= 1
+
+    def _site(self, region: Region, index: Index) -> Site:
+        key = (id(region), index)
+        if key not in self._sites:
+            self._sites[key] = self._make_site(region, index)
+        return self._sites[key]
+
+    def _make_site(self, region: Region, index: Index) -> Site:
+        ints, tensor = self.ints, region.tensor
+        site = Site(region, "")
+        guards: list[str] = []
+        ranges = iter(index)
+        address = ""
+        for item, size in zip(region.index, tensor.shape, strict=True):
+            if isinstance(item, Point):
+                text = ints.cpp(item.at)
+                if not (ints.nonnegative(item.at) and ints.below(item.at, size)):
+                    guards.append(f"kl::within({text}, {ints.cpp(size)})")
+            else:
+                at = next(ranges)
+                start = "" if ints.const(item.start) == 0 else ints.cpp(item.start)
+                step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
+                text = (f"{start} + {at}{step}" if start else f"{at}{step}") if at != "0" else start or "0"
+                if not ints.fits(item.start, item.extent, item.step, size):
+                    if at == "0":
+                        guards.append(f"kl::within({text}, {ints.cpp(size)})")
+                    elif at in self.group.vars:
+                        dim = self.group.vars.index(at)
+                        site.spans[dim] = self._span(dim, tensor.name, item.start, item.extent, item.step, size)
+                    else:
+                        site.checks.append(f"kl::within({text}, {ints.cpp(size)})")
+            if not address:
+                address = text
+            else:
+                scaled = address if address == "0" else f"{wrap(address)} * {ints.operand(size)}"
+                address = text if address == "0" else (scaled if text == "0" else f"{scaled} + {text}")
+        site.address = address
+        self._add_guards(site, guards)
+        return site
+
+    def _add_guards(self, site: Site, guards: list[str]) -> None:
+        if not guards:
+            return
+        if not self.dims:
+            site.checks[:0] = guards
+            return
+        name = self.fresh(f"{site.region.tensor.name.lower()}_in")
+        self.w(f"const bool {name} = {' && '.join(guards)};")
+        if not site.spans:
+            dim = self.dims[0]
+            site.spans[dim] = ("0", self.ints.cpp(self.group.domain[dim]))
+        dim, (low, high) = next(iter(site.spans.items()))
+        end = self.fresh(f"{site.region.tensor.name.lower()}_end")
+        self.w(f"const int64_t {end} = {name} ? {high} : {low};")
+        site.spans[dim] = (low, end)
+
+    def _span(self, dim: int, tensor: str, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> Span:
+        ints = self.ints
+        begin, count, stride, limit = (ints.cpp(e) for e in (start, extent, step, size))
+        tail = "" if ints.is_one(step) else f", {stride}"
+        high_text = f"kl::inside({limit}, {begin}, {count}{tail})"
+        low_text = "0" if ints.nonnegative(start) else f"kl::before({begin}, {count}{tail})"
+        key = (dim, low_text, high_text)
+        if key not in self._hoisted:
+            var = self.group.vars[dim]
+            high = self.fresh(f"{var}_end")
+            self.w(f"const int64_t {high} = {high_text};")
+            low = "0"
+            if low_text != "0":
+                low = self.fresh(f"{var}_begin")
+                self.w(f"const int64_t {low} = kl::imin({low_text}, {high});")
+            self._hoisted[key] = (low, high)
+        return self._hoisted[key]
+
+    def _fast_ranges(self) -> dict[int, Span]:
+        result = {}
+        for dim, spans in self._spans.items():
+            lows = [s[0] for s in spans if s[0] != "0"]
+            low = "0"
+            for text in dict.fromkeys(lows):
+                low = text if low == "0" else f"kl::imax({low}, {text})"
+            high = ""
+            for text in dict.fromkeys(s[1] for s in spans):
+                high = text if not high else f"kl::imin({high}, {text})"
+            if low != "0" and len(spans) > 1:
+                high = f"kl::imax({low}, {high})"
+            if "(" in low + high:
+                var = self.group.vars[dim]
+                names = []
+                for text, word in ((low, "begin"), (high, "end")):
+                    if "(" in text:
+                        name = self.fresh(f"{var}_all_{word}")
+                        self.w(f"const int64_t {name} = {text};")
+                        text = name
+                    names.append(text)
+                low, high = names
+            result[dim] = (low, high)
+        return result
+
+    def _edges_idle(self) -> bool:
+        """Does nothing happen past the edges? Then the loops stop at them."""
+        for nest in self.group.nests:
+            if nest.kind in (NestKind.STORE, NestKind.ATOMIC):
+                assert nest.region is not None
+                spans = self._site(nest.region, self.group.vars).spans
+                if any(len(found) > 1 or spans.get(dim) != found[0] for dim, found in self._spans.items()):
+                    return False
+            elif nest.kind is NestKind.REDUCE:
+                if not (self._uniform and neutral_at_pad(nest.op, self._inlined(nest.value))):
+                    return False
+            elif nest.tile is not None and self.places[nest.tile.uid] is Place.ARRAY:
+                if not (self._uniform and leaves_tile_alone(nest.tile, self._inlined(nest.value))):
+                    return False
+            elif nest.tile is not None and self.places[nest.tile.uid] is Place.VARIABLE:
+                return False
+        return True
+
+    def _inlined(self, value: Value | Fetch) -> Value | Fetch:
+        """``value`` with the tiles that this group makes replaced by what they are made of."""
+        writes = Counter(n.tile.uid for n in self.group.nests if n.tile is not None)
+        made = {
+            n.tile.uid: n.value
+            for n in self.group.nests
+            if n.tile is not None and writes[n.tile.uid] == 1 and self.places[n.tile.uid] is Place.LOCAL
+        }
+        return substitute(value, made)
+
+
+def _inside(var: str, span: Span, bounded: bool) -> list[str]:
+    if not bounded:
+        return []
+    low, high = span
+    return [f"{var} < {high}"] if low == "0" else [f"{low} <= {var}", f"{var} < {high}"]

@@ -1,0 +1,175 @@
+"""The Python half: checks the arguments, computes sizes, makes the outputs and calls the compiled function."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+
+import jinja2
+
+from kernellab.sketch.bind import Binding
+from kernellab.sketch.program import AtomicAdd, IntExpr, IntKind, Program, Store, Tensor, TensorRole, statements
+
+
+@lru_cache
+def _template() -> jinja2.Template:
+    text = (files("kernellab.lowering.cpp") / "kernel.py.jinja").read_text()
+    environment = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False)
+    return environment.from_string(text)
+
+
+def python_source(
+    program: Program, binding: Binding, tensors: list[str], symbols: list[str], numbers: list[str]
+) -> str:
+    """kernel.py: ``kernel(<parameters>)``, which passes tensors, sizes and numbers in the order given."""
+    host = _Host(program, binding)
+    return _template().render(
+        title=" then ".join(k.name for k in program.kernels),
+        signature=", ".join(host.signature()),
+        checks=host.checks(),
+        sizes=host.sizes(),
+        shape_checks=host.shape_checks(),
+        allocations=host.allocations(),
+        call=", ".join([*(f"{host.local(t)}.data_ptr()" for t in tensors), *symbols, *map(host.number, numbers)]),
+        result=host.result(),
+        tensors=bool(binding.tensors),
+    )
+
+
+class _Host:
+    def __init__(self, program: Program, binding: Binding) -> None:
+        self.program, self.binding = program, binding
+        self._taken = set(binding.parameters) | set(program.symbols) | {c.name for c in program.constexprs}
+        self._locals = {t.name: self._local_name(t) for t in program.tensors}
+
+    def _local_name(self, tensor: Tensor) -> str:
+        position = self.binding.tensors.get(tensor.name)
+        if position is not None and tensor.role is TensorRole.IN:
+            return self.binding.parameters[position]
+        name = tensor.name
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def local(self, tensor: str) -> str:
+        return self._locals[tensor]
+
+    def number(self, constexpr: str) -> str:
+        return self.binding.parameters[self.binding.scalars[constexpr]]
+
+    def signature(self) -> list[str]:
+        return [
+            f"{name}={self.binding.defaults[n]!r}" if n in self.binding.defaults else name
+            for n, name in enumerate(self.binding.parameters)
+        ]
+
+    def checks(self) -> list[str]:
+        lines = []
+        for tensor in self.program.tensors:
+            position = self.binding.tensors.get(tensor.name)
+            if position is None:
+                continue
+            dtype = self.binding.dtypes.get(position, tensor.dtype)
+            parameter = self.binding.parameters[position]
+            copy = ".clone()" if tensor.role is TensorRole.INOUT else ""
+            line = f"{self.local(tensor.name)} = _tensor({parameter}, {parameter!r}, torch.{dtype.torch_name}){copy}"
+            lines.append(line)
+        extents = {c.name for c in self.program.constexprs if c.is_extent}
+        for name, position in self.binding.scalars.items():
+            if name in extents:
+                parameter, value = self.binding.parameters[position], self.binding.constexpr[name]
+                lines.append(f"if {parameter} != {value!r}:")
+                lines.append(
+                    f'    raise ValueError(f"{parameter} is {{{parameter}}}; this kernel was made for {value!r}.")'
+                )
+        return lines
+
+    def sizes(self) -> list[str]:
+        lines = []
+        by_position = {p: t for t, p in self.binding.tensors.items()}
+        for symbol in self.program.symbols:
+            if symbol in self.binding.symbols:
+                position, dim = self.binding.symbols[symbol]
+                if position in by_position:
+                    lines.append(f"{symbol} = {self.local(by_position[position])}.shape[{dim}]")
+                    if symbol in self.binding.fixed:
+                        value = self.binding.fixed[symbol]
+                        lines.append(f"if {symbol} != {value}:")
+                        what = f"{symbol} is {{{symbol}}}; this kernel was made for {value} alone."
+                        lines.append(f"    raise ValueError(f{what!r})")
+                    continue
+            if symbol in self.binding.fixed:
+                lines.append(f"{symbol} = {self.binding.fixed[symbol]}")
+        for constexpr in self.program.constexprs:
+            if constexpr.is_extent:
+                lines.append(f"{constexpr.name} = {int(self.binding.constexpr[constexpr.name])}")
+        return [line for line in lines if self._needed(line)]
+
+    def _needed(self, line: str) -> bool:
+        name = line.split(" ", 1)[0]
+        extents = {c.name for c in self.program.constexprs if c.is_extent}
+        shapes = [t.shape for t in self.program.tensors] + [o.shape for o in self.binding.outputs]
+        return name not in extents or any(name in e.names() for shape in shapes for e in shape)
+
+    def shape_checks(self) -> list[str]:
+        return [
+            f"_fits({self.local(t.name)}, {self.binding.parameters[self.binding.tensors[t.name]]!r}, "
+            f"{_tuple(t.shape)}{'' if self._is_plain(t) else ', view=True'})"
+            for t in self.program.tensors
+            if t.name in self.binding.tensors
+        ]
+
+    def _is_plain(self, tensor: Tensor) -> bool:
+        """Is the declared shape the argument's own, dimension by dimension, and not a view of it?"""
+        places = [self.binding.symbols.get(e.name) if e.kind is IntKind.SYMBOL else None for e in tensor.shape]
+        mine = [(d, p[1]) for d, p in enumerate(places) if p and p[0] == self.binding.tensors[tensor.name]]
+        return None not in places and bool(mine) and all(d == own for d, own in mine)
+
+    def allocations(self) -> list[str]:
+        every = [s for k in self.program.kernels for s in statements(k.body)]
+        stored = {s.region.tensor.name for s in every if isinstance(s, Store)}
+        added = {s.region.tensor.name for s in every if isinstance(s, AtomicAdd)} - stored
+        shapes = {o.tensor: o.shape for o in self.binding.outputs}
+        lines = []
+        for tensor in self.program.tensors:
+            if tensor.role in (TensorRole.OUT, TensorRole.TEMP):
+                make = "zeros" if tensor.name in added else "empty"
+                shape = _tuple(shapes.get(tensor.name, tensor.shape))
+                lines.append(
+                    f"{self.local(tensor.name)} = torch.{make}({shape}, dtype=torch.{tensor.dtype.torch_name})"
+                )
+        return lines
+
+    def result(self) -> str:
+        results = []
+        for output in self.binding.outputs:
+            tensor = self.program.tensor(output.tensor)
+            text = self.local(output.tensor)
+            if output.dtype != tensor.dtype:
+                text += f".to(torch.{output.dtype.torch_name})"
+            if tensor.role is TensorRole.INOUT and output.shape != tensor.shape:
+                text += f".reshape({_tuple(output.shape)})"
+            results.append(text)
+        return results[0] if len(results) == 1 else f"({', '.join(results)})"
+
+
+def _tuple(shape: tuple[IntExpr, ...]) -> str:
+    inner = ", ".join(python_int(e) for e in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def python_int(expr: IntExpr) -> str:
+    """An index expression as Python."""
+    if expr.kind is IntKind.NUM:
+        return str(expr.value)
+    if expr.kind is not IntKind.OP:
+        return expr.name
+    args = [python_int(a) for a in expr.args]
+    if expr.op == "cdiv":
+        return f"-(-({args[0]}) // ({args[1]}))"
+    if expr.op in ("min", "max"):
+        return f"{expr.op}({', '.join(args)})"
+    if len(args) == 1:
+        return f"({expr.op} {args[0]})"
+    return f"({args[0]} {expr.op} {args[1]})"

@@ -1,0 +1,96 @@
+"""Which element of each operand makes one element of a value: index tuples as C++ text, ``"0"`` in a dimension of 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import Fetch
+from kernellab.sketch.ops import OPS, OpKind
+from kernellab.sketch.program import Apply, IntExpr, Read, Value
+
+Index = tuple[str, ...]
+
+
+def align(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> Index:
+    """The index into an operand of ``shape`` that broadcasts (NumPy's rule) to where ``index`` points."""
+    tail = index[len(index) - len(shape) :] if shape else ()
+    return tuple("0" if ints.is_one(e) else i for i, e in zip(tail, shape, strict=True))
+
+
+def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
+    """Row-major position of ``index`` in ``shape``."""
+    text = ""
+    for i, extent in zip(index, shape, strict=True):
+        if text:
+            text = f"{wrap(text)} * {ints.operand(extent)}"
+            text = text if i == "0" else f"{text} + {i}"
+        elif i != "0":
+            text = i
+    return text or "0"
+
+
+def wrap(text: str) -> str:
+    return f"({text})" if any(c in text for c in " ?") else text
+
+
+def child_indices(value: Apply, index: Index, ints: Ints) -> list[Index]:
+    """One index per argument of ``value``, for its element at ``index``."""
+    if OPS[value.op].kind is not OpKind.SHAPE or value.op == "broadcast":
+        return [align(index, arg.type.shape, ints) for arg in value.args]
+    if value.op == "transpose":
+        rank = len(index)
+        perm = cast("tuple[int, ...]", value.attr("perm")) or tuple(reversed(range(rank)))
+        place = {source: index[d] for d, source in enumerate(perm)}
+        return [tuple(place[d] for d in range(rank))]
+    if value.op == "newaxis":
+        new = {a % len(index) for a in value.attr("axes")}  # type: ignore[attr-defined]
+        return [tuple(i for d, i in enumerate(index) if d not in new)]
+    if value.op == "reshape":
+        return [_reshaped(index, value.type.shape, value.args[0].type.shape, ints)]
+    if value.op == "concat":
+        return _concatenated(value, index, ints)
+    return [() for _ in value.args]  # full: its scalar
+
+
+def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, ...], ints: Ints) -> Index:
+    real = [(i, e) for i, e in zip(index, shape, strict=True) if not ints.is_one(e)]
+    wanted = [e for e in source if not ints.is_one(e)]
+    if ints.same_shape(tuple(e for _, e in real), tuple(wanted)):
+        moved = iter(i for i, _ in real)
+        return tuple("0" if ints.is_one(e) else next(moved) for e in source)
+    left = flat(index, shape, ints)
+    result: list[str] = []
+    for d in reversed(range(len(source))):
+        if ints.is_one(source[d]):
+            result.append("0")
+        elif any(not ints.is_one(e) for e in source[:d]):
+            extent = ints.operand(source[d])
+            result.append(f"({wrap(left)} % {extent})")
+            left = f"{wrap(left)} / {extent}"
+        else:
+            result.append(wrap(left))
+            left = "0"
+    return tuple(reversed(result))
+
+
+def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
+    axis = int(value.attr("axis", 0)) % len(index)  # type: ignore[call-overload]
+    result = []
+    before = ""
+    for arg in value.args:
+        extent = arg.type.shape[axis]
+        at = "0" if ints.is_one(extent) else (f"({index[axis]} - ({before}))" if before else index[axis])
+        result.append((*index[:axis], at, *index[axis + 1 :]))
+        before = f"{before} + {ints.operand(extent)}" if before else ints.operand(extent)
+    return result
+
+
+def leaves(value: Value | Fetch, index: Index, ints: Ints) -> Iterator[tuple[Read | Fetch, Index]]:
+    """Every tile element and tensor element that the element of ``value`` at ``index`` needs."""
+    if isinstance(value, (Read, Fetch)):
+        yield value, index
+    elif isinstance(value, Apply):
+        for arg, at in zip(value.args, child_indices(value, index, ints), strict=True):
+            yield from leaves(arg, at, ints)

@@ -1,0 +1,333 @@
+"""One sketch as one C++ function: the grid of parallel loops, sequential loops, and the fused groups inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.flatten import Flattener
+from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
+from kernellab.lowering.cpp.group import GroupEmitter
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import GemmCall, Nest, NestKind, ScanCall, tiles_read
+from kernellab.lowering.cpp.products import gemm_text, read_in_place
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.cpp.work import work_of
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.sketch.program import (
+    Alloc,
+    Apply,
+    Assign,
+    AtomicAdd,
+    Gemm,
+    Kernel,
+    Load,
+    Loop,
+    MultiAssign,
+    Param,
+    Program,
+    Statement,
+    Store,
+    Tile,
+    Value,
+    statements,
+)
+
+#: a larger tile does not go on a thread's stack
+_STACK_BYTES = 32 << 10
+#: element operations below which starting threads costs more than it saves
+_PARALLEL_WORK = 1 << 15
+
+_SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
+
+_RESERVED_WORDS = (
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept "
+    "const consteval constexpr const_cast continue decltype default delete do double dynamic_cast else "
+    "enum explicit export extern false float for friend goto if inline int long mutable namespace new "
+    "noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
+    "requires return short signed sizeof static static_assert static_cast struct switch template this "
+    "thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
+    "wchar_t while xor xor_eq kl NAN INFINITY NULL EOF linux unix int64_t int32_t int16_t int8_t uint8_t "
+    "kernel_body args main "
+)
+RESERVED = frozenset(_RESERVED_WORDS.split())
+
+
+def safe(name: str) -> str:
+    return f"{name}_" if name in RESERVED or name.startswith("__") else name
+
+
+class Names:
+    """Every identifier of a kernel's function."""
+
+    def __init__(self, program: Program, kernel: Kernel) -> None:
+        self.taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+        self.taken |= {s.var for s in statements(kernel.body) if isinstance(s, Loop)}
+        self.taken |= {t.name for t in _tiles(kernel.body)} | RESERVED | {kernel.name}
+        self.outer = {t.name for t in program.tensors} | {kernel.name}
+        loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
+        self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
+        self.taken |= set(self.loop_vars)
+
+    def fresh(self, base: str) -> str:
+        name, count = safe(base), 1
+        while name in self.taken:
+            count += 1
+            name = f"{base}{count}"
+        self.taken.add(name)
+        return name
+
+    def tile(self, tile: Tile) -> str:
+        return f"{tile.name}_" if tile.name in self.outer or tile.name in RESERVED else tile.name
+
+
+class KernelEmitter:
+    """Writes the function of one kernel; ``consts`` are the integers that the source fixes."""
+
+    def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
+        self.program, self.kernel = program, kernel
+        self.names = Names(program, kernel)
+        self.ints = Ints(consts, {n: safe(n) for n in self.names.taken if n in RESERVED})
+        self.scalars = scalars
+        self._params = {c.name: safe(c.name) for c in program.constexprs}
+        self._places: dict[str, Place] = {}
+        self._pending: set[str] = set()
+        self._once: set[str] = set()
+        self._slots = 0
+        self._in_parallel = False
+
+    # -- signature -------------------------------------------------------------------------------------------------
+
+    @property
+    def tensors(self) -> list[str]:
+        used = self.kernel.reads | self.kernel.writes
+        return [t.name for t in self.program.tensors if t.name in used]
+
+    @property
+    def symbols(self) -> list[str]:
+        return [s for s in self.program.symbols if s not in self.ints.consts]
+
+    @property
+    def numbers(self) -> list[str]:
+        used = {v.name for s in statements(self.kernel.body) for v in _values(s) if isinstance(v, Param)}
+        return [n for n in self.scalars if n in used]
+
+    def parameters(self) -> list[str]:
+        result = []
+        for name in self.tensors:
+            const = "" if name in self.kernel.writes else "const "
+            result.append(f"{const}{MEMORY_TYPE[self.program.tensor(name).dtype]}* __restrict {name}")
+        result += [f"int64_t {safe(s)}" for s in self.symbols]
+        return result + [f"double {safe(n)}" for n in self.numbers]
+
+    # -- body ------------------------------------------------------------------------------------------------------
+
+    def emit(self, writer: Writer) -> None:
+        self.w = writer
+        with writer.block(f"static void {safe(self.kernel.name)}({', '.join(self.parameters())})", said=False):
+            body = _merge_grid(self.kernel.body)
+            work = work_of(body, self.ints)
+            flat = Flattener(self.ints, self.names.taken).block(body)
+            read_in_place(flat, self.ints, self.kernel.writes)
+            fused = Fuser(self.ints, self.names.loop_vars).block(flat)
+            self._places = Placer(self.ints, self.kernel.writes).places(fused)
+            self._once = _written_once(fused)
+            self._work = work
+            self._block(fused)
+
+    def _block(self, block: FusedBlock) -> None:
+        pending = [t for t in block.declares if self._places.get(t.uid) in (Place.VARIABLE, Place.ARRAY)]
+        for step in block.steps:
+            touched = _touched(step)
+            mine = [t for t in pending if t.uid in touched]
+            pending = [t for t in pending if t.uid not in touched]
+            for tile in mine:
+                if self._places[tile.uid] is Place.ARRAY:
+                    self._declare_array(tile)
+                elif isinstance(step, Group):
+                    self._pending.add(tile.uid)
+                else:
+                    self.w(f"{VALUE_TYPE[tile.dtype]} {self.names.tile(tile)};")
+            self._step(step)
+            for tile in mine:
+                if tile.uid in self._pending:  # only read, or written where nothing could be declared
+                    raise LoweringError(
+                        f"The tile {tile.name!r} is read before it is written.", "Give it a value first."
+                    )
+
+    def _step(self, step: FusedStep) -> None:
+        if isinstance(step, Group):
+            GroupEmitter(
+                step, self.ints, self.w, self._places, self.names.tile, self.names.fresh, self._params, self._declared
+            ).emit()
+        elif isinstance(step, FusedLoop):
+            self._loop(step)
+        elif isinstance(step, FusedIf):
+            with self.w.block(f"if ({self.ints.cpp(step.cond)})", step.line):
+                self._block(step.then)
+            if step.orelse.steps:
+                with self.w.block("else"):
+                    self._block(step.orelse)
+        elif isinstance(step, ScanCall):
+            self._scan(step)
+        else:
+            self._gemm(step)
+
+    def _declared(self, tile: Tile) -> str:
+        """The type to write before a variable's first write, empty once it is declared."""
+        if tile.uid not in self._pending:
+            return ""
+        self._pending.discard(tile.uid)
+        return f"{'const ' if tile.uid in self._once else ''}{VALUE_TYPE[tile.dtype]} "
+
+    def _declare_array(self, tile: Tile) -> None:
+        kind, name = VALUE_TYPE[tile.dtype], self.names.tile(tile)
+        count = " * ".join(self.ints.operand(e) for e in tile.shape) or "1"
+        sizes = [self.ints.const(e) for e in tile.shape]
+        total = 1
+        for size in sizes:
+            total *= size if size is not None else _STACK_BYTES
+        if 0 < total * 8 <= _STACK_BYTES * (8 // tile.dtype.compute.bytes):
+            self.w(f"alignas(64) {kind} {name}[{count}];")
+        else:
+            self.w(f"{kind}* const {name} = kl::scratch<{kind}, {self._slots}>({count});")
+            self._slots += 1
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def _loop(self, step: FusedLoop) -> None:
+        chain = [step]
+        if step.loop.hints.parallel and not self._in_parallel:
+            while self._continues(chain):
+                inner = chain[-1].body.steps[0]
+                assert isinstance(inner, FusedLoop)
+                chain.append(inner)
+            collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
+            threshold = f" if({self._work} > {_PARALLEL_WORK})" if self._work else ""
+            self.w(f"#pragma omp parallel for{collapse} schedule(static){threshold}")
+        outer, self._in_parallel = self._in_parallel, self._in_parallel or step.loop.hints.parallel
+        if step.loop.hints.unroll and not step.loop.hints.parallel:
+            self.w(f"#pragma GCC unroll {min(step.loop.hints.unroll, 64)}")
+        with self._nested([s.loop for s in chain]):
+            self._block(chain[-1].body)
+        self._in_parallel = outer
+
+    def _continues(self, chain: list[FusedLoop]) -> bool:
+        """Is the next loop inside parallel too, alone, and of bounds that the outer ones do not move?"""
+        body = chain[-1].body
+        if len(body.steps) != 1 or not isinstance(body.steps[0], FusedLoop) or body.declares:
+            return False
+        inner = body.steps[0].loop
+        moving = {s.loop.var for s in chain}
+        fixed = all(not (e.loop_vars() & moving) for e in (inner.start, inner.stop, inner.step))
+        return inner.hints.parallel and fixed
+
+    @contextmanager
+    def _nested(self, loops: list[Loop]) -> Iterator[None]:
+        loop, rest = loops[0], loops[1:]
+        var = self.ints.spell.get(loop.var, loop.var)
+        start, stop = self.ints.cpp(loop.start), self.ints.cpp(loop.stop)
+        step = "++" + var if self.ints.is_one(loop.step) else f"{var} += {self.ints.cpp(loop.step)}"
+        with self.w.block(f"for (int64_t {var} = {start}; {var} < {stop}; {step})", loop.span.line):
+            self.ints.loops[loop.var] = loop
+            if rest:
+                with self._nested(rest):
+                    yield
+            else:
+                yield
+            del self.ints.loops[loop.var]
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _gemm(self, call: GemmCall) -> None:
+        if call.acc.shape[:-2]:
+            var = self.names.fresh("batch")
+            count = " * ".join(self.ints.operand(e) for e in call.acc.shape[:-2])
+            with self.w.block(f"for (int64_t {var} = 0; {var} < {count}; ++{var})", call.line):
+                self.w(gemm_text(call, self.ints, self.names.tile, var))
+        else:
+            self.w(gemm_text(call, self.ints, self.names.tile), call.line)
+
+    def _scan(self, call: ScanCall) -> None:
+        shape, axis = call.tile.shape, call.axis
+        sizes = [
+            " * ".join(self.ints.operand(e) for e in part) or "1"
+            for part in (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])
+        ]
+        for source in call.source:
+            if not self.ints.same_shape(source.shape, shape):
+                raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
+        operands = [self.names.tile(t) for t in (call.tile, *call.source)]
+        word = "kl::linear_scan" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}>"
+        self.w(f"{word}({', '.join([*operands, *sizes])});", call.line)
+
+
+# -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The parallel loops made perfectly nested: what stands between them is computed in each inner iteration."""
+    if not body or not isinstance(body[-1], Loop) or not body[-1].hints.parallel:
+        return body
+    outer = body[-1]
+    inner = _merge_grid(outer.body)
+    if inner and isinstance(inner[-1], Loop) and inner[-1].hints.parallel and len(inner) > 1:
+        last = inner[-1]
+        inner = (replace(last, body=(*inner[:-1], *last.body)),)
+    return (*body[:-1], replace(outer, body=inner))
+
+
+def _touched(step: FusedStep) -> set[str]:
+    if isinstance(step, Group):
+        return {uid for n in step.nests for uid in (*tiles_read(n.value), *([n.tile.uid] if n.tile else []))}
+    if isinstance(step, FusedLoop):
+        return {uid for s in step.body.steps for uid in _touched(s)}
+    if isinstance(step, FusedIf):
+        return {uid for b in (step.then, step.orelse) for s in b.steps for uid in _touched(s)}
+    tiles = (step.tile, *step.source) if isinstance(step, ScanCall) else step.tiles
+    return {t.uid for t in tiles}
+
+
+def _nests(block: FusedBlock) -> Iterator[Nest]:
+    for step in block.steps:
+        if isinstance(step, Group):
+            yield from step.nests
+        elif isinstance(step, FusedLoop):
+            yield from _nests(step.body)
+        elif isinstance(step, FusedIf):
+            yield from _nests(step.then)
+            yield from _nests(step.orelse)
+
+
+def _written_once(block: FusedBlock) -> set[str]:
+    writes: dict[str, list[NestKind]] = {}
+    for nest in _nests(block):
+        if nest.tile is not None:
+            writes.setdefault(nest.tile.uid, []).append(nest.kind)
+    return {uid for uid, kinds in writes.items() if kinds == [NestKind.POINT]}
+
+
+def _tiles(body: tuple[Statement, ...]) -> Iterator[Tile]:
+    for stmt in statements(body):
+        if isinstance(stmt, (Alloc, Load, Assign)):
+            yield stmt.tile
+        elif isinstance(stmt, MultiAssign):
+            yield from stmt.tiles
+
+
+def _values(stmt: Statement) -> Iterator[Value]:
+    roots: tuple[Value, ...] = ()
+    if isinstance(stmt, (Assign, Store, AtomicAdd)):
+        roots = (stmt.value,)
+    elif isinstance(stmt, Gemm):
+        roots = (stmt.a, stmt.b)
+    elif isinstance(stmt, MultiAssign):
+        roots = stmt.args
+    pending = list(roots)
+    while pending:
+        value = pending.pop()
+        yield value
+        if isinstance(value, Apply):
+            pending += value.args

@@ -1,0 +1,127 @@
+"""Loop nests: what a block of sketch statements is made of before loops are fused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Union, cast
+
+from kernellab.sketch.program import (
+    Apply,
+    IntExpr,
+    Loop,
+    Read,
+    Region,
+    Tile,
+    Type,
+    Value,
+)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """The elements of a tensor's region, ``pad`` outside the tensor; a leaf of a value."""
+
+    type: Type
+    region: Region
+    pad: float
+
+
+class NestKind(str, Enum):
+    POINT = "point"
+    STORE = "store"
+    ATOMIC = "atomic"
+    REDUCE = "reduce"
+
+
+@dataclass(eq=False)
+class Nest:
+    """``for each element of domain``: write ``value`` to a tile or a region, or fold it into a tile."""
+
+    kind: NestKind
+    domain: tuple[IntExpr, ...]
+    value: Value | Fetch
+    line: int
+    tile: Tile | None = None
+    region: Region | None = None
+    op: str = ""
+    axes: tuple[int, ...] = ()
+    keepdims: bool = False
+
+
+@dataclass(eq=False)
+class ScanCall:
+    """``tile = scan(source)`` along ``axis``; ``source`` holds the operand tiles (two for a linear recurrence)."""
+
+    tile: Tile
+    source: tuple[Tile, ...]
+    combine: str
+    axis: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A rectangle of a tensor that a product reads where it lies, turned if ``turned``."""
+
+    region: Region
+    turned: bool
+
+
+@dataclass(eq=False)
+class GemmCall:
+    """``acc += a @ b``; an operand is a tile, or what its tile would have been loaded from."""
+
+    acc: Tile
+    a: Tile | Matrix
+    b: Tile | Matrix
+    line: int
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        return tuple(t for t in (self.acc, self.a, self.b) if isinstance(t, Tile))
+
+
+@dataclass(eq=False)
+class LoopItem:
+    loop: Loop
+    body: Block
+
+
+@dataclass(eq=False)
+class IfItem:
+    cond: IntExpr
+    then: Block
+    orelse: Block
+    line: int
+
+
+Step = Union[Nest, ScanCall, GemmCall, LoopItem, IfItem]
+
+
+@dataclass(eq=False)
+class Block:
+    steps: list[Step] = field(default_factory=list)
+    #: tiles that this block brings into being
+    declares: list[Tile] = field(default_factory=list)
+
+
+def subvalues(value: Value | Fetch) -> Iterator[Value | Fetch]:
+    yield value
+    if isinstance(value, Apply):
+        for arg in value.args:
+            yield from subvalues(arg)
+
+
+def tiles_read(value: Value | Fetch) -> set[str]:
+    return {v.tile.uid for v in subvalues(value) if isinstance(v, Read)}
+
+
+def with_tile(value: Value | Fetch, uid: str, tile: Tile) -> Value | Fetch:
+    """``value`` with reads of the tile ``uid`` made reads of ``tile``."""
+    if isinstance(value, Read):
+        return Read(value.type, tile) if value.tile.uid == uid else value
+    if isinstance(value, Apply):
+        return replace(value, args=tuple(cast("Value", with_tile(a, uid, tile)) for a in value.args))
+    return value

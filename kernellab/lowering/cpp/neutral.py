@@ -1,0 +1,96 @@
+"""Does an element that lies past an edge change anything? Known from its pad, by folding constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Union
+
+from kernellab.lowering.cpp.nests import Fetch
+from kernellab.sketch.program import Apply, Const, Read, Tile, Value
+
+_IDENTITY: Mapping[str, float] = {
+    "reduce_sum": 0.0, "reduce_any": 0.0, "reduce_prod": 1.0, "reduce_max": -math.inf, "reduce_min": math.inf,
+}  # fmt: skip
+_UPDATE: Mapping[str, float] = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf, "logical_or": 0.0}
+
+_FOLD: Mapping[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "relu": lambda a: max(a, 0.0),
+    "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
+    "exp": lambda a: math.exp(a) if a < 700 else math.inf,
+    "where": lambda c, a, b: a if c else b,
+    "lt": lambda a, b: float(a < b),
+    "le": lambda a, b: float(a <= b),
+    "gt": lambda a, b: float(a > b),
+    "ge": lambda a, b: float(a >= b),
+    "eq": lambda a, b: float(a == b),
+    "ne": lambda a, b: float(a != b),
+    "logical_and": lambda a, b: float(bool(a) and bool(b)),
+    "logical_or": lambda a, b: float(bool(a) or bool(b)),
+    "logical_not": lambda a: float(not a),
+    "cast": lambda a: a,
+    "reshape": lambda a: a,
+    "transpose": lambda a: a,
+    "newaxis": lambda a: a,
+    "broadcast": lambda a: a,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "gelu": lambda a: 0.0 if a == 0 else math.nan,
+    "silu": lambda a: 0.0 if a == 0 else math.nan,
+}
+
+
+def neutral_at_pad(op: str, value: Value | Fetch) -> bool:
+    """Does the reduction ``op`` ignore ``value`` where its regions give their pads?"""
+    return op in _IDENTITY and at_pad(value) == _IDENTITY[op]
+
+
+def leaves_tile_alone(tile: Tile, value: Value | Fetch) -> bool:
+    """Is ``tile = value`` of the form ``tile = tile op x`` with x the identity of op at the pads?"""
+    if not (isinstance(value, Apply) and value.op in _UPDATE and len(value.args) == 2):
+        return False
+    for old, change in (value.args, value.args[::-1]):
+        same = isinstance(old, Read) and old.tile.uid == tile.uid and old.type.shape == tile.shape
+        if same and at_pad(change) == _UPDATE[value.op]:
+            return True
+    return False
+
+
+def at_pad(value: Value | Fetch) -> float | None:
+    """The value past the edge when it does not depend on anything else, else None."""
+    if isinstance(value, Fetch):
+        return float(value.pad)
+    if isinstance(value, Const):
+        return float(value.value)
+    if not isinstance(value, Apply):
+        return None
+    args = [at_pad(a) for a in value.args]
+    if value.op == "mul" and 0.0 in args and all(_finite_input(a) for a in value.args):
+        return 0.0
+    if any(a is None for a in args) or value.op not in _FOLD:
+        return None
+    result = _FOLD[value.op](*args)
+    return None if math.isnan(result) else result
+
+
+def _finite_input(value: Value | Fetch) -> bool:
+    """Only constants are surely finite: 0 * x is NaN for an infinite x."""
+    folded = at_pad(value)
+    return folded is not None and math.isfinite(folded)
+
+
+def substitute(value: Union[Value, Fetch], made: Mapping[str, Union[Value, Fetch]]) -> Union[Value, Fetch]:
+    """``value`` with reads of the tiles in ``made`` replaced by their values (shapes are not kept)."""
+    if isinstance(value, Read) and value.tile.uid in made:
+        return substitute(made[value.tile.uid], made)
+    if isinstance(value, Apply):
+        args = tuple(substitute(a, made) for a in value.args)
+        return Apply(value.type, value.op, args, value.attrs)  # type: ignore[arg-type]
+    return value

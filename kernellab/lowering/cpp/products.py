@@ -1,0 +1,199 @@
+"""Matrix products: operands read where they lie in memory, and the call that multiplies them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import (
+    Block,
+    Fetch,
+    GemmCall,
+    IfItem,
+    LoopItem,
+    Matrix,
+    Nest,
+    NestKind,
+    ScanCall,
+    Step,
+    tiles_read,
+)
+from kernellab.sketch.program import Apply, IntExpr, Point, Range, Read, Region, Tile, Value, int_op, num
+
+
+def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
+    """Lets products read operands from their tensors where a tile would only be a copy; drops tiles unused then.
+
+    ``written`` names the tensors that the kernel changes: these are always copied first.
+    """
+    steps = list(_steps(block))
+    writers: dict[str, list[Step]] = defaultdict(list)
+    readers: dict[str, list[Step]] = defaultdict(list)
+    for step in steps:
+        for uid in _writes(step):
+            writers[uid].append(step)
+        for uid in _reads(step):
+            readers[uid].append(step)
+    once = {uid: found[0] for uid, found in writers.items() if len(found) == 1}
+    _visit(block, ints, written, once)
+    used = {uid for step in steps for uid in _reads(step)}
+    copies = {id(step) for uid, step in once.items() if readers[uid] and uid not in used and isinstance(step, Nest)}
+    while copies:
+        _drop(block, copies)
+        used = {uid for step in _steps(block) for uid in _reads(step)}
+        copies = {
+            id(step)
+            for step in _steps(block)
+            if isinstance(step, Nest) and step.kind is NestKind.POINT and step.tile is not None
+            and step.tile.uid in once and readers[step.tile.uid] and step.tile.uid not in used
+        }  # fmt: skip
+
+
+def gemm_text(call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str = "") -> str:
+    """The C++ call; ``batch`` is the loop variable over leading dimensions of the accumulator.
+
+    Raises:
+        LoweringError: an operand without two dimensions, or with other batch dimensions than the accumulator.
+    """
+    acc = _place(call.acc, call, ints, name, batch)
+    operands = []
+    for operand in (call.a, call.b):
+        if isinstance(operand, Matrix):
+            operands.append(_matrix(operand, ints))
+        else:
+            rows, cols = (ints.cpp(e) for e in operand.shape[-2:]) if len(operand.shape) > 1 else ("", "")
+            operands.append(f"kl::matrix({_place(operand, call, ints, name, batch)}, {cols}, 1, {rows}, {cols})")
+    return f"kl::gemm({acc}, {ints.cpp(call.acc.shape[-1])}, {', '.join(operands)});"
+
+
+def _place(tile: Tile, call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str) -> str:
+    if len(tile.shape) < 2:
+        raise LoweringError(f"Line {call.line}: gemm needs operands of two dimensions.", "Add one with x[:, None].")
+    if len(tile.shape) == 2:
+        return name(tile)
+    if not ints.same_shape(tile.shape[:-2], call.acc.shape[:-2]):
+        raise LoweringError(f"Line {call.line}: gemm's batch dimensions differ.", "Broadcast them first.")
+    return f"{name(tile)} + {batch} * {' * '.join(ints.operand(e) for e in tile.shape[-2:])}"
+
+
+def _matrix(matrix: Matrix, ints: Ints) -> str:
+    region = matrix.region
+    offset, strides, extents = num(0), [], []
+    stride = num(1)
+    for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
+        start = item.at if isinstance(item, Point) else item.start
+        offset = int_op("+", int_op("*", start, stride), offset)
+        if isinstance(item, Range):
+            strides.append(ints.cpp(int_op("*", item.step, stride)))
+            extents.append(_inside(item, size, ints))
+        stride = int_op("*", size, stride)
+    right, down = strides
+    cols, rows = extents
+    if matrix.turned:
+        down, right, rows, cols = right, down, cols, rows
+    start_text = ints.cpp(ints.fold(offset)) if ints.const(offset) is not None else ints.cpp(offset)
+    data = region.tensor.name if start_text == "0" else f"{region.tensor.name} + {start_text}"
+    return f"kl::matrix({data}, {down}, {right}, {rows}, {cols})"
+
+
+def _inside(item: Range, size: IntExpr, ints: Ints) -> str:
+    if ints.fits(item.start, item.extent, item.step, size):
+        return ints.cpp(item.extent)
+    step = "" if ints.is_one(item.step) else f", {ints.cpp(item.step)}"
+    return f"kl::inside({ints.cpp(size)}, {ints.cpp(item.start)}, {ints.cpp(item.extent)}{step})"
+
+
+# -- which operands may stay where they are ------------------------------------------------------------------------
+
+
+def _visit(block: Block, ints: Ints, written: frozenset[str], once: dict[str, Step]) -> None:
+    before: set[int] = set()
+    for step in block.steps:
+        before.add(id(step))
+        if isinstance(step, LoopItem):
+            ints.loops[step.loop.var] = step.loop
+            _visit(step.body, ints, written, once)
+            del ints.loops[step.loop.var]
+        elif isinstance(step, IfItem):
+            _visit(step.then, ints, written, once)
+            _visit(step.orelse, ints, written, once)
+        elif isinstance(step, GemmCall) and len(step.acc.shape) == 2:
+            mine = {uid: s for uid, s in once.items() if id(s) in before}
+            step.a = _source(step.a, step.acc, ints, written, mine) or step.a
+            step.b = _source(step.b, step.acc, ints, written, mine) or step.b
+
+
+def _source(
+    operand: Tile | Matrix, acc: Tile, ints: Ints, written: frozenset[str], once: dict[str, Step]
+) -> Matrix | None:
+    nest = once.get(operand.uid) if isinstance(operand, Tile) else None
+    if not isinstance(operand, Tile) or not isinstance(nest, Nest) or nest.kind is not NestKind.POINT:
+        return None
+    value: Value | Fetch = nest.value
+    if isinstance(value, Fetch):
+        region = value.region
+        same = region.tensor.dtype == operand.dtype and operand.dtype.compute == acc.dtype
+        plain = value.pad == 0 and same and region.tensor.name not in written
+        return Matrix(region, turned=False) if plain and _readable(region, ints) else None
+    if not isinstance(value, Apply) or value.op != "transpose" or value.attr("perm") not in (None, (1, 0)):
+        return None
+    inner = value.args[0]
+    if not isinstance(inner, Read) or len(inner.tile.shape) != 2:
+        return None
+    found = _source(inner.tile, acc, ints, written, once)
+    return found and replace(found, turned=not found.turned)
+
+
+def _readable(region: Region, ints: Ints) -> bool:
+    """Two dimensions, nothing before the tensor's start, and single indices surely inside."""
+    ranges = [i for i in region.index if isinstance(i, Range)]
+    if len(ranges) != 2 or not all(ints.nonnegative(r.start) and (ints.const(r.step) or 0) > 0 for r in ranges):
+        return False
+    return all(
+        ints.nonnegative(item.at) and ints.below(item.at, size)
+        for item, size in zip(region.index, region.tensor.shape, strict=True)
+        if isinstance(item, Point)
+    )
+
+
+# -- walking -------------------------------------------------------------------------------------------------------
+
+
+def _steps(block: Block) -> Iterator[Step]:
+    for step in block.steps:
+        if isinstance(step, LoopItem):
+            yield from _steps(step.body)
+        elif isinstance(step, IfItem):
+            yield from _steps(step.then)
+            yield from _steps(step.orelse)
+        else:
+            yield step
+
+
+def _writes(step: Step) -> set[str]:
+    if isinstance(step, Nest):
+        return {step.tile.uid} if step.tile is not None else set()
+    if isinstance(step, ScanCall):
+        return {step.tile.uid}
+    return {step.acc.uid} if isinstance(step, GemmCall) else set()
+
+
+def _reads(step: Step) -> set[str]:
+    if isinstance(step, Nest):
+        return tiles_read(step.value)
+    if isinstance(step, ScanCall):
+        return {t.uid for t in step.source}
+    return {t.uid for t in step.tiles} if isinstance(step, GemmCall) else set()
+
+
+def _drop(block: Block, copies: set[int]) -> None:
+    block.steps = [s for s in block.steps if id(s) not in copies]
+    for step in block.steps:
+        if isinstance(step, LoopItem):
+            _drop(step.body, copies)
+        elif isinstance(step, IfItem):
+            _drop(step.then, copies)
+            _drop(step.orelse, copies)

@@ -1,0 +1,204 @@
+"""A reduction inside a loop nest: where its accumulator lives, how it is updated and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kernellab.lowering.cpp.fuse import Place
+from kernellab.lowering.cpp.index import align, flat, wrap
+from kernellab.lowering.cpp.nests import Nest
+from kernellab.lowering.cpp.scalar import VALUE_TYPE, converted, literal, place, strip
+from kernellab.sketch.program import DType
+
+if TYPE_CHECKING:
+    from kernellab.lowering.cpp.group import GroupEmitter
+
+_INITIAL = {"reduce_sum": 0.0, "reduce_mean": 0.0, "reduce_prod": 1.0, "reduce_any": 0.0}
+_WORDS = {
+    "reduce_sum": "kl::Sum", "reduce_mean": "kl::Sum", "reduce_prod": "kl::Prod", "reduce_any": "kl::Any",
+    "reduce_max": "kl::Max", "reduce_min": "kl::Min",
+}  # fmt: skip
+_CLAUSE = {"reduce_sum": "+", "reduce_mean": "+", "reduce_prod": "*", "reduce_any": "|"}
+
+
+class Reduction:
+    """Folds one value a loop element into a tile.
+
+    Where the reduced dimensions are the innermost loops, a scalar collects them and the tile is written once;
+    otherwise the tile itself collects, with a scalar across the innermost loop where that one is reduced.
+    """
+
+    def __init__(self, nest: Nest, emitter: GroupEmitter) -> None:
+        assert nest.tile is not None
+        self.nest, self.tile, self.e = nest, nest.tile, emitter
+        dims = emitter.dims
+        self.reduced = [d for d in dims if d in nest.axes]
+        self.first = min(self.reduced, default=-1)
+        self.trailing = bool(self.reduced) and all(d in self.reduced for d in dims if d >= self.first)
+        self.at_innermost = bool(dims) and dims[-1] in self.reduced
+        self.is_arg = nest.op in ("argmax", "argmin")
+        self.vectorises = not self.is_arg or not self.at_innermost
+        self.dtype = nest.value.type.dtype if self.is_arg else self.tile.dtype
+        self.ctype = "int32_t" if nest.op == "reduce_any" else VALUE_TYPE[self.dtype]
+        self._scalar = ""
+        self._array = ""
+        #: inside a fold's lambda, which returns the value instead of adding it
+        self.returns = False
+
+    @property
+    def clause(self) -> str:
+        if self.is_arg or not self.at_innermost or not self._scalar:
+            return ""
+        word = _CLAUSE.get(self.nest.op) or ("kl_max" if self.nest.op == "reduce_max" else "kl_min")
+        return f"{word}:{self._scalar}"
+
+    @property
+    def searches(self) -> bool:
+        """Can the innermost loop be a search for the best, block by block, in order?"""
+        return self.is_arg and self.trailing and self.reduced == [self.first]
+
+    def search(self, var: str, low: str, high: str) -> str:
+        word = "kl::Max" if self.nest.op == "argmax" else "kl::Min"
+        return f"kl::find_best<{word}>({self._scalar}, {self._array}, {low}, {high}, 0, [&](int64_t {var})"
+
+    @property
+    def scalar(self) -> str:
+        return self._scalar
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self.nest.op]
+
+    # -- around the loops ------------------------------------------------------------------------------------------
+
+    def before_loops(self) -> None:
+        if not self.trailing:
+            if self.is_arg:
+                self._array = self.e.fresh(f"{self.tile.name}_best")
+                count = " * ".join(self.e.ints.operand(x) for x in self.tile.shape) or "1"
+                self.e.w(f"{self.ctype}* const {self._array} = kl::scratch<{self.ctype}, {self._slot()}>({count});")
+            self._fill(self._initial(), self.nest.line)
+
+    def before_loop(self, dim: int) -> None:
+        starts = dim == self.first if self.trailing else self.at_innermost and dim == self.e.dims[-1]
+        if not starts or (self.is_arg and not self.trailing):
+            return
+        own = self.trailing and dim == self.e.dims[0] and self.e.places[self.tile.uid] is Place.VARIABLE
+        if own and not self.is_arg and self.nest.op != "reduce_any":
+            self._scalar = self.e.names(self.tile)
+            self.e.w(f"{self.e.declare(self.tile)}{self._scalar} = {self._initial()};", self.nest.line, said=False)
+            return
+        self._scalar = self.e.fresh(f"{self.tile.name}_{'best' if self.is_arg else self.nest.op.split('_')[-1]}")
+        self.e.w(f"{self.ctype} {self._scalar} = {self._initial()};")
+        if self.is_arg:
+            self._array = self.e.fresh(f"{self.tile.name}_at")
+            self.e.w(f"int64_t {self._array} = -1;")
+
+    def after_loop(self, dim: int) -> None:
+        if self.trailing and dim == self.first:
+            result = self._array if self.is_arg else self._scalar
+            if self.nest.op == "reduce_mean":
+                result = f"{self._scalar} / {self._count()}"
+            elif self.nest.op == "reduce_any":
+                result = f"{self._scalar} != 0"
+            target = self._target()
+            if target != result:
+                prefix = self.e.declare(self.tile) if self.e.places[self.tile.uid] is Place.VARIABLE else ""
+                value = f"{result} < 0 ? 0 : {result}" if self.is_arg else result
+                self.e.w(f"{prefix}{target} = {value};")
+        elif not self.trailing and self.at_innermost and not self.is_arg and dim == self.e.dims[-1]:
+            self.e.w(f"{self._combined(self._target(), self._scalar)};")
+
+    def after_loops(self) -> None:
+        if not self.trailing and self.nest.op == "reduce_mean":
+            self._each(f"/= {self._count()}")
+
+    # -- in the body -----------------------------------------------------------------------------------------------
+
+    def update(self, text: str) -> Iterator[str]:
+        source = self.nest.value.type.dtype
+        if self.nest.op == "reduce_any":
+            text = converted(text, source, DType.BOOL)
+        else:
+            text = converted(text, source, self.dtype)
+        if self.is_arg and not self.returns:
+            yield from self._update_arg(text)
+        elif self.returns:
+            yield f"return {strip(text)};" if text.startswith(self.ctype) else f"return {self.ctype}({strip(text)});"
+        elif self._scalar:
+            yield f"{self._combined(self._scalar, text)};"
+        else:
+            yield f"{self._combined(self._target(), text)};"
+
+    def _combined(self, target: str, text: str) -> str:
+        if self.nest.op in ("reduce_max", "reduce_min"):
+            return f"{target} = kl::{self.nest.op[-3:]}({target}, {strip(text)})"
+        symbol = {"reduce_prod": "*=", "reduce_any": "|="}.get(self.nest.op, "+=")
+        return f"{target} {symbol} {strip(text)}"
+
+    def _update_arg(self, text: str) -> Iterator[str]:
+        value = self.e.fresh(f"{self.tile.name}_value")
+        sign = ">" if self.nest.op == "argmax" else "<"
+        positions = tuple(self.e.group.vars[d] for d in self.nest.axes)
+        position = flat(positions, tuple(self.e.group.domain[d] for d in self.nest.axes), self.e.ints)
+        if self.trailing:
+            best, at = self._scalar, self._array
+        else:
+            index = flat(self._index(), self.tile.shape, self.e.ints)
+            best, at = f"{self._array}[{index}]", self._target()
+        # the first NaN wins, else the first of the best; iterations may come out of order at an edge
+        better = f"{at} < 0 || {value} {sign} {best} || ({value} == {best} && {wrap(position)} < {at})"
+        if self.dtype.is_float:
+            earlier = f"{value} != {value} && {wrap(position)} < {at}"
+            better = f"({best} == {best} && ({better} || {value} != {value})) || ({best} != {best} && {earlier})"
+        yield f"const {self.ctype} {value} = {strip(text)};"
+        yield f"if ({better}) {{ {best} = {value}; {at} = {position}; }}"
+
+    # -- pieces ----------------------------------------------------------------------------------------------------
+
+    def _initial(self) -> str:
+        if self.nest.op in _INITIAL:
+            return literal(_INITIAL[self.nest.op], DType.I32 if self.nest.op == "reduce_any" else self.dtype)
+        largest = self.nest.op in ("reduce_max", "argmax")
+        return literal(float("-inf") if largest else float("inf"), self.dtype)
+
+    def _index(self) -> tuple[str, ...]:
+        """The tile's index at the current loop element."""
+        kept = [
+            "0" if d in self.nest.axes else v
+            for d, v in enumerate(self.e.group.vars)
+            if self.nest.keepdims or d not in self.nest.axes
+        ]
+        return align(tuple(kept), self.tile.shape, self.e.ints)
+
+    def _target(self) -> str:
+        if self.e.places[self.tile.uid] is Place.VARIABLE:
+            return self.e.names(self.tile)
+        return place(self.e.names(self.tile), self._index(), self.tile.shape, self.e.ints)
+
+    def _count(self) -> str:
+        extents = " * ".join(self.e.ints.operand(self.e.group.domain[d]) for d in self.nest.axes) or "1"
+        return f"{VALUE_TYPE[self.tile.dtype]}({extents})"
+
+    def _fill(self, initial: str, line: int) -> None:
+        if self.is_arg:
+            self._each(f"= {initial}", self._array)
+            self._each("= -1")
+            return
+        if self.e.places[self.tile.uid] is Place.VARIABLE:
+            self.e.w(f"{self.e.declare(self.tile)}{self.e.names(self.tile)} = {initial};", line, said=False)
+            return
+        self._each(f"= {initial}")
+
+    def _each(self, change: str, name: str = "") -> None:
+        if not name and self.e.places[self.tile.uid] is Place.VARIABLE:
+            self.e.w(f"{self.e.names(self.tile)} {change};")
+            return
+        name = name or self.e.names(self.tile)
+        count = " * ".join(self.e.ints.operand(x) for x in self.tile.shape) or "1"
+        var = self.e.fresh("at")
+        self.e.w(f"for (int64_t {var} = 0; {var} < {count}; ++{var}) {name}[{var}] {change};")
+
+    def _slot(self) -> str:
+        return f"__COUNTER__ + {1000}"

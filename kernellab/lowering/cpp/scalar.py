@@ -1,0 +1,193 @@
+"""One element of a value as a C++ expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.index import Index, child_indices, wrap
+from kernellab.lowering.cpp.index import flat as flat_index
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import Fetch
+from kernellab.sketch.ops import OPS, OpKind
+from kernellab.sketch.program import Apply, Const, DType, IntExpr, Param, Read, Value
+from kernellab.sketch.program import Index as IndexValue
+
+#: C++ type of a value; narrow floats are held as float that only takes their values
+VALUE_TYPE: Mapping[DType, str] = {
+    DType.F64: "double", DType.F32: "float", DType.F16: "float", DType.BF16: "float", DType.F8E4M3: "float",
+    DType.F8E5M2: "float", DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
+    DType.U8: "uint8_t", DType.BOOL: "bool",
+}  # fmt: skip
+#: C++ type of a tensor's element
+MEMORY_TYPE: Mapping[DType, str] = {
+    **VALUE_TYPE, DType.F16: "kl::f16", DType.BF16: "kl::bf16", DType.F8E4M3: "kl::f8e4m3", DType.F8E5M2: "kl::f8e5m2",
+}  # fmt: skip
+_NARROW_INTS = {DType.I16, DType.I8, DType.U8}
+_LIMITS = {DType.I64: 63, DType.I32: 31, DType.I16: 15, DType.I8: 7}
+
+
+def is_narrow(dtype: DType) -> bool:
+    return dtype.is_float and dtype not in (DType.F32, DType.F64)
+
+
+def literal(value: float, dtype: DType) -> str:
+    """``value`` as a C++ literal; infinities become the ends of an integer's range."""
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        if isinstance(value, float) and not math.isfinite(value):
+            return _end_of_range(value, dtype)
+        number = int(value)
+        if number == -(2**63):
+            return "INT64_MIN"
+        if dtype is DType.I32:
+            return str(number)
+        return f"INT64_C({number})" if dtype is DType.I64 else f"{VALUE_TYPE[dtype]}({number})"
+    if math.isnan(value):
+        return "double(kl::NAN_)" if dtype is DType.F64 else "kl::NAN_"
+    if math.isinf(value):
+        text = "kl::INF" if value > 0 else "-kl::INF"
+        return f"double({text})" if dtype is DType.F64 else text
+    text = repr(float(value))
+    return text if dtype is DType.F64 else f"{text}f"
+
+
+def _end_of_range(value: float, dtype: DType) -> str:
+    if dtype is DType.U8:
+        return "255" if value > 0 else "0"
+    bits = _LIMITS[dtype]
+    return f"INT{bits + 1}_{'MAX' if value > 0 else 'MIN'}"
+
+
+def converted(text: str, source: DType, target: DType) -> str:
+    """A value of ``source`` written as ``target``: truncation to integers, non-zero to bool, rounding to narrow."""
+    if source == target:
+        return text
+    if target is DType.BOOL:
+        return f"({text} != 0)"
+    if is_narrow(target):
+        wide = text if VALUE_TYPE[source] == "float" else f"float({strip(text)})"
+        return f"kl::rounded<{MEMORY_TYPE[target]}>({strip(wide)})"
+    if VALUE_TYPE[source] == VALUE_TYPE[target]:
+        return text
+    return f"{VALUE_TYPE[target]}({strip(text)})"
+
+
+def strip(text: str) -> str:
+    """``text`` without one pair of parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+class Scalars:
+    """``read`` and ``fetch`` spell an element of a tile and of a region; ``params`` maps a constexpr to C++."""
+
+    def __init__(
+        self,
+        ints: Ints,
+        read: Callable[[Read, Index], str],
+        fetch: Callable[[Fetch, Index], str],
+        params: Mapping[str, str],
+    ) -> None:
+        self.ints = ints
+        self._read = read
+        self._fetch = fetch
+        self._params = params
+
+    def element(self, value: Value | Fetch, index: Index) -> str:
+        """The element of ``value`` at ``index`` (already aligned to the value's shape)."""
+        dtype = value.type.dtype
+        if isinstance(value, Const):
+            return literal(value.value, dtype)
+        if isinstance(value, Param):
+            return f"{VALUE_TYPE[dtype]}({self._params[value.name]})"
+        if isinstance(value, IndexValue):
+            return self._number(value.expr, dtype)
+        if isinstance(value, Fetch):
+            return self._fetch(value, index)
+        if isinstance(value, Read):
+            return self._read(value, index)
+        return self._apply(value, index)
+
+    def _number(self, expr: IntExpr, dtype: DType) -> str:
+        if dtype is DType.I64:
+            known = self.ints.const(expr)
+            return self.ints.operand(expr) if known is None else literal(known, dtype)
+        return f"{VALUE_TYPE[dtype]}({self.ints.cpp(expr)})"
+
+    def _apply(self, value: Apply, index: Index) -> str:
+        op, dtype = OPS[value.op], value.type.dtype
+        if value.op == "arange":
+            return self._arange(value, index)
+        args = [
+            self.element(arg, at) for arg, at in zip(value.args, child_indices(value, index, self.ints), strict=True)
+        ]
+        if value.op == "cast":
+            return converted(args[0], value.args[0].type.dtype, dtype)
+        if value.op == "concat":
+            return self._concat(value, args, index)
+        if op.kind is OpKind.SHAPE:
+            return converted(args[0], value.args[0].type.dtype, dtype)
+        if op.kind not in (OpKind.POINTWISE, OpKind.COMPARE) or "cpp" not in op.spell:
+            raise LoweringError(
+                f"The operation {value.op!r} has no C++ lowering.", "Spell it out with other operations."
+            )
+        sources = [arg.type.dtype for arg in value.args]
+        args = [self._operand(value.op, n, a, sources, dtype) for n, a in enumerate(args)]
+        text = op.spell["cpp"].format(*(strip(a) if "kl::" in op.spell["cpp"] else a for a in args))
+        if dtype in _NARROW_INTS and op.kind is OpKind.POINTWISE:
+            return f"{VALUE_TYPE[dtype]}({strip(text)})"
+        if dtype is DType.BOOL and op.kind is OpKind.POINTWISE and value.op != "where":
+            return f"bool({strip(text)})"
+        if is_narrow(dtype) and any(not is_narrow(s) and s.is_float for s in sources):
+            return f"kl::rounded<{MEMORY_TYPE[dtype]}>({strip(text)})"
+        return text
+
+    def _operand(self, op: str, number: int, text: str, sources: list[DType], result: DType) -> str:
+        """Operands share a type: what resolution left mixed (weak scalars, bool conditions) is made so here."""
+        if op in ("logical_and", "logical_or", "logical_not"):
+            return text if sources[number] is DType.BOOL else f"({text} != 0)"
+        if op == "where":
+            if number == 0:
+                return text if sources[0] is DType.BOOL else f"({text} != 0)"
+            return converted(text, sources[number], result)
+        if OPS[op].result == "bool":
+            return text
+        if VALUE_TYPE[sources[number]] != VALUE_TYPE[result]:
+            return converted(text, sources[number], result)
+        return text
+
+    def _arange(self, value: Apply, index: Index) -> str:
+        start = value.attr("start")
+        text = index[0]
+        if isinstance(start, IntExpr) and self.ints.const(start) != 0:
+            text = self.ints.cpp(start) if text == "0" else f"{self.ints.cpp(start)} + {text}"
+        elif isinstance(start, int) and start:
+            text = str(start) if text == "0" else f"{start} + {text}"
+        return wrap(text) if value.type.dtype is DType.I64 else f"{VALUE_TYPE[value.type.dtype]}({text})"
+
+    def _concat(self, value: Apply, args: list[str], index: Index) -> str:
+        axis = int(value.attr("axis", 0)) % len(index)  # type: ignore[call-overload]
+        text = args[-1]
+        bounds = []
+        total = ""
+        for arg in value.args[:-1]:
+            extent = self.ints.operand(arg.type.shape[axis])
+            total = f"{total} + {extent}" if total else extent
+            bounds.append(total)
+        for bound, arg_text in zip(reversed(bounds), reversed(args[:-1]), strict=True):
+            text = f"({index[axis]} < {bound} ? {arg_text} : {text})"
+        return text
+
+
+def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
+    """``name[...]`` for a row-major array of ``shape``."""
+    return f"{name}[{flat_index(index, shape, ints)}]"

@@ -1,0 +1,101 @@
+"""The parallel loops of a kernel as one flat grid.
+
+A flat grid has no 65535 limit and takes any number of loops; the divisions are paid once for each program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.triton.ints import host_text
+from kernellab.lowering.triton.text import tidy
+from kernellab.sketch.program import IntExpr, IntKind, Loop, Statement, int_op, num
+
+if TYPE_CHECKING:
+    from kernellab.lowering.triton.kernel import KernelWriter
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``host``: the number of programs in Python; ``inner``: what one program runs."""
+
+    host: str
+    inner: Sequence[Statement]
+
+
+def write_grid(writer: KernelWriter) -> Grid:
+    """Write the loop variables from the program id, and the statements that stand between the parallel loops."""
+    loops, before, inner = _peel(writer.kernel.body)
+    trips = []
+    for loop in loops:
+        count = int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
+        most = writer.ints.high(count)
+        if most is None:
+            raise LoweringError(
+                f"The parallel loop over {loop.var!r} has no bound on its iterations that the host can compute.",
+                "Let its bounds depend on symbols, constexprs and outer loops only.",
+            )
+        trips.append(most)
+        writer.ints.loops[loop.var] = loop
+    _variables(writer, loops, trips)
+    for i, stmt in enumerate(before):
+        writer.statement(stmt, [*before[i + 1 :], *inner])
+    host = " * ".join(f"({tidy(host_text(t))})" for t in trips) or "1"
+    return Grid(tidy(host), inner)
+
+
+def _peel(body: Sequence[Statement]) -> tuple[list[Loop], list[Statement], Sequence[Statement]]:
+    loops: list[Loop] = []
+    before: list[Statement] = []
+    while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:
+        before += body[:-1]
+        loops.append(body[-1])
+        body = body[-1].body
+    return loops, before, body
+
+
+def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr]) -> None:
+    counts = [writer.int_text(t) for t in trips]
+    numbers = _numbers(writer, loops, counts)
+    for loop, number in zip(loops, numbers, strict=True):
+        writer.out.at = loop.span.line
+        code = number
+        if writer.index_type:
+            code = f"({code}).to({writer.index_type})"
+        if not loop.step.is_one:
+            code = f"({code}) * ({writer.int_text(loop.step)})"
+        if loop.start != num(0):
+            code = f"({writer.int_text(loop.start)}) + {code}"
+        name = writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
+        writer.out.put(f"{name} = {tidy(code)}")
+    for loop in loops:
+        if loop.start.loop_vars() | loop.stop.loop_vars():
+            name = writer.int_text(IntExpr(IntKind.LOOP, name=loop.var))
+            writer.guard(f"{name} < {writer.int_text(loop.stop)}")
+
+
+def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str]) -> list[str]:
+    """The iteration number of each loop; the innermost varies fastest."""
+    if len(loops) == 1:
+        return ["tl.program_id(0)"]
+    if not loops:
+        return []
+    writer.out.at = loops[0].span.line
+    writer.out.put("pid = tl.program_id(0)")
+    numbers: list[str] = []
+    inner: list[str] = []
+    for k, count in reversed(list(enumerate(counts))):
+        quotient = f"pid // ({' * '.join(f'({c})' for c in inner)})" if inner else "pid"
+        numbers.insert(0, f"({quotient})" if k == 0 else f"({quotient} % ({count}))")
+        inner.insert(0, count)
+    group = next((loop.hints.swizzle for loop in loops if loop.hints.swizzle), None)
+    if group:
+        # rows in groups: programs that run at once share both their rows of a and their columns of b
+        row, column = writer.names.fresh("row"), writer.names.fresh("column")
+        args = [*numbers[-2:], *counts[-2:], str(group)]
+        writer.out.put(f"{row}, {column} = tl.swizzle2d({', '.join(tidy(a) for a in args)})")
+        numbers[-2:] = [row, column]
+    return numbers

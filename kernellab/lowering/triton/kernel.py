@@ -1,0 +1,347 @@
+"""One sketch as one ``@triton.jit`` function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.triton.contractions import ValueWriter
+from kernellab.lowering.triton.grid import Grid, write_grid
+from kernellab.lowering.triton.ints import Ints, host_text
+from kernellab.lowering.triton.places import PlaceWriter
+from kernellab.lowering.triton.shapes import Shapes
+from kernellab.lowering.triton.text import Names, Writer, tidy
+from kernellab.lowering.triton.values import TL_DTYPES, Text
+from kernellab.sketch.program import (
+    Alloc,
+    Apply,
+    Assign,
+    AtomicAdd,
+    DType,
+    Gemm,
+    If,
+    IntExpr,
+    IntKind,
+    Kernel,
+    Load,
+    Loop,
+    MultiAssign,
+    Program,
+    Statement,
+    Store,
+    Tile,
+    Value,
+    num,
+    statements,
+    subvalues,
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A lowered kernel: body lines with their sketch line, the names that the body uses, and what the host computes."""
+
+    name: str
+    lines: list[tuple[str, int]]
+    used: frozenset[str]
+    computed: dict[str, str]
+    grid: str
+    #: largest tile: known elements, and names of the padded extents that multiply them
+    elements: tuple[int, list[str]]
+    has_dot: bool
+    #: bytes of the widest element that is read or written
+    widest: int
+
+
+class KernelWriter:
+    """Lowers the statements of one kernel, top-down."""
+
+    def __init__(
+        self, program: Program, kernel: Kernel, known: dict[str, int], wide: str, *, interpreter: bool
+    ) -> None:
+        self._program = program
+        self._kernel = kernel
+        self._wide = wide
+        self.ints = Ints(dict(known))
+        outer = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+        self.names = Names(frozenset(outer | {f"{k.name}_kernel" for k in program.kernels}))
+        self.shapes = Shapes(self.ints, self.names)
+        self.out = Writer()
+        self._tunables = frozenset(c.name for c in program.constexprs if c.choices)
+        self.places = PlaceWriter(
+            self.ints, self.shapes, self.names, self.out, self.int_text, interpreter, self._tunables
+        )
+        self.values = ValueWriter(
+            self.shapes, self.names, self.out, self.tile_name, self.int_text, interpreter=interpreter
+        )
+        self._streamed = _read_once(kernel)
+
+    def write(self) -> Written:
+        dots = [d for d in _dots(self._kernel) if not self._is_small(d)]
+        for a, b in dots:
+            for expr in (*a.type.shape[-2:], *b.type.shape[-2:]):
+                self.shapes.mark_dot(expr)
+        body = write_grid(self)
+        self._body(body.inner)
+        lines = self.out.lines or [("    pass", 0)]
+        return Written(
+            f"{self._kernel.name}_kernel", lines, _names_used(lines), dict(self.shapes.computed), body.host,
+            self._largest(), bool(dots), self._widest(),
+        )  # fmt: skip
+
+    @property
+    def kernel(self) -> Kernel:
+        return self._kernel
+
+    @property
+    def index_type(self) -> str:
+        """What index scalars are cast to so that offsets do not overflow, "" when they cannot."""
+        return self._wide
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def tile_name(self, tile: Tile) -> str:
+        key = ("tile", tile.name, tuple(map(self.shapes.key, tile.shape)), tile.dtype)
+        return self.names.of(key, tile.name)
+
+    def int_text(self, expr: IntExpr) -> str:
+        return tidy(self.ints.spell(expr, self._int_name))
+
+    def _int_name(self, expr: IntExpr) -> str:
+        return self.names.of(("loop", expr.name), expr.name) if expr.kind is IntKind.LOOP else expr.name
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[Statement]) -> None:
+        start = len(self.out.lines)
+        for i, stmt in enumerate(body):
+            self.statement(stmt, body[i + 1 :])
+        if len(self.out.lines) == start:
+            self.out.put("pass")
+
+    def statement(self, stmt: Statement, rest: Sequence[Statement]) -> None:
+        self.out.at = stmt.span.line
+        if isinstance(stmt, Alloc):
+            self._alloc(stmt, rest)
+        elif isinstance(stmt, Load):
+            self._load(stmt)
+        elif isinstance(stmt, Store):
+            self._store(stmt)
+        elif isinstance(stmt, AtomicAdd):
+            self._atomic(stmt)
+        elif isinstance(stmt, Assign):
+            self._set(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
+        elif isinstance(stmt, Gemm):
+            self._gemm(stmt)
+        elif isinstance(stmt, MultiAssign):
+            self._multi(stmt)
+        elif isinstance(stmt, Loop):
+            self._loop(stmt)
+        else:
+            self._if(stmt)
+
+    def _set(self, tile: Tile, code: str) -> None:
+        self.shapes.check_size(f"The tile {tile.name!r}", tile.shape)
+        self.out.put(f"{self.tile_name(tile)} = {tidy(code)}")
+
+    def _alloc(self, stmt: Alloc, rest: Sequence[Statement]) -> None:
+        # Triton has no undefined tile: one is needed only where a nested block is the first to write it
+        if stmt.init_zero or not _written_next(stmt.tile, rest):
+            zero = {True: "0.0", False: "0"}[stmt.tile.dtype.is_float]
+            self._set(stmt.tile, f"tl.full({self.shapes.text(stmt.tile.shape)}, {zero}, {TL_DTYPES[stmt.tile.dtype]})")
+
+    def _load(self, stmt: Load) -> None:
+        place = self.places.place(stmt.region, write=False)
+        dtype = stmt.region.tensor.dtype
+        options = [tidy(place.pointer)]
+        if place.mask:
+            options += [f"mask={tidy(place.mask)}", f"other={_pad(stmt.pad, dtype)}"]
+        if self._streamed and stmt.region.tensor.name not in self._streamed:
+            # measured on an H200: marking the stream to leave first instead costs 5 %
+            options.append('eviction_policy="evict_last"')
+        code = f"tl.load({', '.join(options)})"
+        self._set(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
+
+    def _target(self, region_value: Store | AtomicAdd) -> tuple[str, str, str]:
+        region, value = region_value.region, region_value.value
+        place = self.places.place(region, write=True)
+        code = self.values.filled(value, region.shape)
+        cast = self.values.cast(Text(code, region.shape), value.type.dtype, region.tensor.dtype).code
+        return tidy(place.pointer), tidy(cast), f", mask={tidy(place.mask)}" if place.mask else ""
+
+    def _store(self, stmt: Store) -> None:
+        pointer, value, mask = self._target(stmt)
+        self.out.put(f"tl.store({pointer}, {value}{mask})")
+
+    def _atomic(self, stmt: AtomicAdd) -> None:
+        if stmt.region.tensor.dtype.bytes < 2 or stmt.region.tensor.dtype is DType.I16:
+            raise LoweringError(
+                f"Triton has no atomic_add on {stmt.region.tensor.dtype.value}.", "Accumulate in f32 or i32."
+            )
+        pointer, value, mask = self._target(stmt)
+        self.out.put(f'tl.atomic_add({pointer}, {value}{mask}, sem="relaxed")')
+
+    def _gemm(self, stmt: Gemm) -> None:
+        name = self.tile_name(stmt.acc)
+        if self._is_small((stmt.a, stmt.b)):
+            self._set(stmt.acc, f"{name} + {self.values.outer_sum(stmt.a, stmt.b, stmt.acc.dtype)}")
+        else:
+            self._set(stmt.acc, self.values.dot(stmt.a, stmt.b, name, stmt.acc.dtype, stmt.precision))
+
+    def _is_small(self, pair: tuple[Value, Value]) -> bool:
+        """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
+        a, b = pair
+        dims = (*a.type.shape[-2:], *b.type.shape[-2:])
+        return any(self.ints.value(d) == 1 for d in dims) or a.type.dtype is DType.F64
+
+    def _multi(self, stmt: MultiAssign) -> None:
+        if stmt.op != "welford":
+            raise LoweringError(f"The Triton lowering has no operation {stmt.op!r} with several results.")
+        mean, var = stmt.tiles
+        for tile, code in zip((mean, var), self.values.moments(stmt.args[0], stmt.attrs, mean.dtype), strict=True):
+            self._set(tile, self.values.spread(code, tile.shape))
+
+    # -- control ---------------------------------------------------------------------------------------------------
+
+    def _loop(self, stmt: Loop) -> None:
+        var = self._int_name(IntExpr(IntKind.LOOP, name=stmt.var))
+        bounds = [self.int_text(stmt.start), self.int_text(stmt.stop)]
+        if self._wide:
+            bounds[0] = f"tl.cast({bounds[0]}, {self._wide})"
+        elif stmt.start == num(0) and stmt.step.is_one:
+            bounds = bounds[1:]
+        if not stmt.step.is_one:
+            bounds.append(self.int_text(stmt.step))
+        options = []
+        launch_decides = any(c.name == "num_stages" for c in self._program.constexprs)
+        if stmt.hints.pipeline and stmt.hints.pipeline > 1 and any(_dots_in(stmt.body)) and not launch_decides:
+            options.append(f"num_stages={max(stmt.hints.pipeline, 3)}")
+        if stmt.hints.unroll and stmt.hints.unroll > 1:
+            options.append(f"loop_unroll_factor={stmt.hints.unroll}")
+        head = f"tl.range({', '.join(bounds + options)})" if options else f"range({', '.join(bounds)})"
+        self.out.put(f"for {var} in {head}:")
+        outer = self.ints.loops.get(stmt.var)
+        self.ints.loops[stmt.var] = stmt
+        self._block(stmt.body, release=True)
+        if outer is None:
+            del self.ints.loops[stmt.var]
+        else:
+            self.ints.loops[stmt.var] = outer
+
+    def _if(self, stmt: If) -> None:
+        value = self.ints.value(stmt.cond)
+        if value is not None:
+            for i, inner in enumerate(stmt.then if value else stmt.orelse):
+                self.statement(inner, (stmt.then if value else stmt.orelse)[i + 1 :])
+            return
+        self.out.put(f"if {self.int_text(stmt.cond)}:")
+        self._block(stmt.then, release=False)
+        if stmt.orelse:
+            self.out.at = 0
+            self.out.put("else:")
+            self._block(stmt.orelse, release=False)
+
+    def _block(self, body: Sequence[Statement], *, release: bool) -> None:
+        self.out.depth += 1
+        self.places.enter()
+        self._body(body)
+        self.places.leave(release=release)
+        self.out.depth -= 1
+
+    def guard(self, condition: str) -> None:
+        """Put the rest of the kernel under ``if condition``."""
+        self.out.put(f"if {tidy(condition)}:")
+        self.out.depth += 1
+
+    def _widest(self) -> int:
+        moved = self._kernel.reads | self._kernel.writes
+        return max((t.dtype.bytes for t in self._program.tensors if t.name in moved), default=4)
+
+    def _largest(self) -> tuple[int, list[str]]:
+        shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
+        sizes = [self.shapes.elements(shape) for shape in shapes]
+        return max(sizes, key=lambda s: (len(s[1]), s[0]), default=(1, []))
+
+
+def _pad(pad: float, dtype: DType) -> str:
+    if dtype is DType.BOOL:
+        return repr(bool(pad))
+    if not dtype.is_float:
+        return repr(int(pad))
+    return repr(float(pad)) if abs(pad) != float("inf") else f'float("{float(pad)}")'
+
+
+def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:
+    """Is the first statement of ``rest`` that mentions ``tile`` a plain write of it in this block?"""
+    for stmt in rest:
+        if isinstance(stmt, (Load, Assign)) and stmt.tile.uid == tile.uid:
+            return isinstance(stmt, Load) or not _reads(stmt.value, tile)
+        if isinstance(stmt, MultiAssign) and any(t.uid == tile.uid for t in stmt.tiles):
+            return not any(_reads(a, tile) for a in stmt.args)
+        if isinstance(stmt, (Loop, If, Gemm)):
+            inner = statements((stmt,))
+            if any(getattr(s, "tile", getattr(s, "acc", None)) == tile for s in inner) or isinstance(stmt, Gemm):
+                return False
+    return True
+
+
+def _reads(value: Value, tile: Tile) -> bool:
+    return any(getattr(v, "tile", None) == tile for v in subvalues(value))
+
+
+def _dots(kernel: Kernel) -> list[tuple[Value, Value]]:
+    return _dots_in(kernel.body)
+
+
+def _dots_in(body: Sequence[Statement]) -> list[tuple[Value, Value]]:
+    found: list[tuple[Value, Value]] = []
+    for stmt in statements(tuple(body)):
+        if isinstance(stmt, Gemm):
+            found.append((stmt.a, stmt.b))
+        for value in _values(stmt):
+            found += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
+    return found
+
+
+def _values(stmt: Statement) -> tuple[Value, ...]:
+    if isinstance(stmt, (Store, AtomicAdd, Assign)):
+        return (stmt.value,)
+    if isinstance(stmt, Gemm):
+        return (stmt.a, stmt.b)
+    return stmt.args if isinstance(stmt, MultiAssign) else ()
+
+
+def _read_once(kernel: Kernel) -> frozenset[str]:
+    """Tensors of which each element is read once, in a kernel that reads another one again.
+
+    The other's lines are marked to stay in the cache while these stream past.
+    """
+    once: dict[str, bool] = {}
+
+    def walk(body: Sequence[Statement], around: frozenset[str]) -> None:
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                walk(stmt.body, around | {stmt.var})
+            elif isinstance(stmt, If):
+                walk((*stmt.then, *stmt.orelse), around)
+            elif isinstance(stmt, Load):
+                index = stmt.region.index
+                names = [frozenset().union(*(e.loop_vars() for e in vars(i).values())) for i in index]
+                name = stmt.region.tensor.name
+                # more than one loop in an index: windows that overlap
+                single = all(len(n) <= 1 for n in names) and around <= frozenset().union(*names)
+                once[name] = name not in once and single
+
+    walk(kernel.body, frozenset())
+    streamed = frozenset(n for n, single in once.items() if single)
+    return streamed if len(streamed) < len(once) else frozenset()
+
+
+def _names_used(lines: list[tuple[str, int]]) -> frozenset[str]:
+    tree = ast.parse("def f():\n" + "\n".join(text for text, _ in lines))
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+__all__ = ["Grid", "KernelWriter", "Written", "host_text"]

@@ -1,0 +1,266 @@
+"""Functions that a lowered kernel may call; the lowering copies the text of those that it uses.
+
+Only ``tl`` operations that run both on a GPU and in Triton's interpreter (``libdevice`` does not), so what is tested
+without a GPU is what runs on one. Accuracy is in units in the last place (ulp) over the whole range unless said.
+"""
+
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kl_floordiv_int(a, b):
+    # Triton divides towards zero
+    q = a // b
+    r = a - q * b
+    return q - ((r != 0) & ((r < 0) != (b < 0))).to(q.dtype)
+
+
+@triton.jit
+def kl_mod_int(a, b):
+    return a - kl_floordiv_int(a, b) * b
+
+
+@triton.jit
+def kl_floordiv(a, b):
+    if a.dtype.is_floating():
+        return tl.floor(a / b)
+    else:
+        return kl_floordiv_int(a, b)
+
+
+@triton.jit
+def kl_floor_div(a, b):
+    """Floor division of index scalars, which the interpreter may hold as Python integers."""
+    return kl_floordiv_int(tl.cast(a, tl.int64), tl.cast(b, tl.int64))
+
+
+@triton.jit
+def kl_floor_mod(a, b):
+    return kl_mod_int(tl.cast(a, tl.int64), tl.cast(b, tl.int64))
+
+
+@triton.jit
+def kl_mod(a, b):
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+
+
+@triton.jit
+def kl_sign(x):
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def kl_sqrt(x):
+    if x.dtype == tl.float64:
+        return tl.sqrt(x)
+    else:
+        return tl.sqrt_rn(x)
+
+
+@triton.jit
+def kl_trunc(x):
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x))
+
+
+@triton.jit
+def kl_round(x):
+    """To the nearest integer, halves to even."""
+    low = tl.floor(x)
+    part = x - low
+    odd = low - 2 * tl.floor(low * 0.5)
+    up = tl.where(part == 0.5, odd, (part > 0.5).to(x.dtype))
+    return tl.where(part == part, low + up, x)
+
+
+@triton.jit
+def kl_log1p(x):
+    """2 ulp: the error of 1 + x cancels in the quotient (Kahan)."""
+    u = 1.0 + x
+    near = tl.where(u == 1.0, 1.0, u - 1.0)
+    y = tl.where(u == 1.0, x, tl.log(u) * (x / near))
+    return tl.where(u == float("inf"), u, y)
+
+
+@triton.jit
+def kl_expm1(x):
+    """4 ulp: the logarithm of the rounded exponential takes its error out again (Kahan)."""
+    u = tl.exp(x)
+    y = (u - 1.0) * (x / tl.log(tl.where(u == 1.0, 2.0, u)))
+    y = tl.where(u == 1.0, x, tl.where(u - 1.0 == -1.0, -1.0, y))
+    return tl.where(u == float("inf"), u, y)
+
+
+@triton.jit
+def kl_tanh(x):
+    """Cephes: a polynomial below 0.625, exponentials beyond; 2 ulp."""
+    a = tl.abs(x)
+    z = x * x
+    far = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
+    if x.dtype == tl.float64:
+        p = (-9.64399179425052238628e-1 * z - 9.92877231001918586564e1) * z - 1.61468768441708447952e3
+        q = ((z + 1.12811678491632931402e2) * z + 2.23548839060100448583e3) * z + 4.84406305325125486048e3
+        near = x + x * z * (p / q)
+    else:
+        p = -5.70498872745e-3 * z + 2.06390887954e-2
+        p = p * z - 5.37397155531e-2
+        p = p * z + 1.33314422036e-1
+        p = p * z - 3.33332819422e-1
+        near = p * z * x + x
+    return tl.where(a < 0.625, near, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def kl_pow(a, b):
+    """Through float64, so that float32 results are within 1 ulp; IEEE's special cases."""
+    x, y = tl.broadcast(a.to(tl.float64), b.to(tl.float64))
+    size = tl.exp(y * tl.log(tl.abs(x)))
+    whole = tl.floor(y) == y
+    odd = whole & (tl.floor(y * 0.5) * 2.0 != y)
+    negative = tl.where(odd, -size, tl.where(whole | (x == -float("inf")), size, float("nan")))
+    r = tl.where(x < 0, negative, size)
+    infinite = tl.abs(y) == float("inf")
+    r = tl.where(infinite & (x < 0), size, r)
+    r = tl.where(infinite & (tl.abs(x) == 1.0), 1.0, r)
+    r = tl.where((y == 0.0) | (x == 1.0), 1.0, r)
+    return r.to(a.dtype)
+
+
+@triton.jit
+def kl_max_nan(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def kl_min_nan(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def kl_relu(x):
+    return tl.maximum(x, 0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def kl_clamp(x, low, high):
+    return kl_max_nan(kl_min_nan(x, high), low)
+
+
+@triton.jit
+def kl_silu(x):
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def kl_gelu(x):
+    """Off by at most 6e-7 relatively above -1; below, where x * (1 + erf) cancels, closer to float64 than it is."""
+    if x.dtype == tl.float64:
+        return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    else:
+        # erfc by Abramowitz and Stegun, 7.1.26: half the instructions of erf, and no cancellation
+        z = tl.abs(x) * 0.7071067811865476
+        t = 1.0 / (1.0 + 0.3275911 * z)
+        p = (((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592
+        rest = 0.5 * p * t * tl.exp(-z * z)
+        return x * tl.where(x < 0, rest, 1.0 - rest)
+
+
+@triton.jit
+def kl_gelu_tanh(x):
+    return 0.5 * x * (1.0 + kl_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+@triton.jit
+def kl_softplus(x):
+    return kl_max_nan(x, 0.0) + kl_log1p(tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def kl_times(a, b):
+    return a * b
+
+
+@triton.jit
+def kl_plus(a, b):
+    return a + b
+
+
+@triton.jit
+def kl_reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return tl.reduce(x, axis, kl_max_nan, keep_dims=keep_dims)
+
+
+@triton.jit
+def kl_reduce_min(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return tl.reduce(x, axis, kl_min_nan, keep_dims=keep_dims)
+
+
+@triton.jit
+def kl_reduce_prod(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return tl.reduce(x, axis, kl_times, keep_dims=keep_dims)
+
+
+@triton.jit
+def kl_reduce_any(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return tl.max(x.to(tl.int32), axis, keep_dims=keep_dims) != 0
+
+
+@triton.jit
+def kl_first(hit, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The first index along ``axis`` where ``hit`` holds."""
+    size: tl.constexpr = hit.shape[axis]
+    ones: tl.constexpr = [1] * axis + [size] + [1] * (len(hit.shape) - axis - 1)
+    lane = tl.reshape(tl.arange(0, size), ones)
+    return tl.min(tl.where(hit, lane, size), axis, keep_dims=keep_dims).to(tl.int64)
+
+
+@triton.jit
+def kl_argmax(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    """First index of the largest; NaN counts as largest."""
+    return kl_first((x == kl_reduce_max(x, axis, True)) | (x != x), axis, keep_dims)
+
+
+@triton.jit
+def kl_argmin(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
+    return kl_first((x == kl_reduce_min(x, axis, True)) | (x != x), axis, keep_dims)
+
+
+@triton.jit
+def kl_cummax(x, axis: tl.constexpr):
+    return tl.associative_scan(x, axis, kl_max_nan)
+
+
+@triton.jit
+def kl_cummin(x, axis: tl.constexpr):
+    return tl.associative_scan(x, axis, kl_min_nan)
+
+
+@triton.jit
+def kl_linear_step(a1, b1, a2, b2):
+    return a1 * a2, b1 * a2 + b2
+
+
+@triton.jit
+def kl_linear_scan(a, b, axis: tl.constexpr):
+    """``h[t] = a[t] * h[t-1] + b[t]`` along ``axis``, from zero."""
+    _, h = tl.associative_scan((a, b), axis, kl_linear_step)
+    return h
+
+
+@triton.jit
+def kl_bf16(x):
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def kl_f8e4m3(x):
+    """Past the largest number comes NaN, as in torch; the hardware's conversion would stay at the largest."""
+    return tl.where(tl.abs(x) > 464.0, float("nan"), x).to(tl.float8e4nv)
+
+
+@triton.jit
+def kl_f8e5m2(x):
+    return x.to(tl.float8e5)

@@ -1,0 +1,185 @@
+"""Places in tensors as Triton pointers and masks.
+
+A mask is written only for what cannot be proved: reading past an edge gives the pad, writing past it writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernellab.lowering.triton.ints import Ints, canonical
+from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
+from kernellab.lowering.triton.text import Names, Writer, is_atom
+from kernellab.sketch.program import IntExpr, IntKind, Point, Range, Region, int_op, num
+
+
+@dataclass(frozen=True)
+class Place:
+    """``pointer`` points at every lane; ``mask`` is "" when every lane may be touched."""
+
+    pointer: str
+    mask: str
+
+
+@dataclass
+class PlaceWriter:
+    """Index vectors are named once in a block and used again (``n_at = n + tl.arange(0, BLOCK)``)."""
+
+    ints: Ints
+    shapes: Shapes
+    names: Names
+    out: Writer
+    int_text: Callable[[IntExpr], str]
+    interpreter: bool
+    #: constexprs that a reader may set to another value in the lowered text: nothing is proved from their value
+    tunables: frozenset[str]
+    _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
+
+    def enter(self) -> None:
+        self._known.append({})
+
+    def leave(self, *, release: bool) -> None:
+        """``release``: the block's names end with it (a loop's do; an if's branches must not share a name)."""
+        ended = self._known.pop()
+        if release:
+            for name in ended.values():
+                self.names.release(name)
+
+    def place(self, region: Region, *, write: bool) -> Place:
+        tensor = region.tensor
+        rank = len(region.shape)
+        axis = 0
+        scalars: list[str] = []
+        vectors: list[str] = []
+        masks: list[str] = []
+        any_scalar = 0
+        for d, index in enumerate(region.index):
+            size = tensor.shape[d]
+            strides = [self.int_text(s) for s in tensor.shape[d + 1 :] if not s.is_one]
+            if isinstance(index, Point):
+                at = self.int_text(index.at)
+                tests = self._point_mask(index.at, at, size)
+                any_scalar += len(tests)
+                masks += tests
+                if index.at != num(0):
+                    scalars.append(" * ".join([_factor(at), *map(_factor, strides)]))
+                continue
+            at = self._vector(index, axis, rank, size)
+            masks += self._range_mask(index, at, axis, rank, size, write=write)
+            vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
+            axis += 1
+        pointer = " + ".join([tensor.name, *scalars, *vectors])
+        mask = " & ".join(dict.fromkeys(masks))
+        if self.interpreter and any_scalar and len(masks) > any_scalar:
+            # the interpreter makes an integer of a scalar condition that meets a vector of them
+            mask = f"({mask}) != 0"
+        return Place(pointer, mask)
+
+    def _vector(self, index: Range, axis: int, rank: int, size: IntExpr) -> str:
+        lanes = f"tl.arange(0, {self.shapes.extent(index.extent).padded})"
+        code = lanes if index.step.is_one else f"{lanes} * {_factor(self.int_text(index.step))}"
+        if index.start != num(0):
+            code = f"{self.int_text(index.start)} + {code}"
+        code = code if rank == 1 else shaped(f"({code})" if code != lanes else code, axis, rank)
+        for block in self._known:
+            if code in block:
+                return block[code]
+        wish = _base_name(index.start) or _base_name(size) or "lane"
+        name = self.names.fresh(f"{wish.lower() if wish.isupper() else wish}_at")
+        self.out.put(f"{name} = {code}")
+        self._known[-1][code] = name
+        return name
+
+    def _point_mask(self, at: IntExpr, code: str, size: IntExpr) -> list[str]:
+        tests = [] if self.ints.nonnegative(at) else [f"({code} >= 0)"]
+        high = self.ints.high(at)
+        state = self._inside(high, size, at, None)
+        if state is True:
+            return tests
+        test = f"({code} < {self.int_text(size)})"
+        return [*tests, f"({test} | {state})" if isinstance(state, str) else test]
+
+    def _range_mask(self, index: Range, at: str, axis: int, rank: int, size: IntExpr, *, write: bool) -> list[str]:
+        extent = self.shapes.extent(index.extent)
+        tests = [] if self.ints.nonnegative(index.start) else [f"({at} >= 0)"]
+        whole = index.start == num(0) and index.step.is_one and self.ints.same(index.extent, size)
+        if whole:
+            if extent.exact:
+                return tests
+            test = f"({at} < {self.int_text(size)})"
+            return [*tests, f"({test} | {extent.flag})" if extent.flag else test]
+        if write and not extent.exact:
+            tests.append(self.shapes.real(index.extent, self.int_text(index.extent), axis, rank))
+        last = minus_one(index.extent if extent.exact else _constexpr(extent.padded))
+        if write and not extent.exact:
+            last = minus_one(index.extent)
+        start = self.ints.high(index.start)
+        high = None if start is None else int_op("+", start, int_op("*", last, index.step))
+        state = self._inside(high, size, index.start, extent)
+        if state is not True:
+            test = f"({at} < {self.int_text(size)})"
+            tests.append(f"({test} | {state})" if isinstance(state, str) else test)
+        return tests
+
+    def _inside(self, high: IntExpr | None, size: IntExpr, at: IntExpr, extent: Extent | None) -> bool | str:
+        """Is ``high < size``: True when proved, the name of a launch-time flag, or False when nobody can say."""
+        if high is None:
+            return False
+        if any(self._fits(bound, size) for bound in _arms(high)):
+            return True
+        if not high.names() & self.tunables and self.ints.value(int_op("-", size, high)) is not None:
+            return False
+        return self._flag(high, size, at, extent)
+
+    def _fits(self, high: IntExpr, size: IntExpr) -> bool:
+        room = int_op("-", minus_one(size), high)
+        known = {name: value for name, value in self.ints.known.items() if name not in self.tunables}
+        text = canonical(room, known)
+        low = int(text) if text.lstrip("-").isdigit() else Ints(known, self.ints.loops).low(room)
+        return low is not None and low >= 0
+
+    def _flag(self, high: IntExpr, size: IntExpr, at: IntExpr, extent: Extent | None) -> str:
+        loop = self.ints.loops.get(at.name) if at.kind is IntKind.LOOP else None
+        if (
+            loop is not None
+            and extent is not None
+            and extent.exact
+            and loop.start == num(0)
+            and self.ints.same(loop.stop, size)
+            and self.ints.same(loop.step, extent.expr)
+        ):
+            condition = int_op("==", int_op("%", size, loop.step), num(0))
+        else:
+            condition = int_op("<", high, size)
+        wish = _base_name(size) or at.name or "ALL"
+        return self.shapes.flag(f"EVEN_{wish}", condition)
+
+
+def _arms(high: IntExpr) -> list[IntExpr]:
+    """Bounds of ``high``: itself, and it with either argument of a ``min`` in it."""
+    if high.kind is not IntKind.OP:
+        return [high]
+    if high.op == "min":
+        return [high, *(arm for a in high.args for arm in _arms(a))]
+    if high.op in ("+", "-") and len(high.args) == 2:
+        return [int_op(high.op, arm, high.args[1]) for arm in _arms(high.args[0])]
+    return [high]
+
+
+def _constexpr(name: str) -> IntExpr:
+    return IntExpr(IntKind.CONSTEXPR, name=name)
+
+
+def _factor(code: str) -> str:
+    return code if is_atom(code) or code.endswith("]") else f"({code})"
+
+
+def _base_name(expr: IntExpr) -> str:
+    """The first loop variable of an index, or the symbol that it is."""
+    if expr.kind is not IntKind.OP:
+        return expr.name
+    return next((name for name in map(_base_name, expr.args) if name and expr.loop_vars()), "")
+
+
+__all__ = ["Place", "PlaceWriter"]

@@ -1,0 +1,147 @@
+"""Tile shapes in Triton: every extent padded to a power of two, and which of its lanes are real.
+
+Extents whose value is known when lowering are padded then; the others become ``tl.constexpr`` parameters that the
+host computes at launch, as are the flags that switch a mask off where no lane needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.triton.ints import Ints, canonical, host_text
+from kernellab.lowering.triton.text import Names, tidy
+from kernellab.sketch.program import IntExpr, IntKind, int_op, num
+
+#: Triton's limit on the elements of one tile
+MAX_ELEMENTS = 1 << 20
+#: tl.dot takes no dimension below this
+MIN_DOT = 16
+
+
+@dataclass(frozen=True)
+class Extent:
+    """One dimension of a tile: ``padded`` is its text in the kernel.
+
+    ``exact``: every lane is real. ``flag`` names the constexpr that says so at launch, where it is not known before.
+    """
+
+    expr: IntExpr
+    padded: str
+    value: int | None
+    padded_value: int | None
+    exact: bool
+    flag: str = ""
+    host: str = ""
+
+
+@dataclass
+class Shapes:
+    ints: Ints
+    names: Names
+    #: constexpr parameters that the host computes: name -> Python expression
+    computed: dict[str, str] = field(default_factory=dict)
+    #: canonical extents that take part in a dot
+    dotted: set[str] = field(default_factory=set)
+    _extents: dict[str, Extent] = field(default_factory=dict)
+
+    def key(self, expr: IntExpr) -> str:
+        return canonical(expr, self.ints.known)
+
+    def mark_dot(self, expr: IntExpr) -> None:
+        """Pad this extent to at least what tl.dot takes, wherever it occurs."""
+        self.dotted.add(self.key(expr))
+
+    def extent(self, expr: IntExpr) -> Extent:
+        # by its own text, so that a kernel names BK where the sketch does, though BM has the same value
+        text = canonical(expr, {})
+        if text not in self._extents:
+            self._extents[text] = self._make(expr, self.key(expr))
+        return self._extents[text]
+
+    def _make(self, expr: IntExpr, key: str) -> Extent:
+        least = MIN_DOT if key in self.dotted else 1
+        value = self.ints.value(expr)
+        if value is None:
+            wanted = f"triton.next_power_of_2(max({tidy(host_text(expr))}, 1))"
+            host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
+            padded = self.constexpr(_label(expr) + "_P", host)
+            flag = self.constexpr(f"FULL_{_label(expr)}", f"{padded} == {tidy(host_text(expr))}")
+            return Extent(expr, padded, None, None, False, flag, padded)
+        size = max(least, 1 << max(value - 1, 0).bit_length())
+        if size == value:
+            text = host_text(expr) if expr.kind is not IntKind.OP else tidy(host_text(expr))
+            return Extent(expr, text, value, size, True, "", text)
+        if expr.kind is IntKind.NUM:
+            return Extent(expr, str(size), value, size, False, "", str(size))
+        wanted = f"triton.next_power_of_2({tidy(host_text(expr))})"
+        host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
+        padded = self.constexpr(_label(expr) + "_P", host)
+        return Extent(expr, padded, value, size, False, "", padded)
+
+    def constexpr(self, wish: str, host: str) -> str:
+        """The name of the constexpr parameter that the host computes as ``host``."""
+        name = self.names.of(("computed", host), wish)
+        self.computed.setdefault(name, host)
+        return name
+
+    def flag(self, wish: str, condition: IntExpr) -> str:
+        return self.constexpr(wish, tidy(host_text(condition)))
+
+    def padded(self, shape: tuple[IntExpr, ...]) -> list[str]:
+        return [self.extent(e).padded for e in shape]
+
+    def text(self, shape: tuple[IntExpr, ...]) -> str:
+        return f"[{', '.join(self.padded(shape))}]"
+
+    def check_size(self, what: str, shape: tuple[IntExpr, ...]) -> None:
+        total = 1
+        for expr in shape:
+            total *= self.extent(expr).padded_value or 1
+        if total > MAX_ELEMENTS:
+            raise LoweringError(
+                f"{what} has {total} elements when padded to powers of two; a Triton tile holds {MAX_ELEMENTS}.",
+                "Split a dimension into a loop over blocks.",
+            )
+
+    def elements(self, shape: tuple[IntExpr, ...]) -> tuple[int, list[str]]:
+        """The number of elements: the known factor, and the names of the others."""
+        known, rest = 1, []
+        for expr in shape:
+            extent = self.extent(expr)
+            if extent.padded_value is None:
+                rest.append(extent.padded)
+            else:
+                known *= extent.padded_value
+        return known, rest
+
+    def lanes(self, expr: IntExpr, axis: int, rank: int) -> str:
+        return shaped(f"tl.arange(0, {self.extent(expr).padded})", axis, rank)
+
+    def real(self, expr: IntExpr, size: str, axis: int, rank: int) -> str:
+        """The condition that a lane of this dimension is real, "" when all are."""
+        extent = self.extent(expr)
+        if extent.exact:
+            return ""
+        test = f"({self.lanes(expr, axis, rank)} < {size})"
+        return f"({test} | {extent.flag})" if extent.flag else test
+
+
+def shaped(vector: str, axis: int, rank: int) -> str:
+    """A vector as dimension ``axis`` of ``rank`` dimensions."""
+    if rank == 1:
+        return vector
+    index = ", ".join(":" if k == axis else "None" for k in range(rank))
+    return f"{vector}[{index}]"
+
+
+def minus_one(expr: IntExpr) -> IntExpr:
+    return int_op("-", expr, num(1))
+
+
+def _label(expr: IntExpr) -> str:
+    if expr.kind is not IntKind.OP:
+        return expr.name or f"N{expr.value}"
+    words = {"+": "plus", "-": "minus", "*": "x", "//": "over", "%": "mod", "cdiv": "blocks"}
+    parts = [_label(a) for a in expr.args]
+    return f"_{words.get(expr.op, expr.op)}_".join(parts) if len(parts) == 2 else f"neg_{parts[0]}"

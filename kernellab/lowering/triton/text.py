@@ -1,0 +1,119 @@
+"""Making readable Python text: names, lines with their sketch line, minimal parentheses, library functions."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from textwrap import indent
+
+_RESERVED = frozenset(keyword.kwlist) | {
+    "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
+    "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
+}  # fmt: skip
+
+
+class Names:
+    """Python names for keys; a key keeps its name, and no two live keys share one."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self._taken: set[str] = set(taken) | _RESERVED
+        self._by_key: dict[object, str] = {}
+
+    def of(self, key: object, wish: str) -> str:
+        """The name of ``key``: ``wish``, or with a number when that is taken."""
+        if key not in self._by_key:
+            self._by_key[key] = self.fresh(wish)
+        return self._by_key[key]
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"\W", "_", wish) or "v"
+        base = f"v{base}" if base[0].isdigit() else base
+        name, n = base, 2
+        while name in self._taken:
+            name, n = f"{base}_{n}", n + 1
+        self._taken.add(name)
+        return name
+
+    def release(self, name: str) -> None:
+        """``name`` may be given again: what it named has ended."""
+        self._taken.discard(name)
+
+
+@dataclass
+class Writer:
+    """Lines of one function, each with the sketch line that it came from (0: none)."""
+
+    lines: list[tuple[str, int]] = field(default_factory=list)
+    depth: int = 1
+    #: sketch line of the statement being written
+    at: int = 0
+
+    def put(self, text: str) -> None:
+        self.lines.append(("    " * self.depth + text, self.at))
+
+
+def tidy(expression: str) -> str:
+    """``expression`` with no more parentheses than it needs."""
+    return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
+
+
+def is_atom(text: str) -> bool:
+    """A name or a number: writing it twice costs nothing."""
+    return text.isidentifier() or re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) is not None
+
+
+def join_comments(lines: list[tuple[str, int]], sketch: list[str], first: int) -> tuple[str, dict[int, int]]:
+    """Text with each statement's sketch line as a trailing comment, and generated line -> sketch line.
+
+    ``first`` is the number that the first line will have in its file.
+    """
+    mapped: dict[int, int] = {}
+    written = 0
+    out: list[str] = []
+    for number, (text, line) in enumerate(lines, first):
+        if line:
+            mapped[number] = line
+        if line and line != written and line <= len(sketch):
+            text = f"{text:<72}  # {sketch[line - 1].strip()}"
+        written = line or written
+        out.append(text.rstrip())
+    return "\n".join(out) + "\n", mapped
+
+
+def library(text: str, *, interpreter: bool) -> str:
+    """The library functions that ``text`` calls, and those that they call, in the library's order."""
+    table = dict(_functions("library.py"))
+    if interpreter:
+        table.update(_functions("library_interpreter.py"))
+    wanted: set[str] = set()
+    todo = _calls(text)
+    while todo:
+        name = todo.pop()
+        if name in table and name not in wanted:
+            wanted.add(name)
+            todo |= _calls(table[name])
+    return "\n\n".join(f"{body}\n" for name, body in table.items() if name in wanted)
+
+
+def _calls(text: str) -> set[str]:
+    return set(re.findall(r"\bkl_\w+", text))
+
+
+@lru_cache(maxsize=2)
+def _functions(file: str) -> dict[str, str]:
+    source = (files("kernellab.lowering.triton") / file).read_text()
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    return {
+        node.name: "\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno])
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def block(text: str, depth: int) -> str:
+    return indent(text, "    " * depth)

@@ -1,0 +1,276 @@
+"""The nouns that rooms hand to each other and that the journal stores.
+
+Each is a frozen pydantic model: what is stored or sent is data, and a change makes a new record. Times are
+milliseconds unless a name says otherwise; a speedup is baseline time over candidate time (paper, eq. 5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(str, Enum):
+    DESIGNER = "designer"
+    CODER = "coder"
+    VERIFIER = "verifier"
+    CONDUCTOR = "conductor"
+
+
+class Author(str, Enum):
+    """Who did a turn; a person's edit is a turn like any other."""
+
+    RULES = "rules"
+    MODEL = "model"
+    HUMAN = "human"
+
+
+class Trust(str, Enum):
+    """How far a verdict may be believed (T0 lint, T1 quick, T2 isolated, T3 sealed, T4 reproduced)."""
+
+    T0 = "T0"
+    T1 = "T1"
+    T2 = "T2"
+    T3 = "T3"
+    T4 = "T4"
+
+
+class Source(Record):
+    """Kernel code in a DSL: files by relative path, and the Python file that defines ``entry(*args)``."""
+
+    dsl: str
+    files: dict[str, str]
+    entry_file: str = "kernel.py"
+    entry: str = "kernel"
+    #: where the code came from decides whether it may run without asking
+    origin: Author = Author.RULES
+    #: generated line -> sketch line, by file; empty for code that no sketch made
+    line_map: dict[str, dict[int, int]] = Field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        digest = hashlib.sha256(f"{self.dsl}:{self.entry_file}:{self.entry}".encode())
+        for name in sorted(self.files):
+            digest.update(f"\0{name}\0{self.files[name]}".encode())
+        return digest.hexdigest()[:16]
+
+
+class Candidate(Record):
+    """A Source with the Sketch it was made from (if any) and where it came from."""
+
+    id: str
+    source: Source
+    sketch: str | None = None
+    #: tunables' values that were lowered, by name
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    parent: str | None = None
+    author: Author = Author.RULES
+
+
+class Stage(str, Enum):
+    """The Verifier's stages in order; the first failure stops."""
+
+    STATIC = "static"
+    BUILD = "build"
+    SMOKE = "smoke"
+    CORRECT = "correct"
+    ROBUST = "robust"
+    HONEST = "honest"
+    FAST = "fast"
+
+
+class StageState(str, Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_REACHED = "not reached"
+    SKIPPED = "skipped"
+
+
+class StageResult(Record):
+    name: Stage
+    state: StageState
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.state is StageState.PASSED
+
+
+def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
+    """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
+
+    A stage fails when a part does, and is skipped only when all of it was.
+    """
+    joined: dict[Stage, StageResult] = {}
+    for part in stages:
+        seen = joined.get(part.name)
+        if seen is None:
+            joined[part.name] = part
+            continue
+        states = {seen.state, part.state} - {StageState.SKIPPED}
+        state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
+        notes = "; ".join(filter(None, [seen.note, part.note]))
+        joined[part.name] = StageResult(name=part.name, state=state, seconds=seen.seconds + part.seconds, note=notes)
+    return list(joined.values())
+
+
+class CompilerLine(Record):
+    """One diagnostic of a compiler or interpreter, at a line of one of the Source's files."""
+
+    file: str
+    line: int | None
+    message: str
+
+
+class Evidence(Record):
+    """What a failed stage saw. Empty fields do not apply to that failure."""
+
+    #: a rule's name for the numeric pattern: edge-tile, transposed, off-by-scale, race, stale, mask-missing, ...
+    signature: str | None = None
+    #: the failing case: sizes of the Dims, input family, output number
+    sizes: dict[str, int] = Field(default_factory=dict)
+    family: str | None = None
+    output: int | None = None
+    #: first wrong index and both sides' values there
+    first_wrong: list[int] | None = None
+    got: float | str | None = None
+    want: float | str | None = None
+    wrong_fraction: float | None = None
+    rel_frobenius: float | None = None
+    #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite
+    error_map: list[str] = Field(default_factory=list)
+    compiler: list[CompilerLine] = Field(default_factory=list)
+    #: the whole log, capped
+    log: str = ""
+    #: a cell that reproduces the failing case
+    reproduction: str = ""
+
+
+class Timing(Record):
+    """One side's measured time: median and quartiles in ms over ``samples`` calls."""
+
+    median_ms: float
+    q1_ms: float
+    q3_ms: float
+    samples: int
+
+
+class Comparison(Record):
+    """Candidate against one baseline, paired in the same run."""
+
+    baseline: str
+    baseline_time: Timing
+    speedup: float
+    #: bootstrap 95 % interval of the paired ratio
+    low: float
+    high: float
+
+    @property
+    def distinguishable(self) -> bool:
+        return not self.low <= 1.0 <= self.high
+
+
+class Environment(Record):
+    """Where a verdict was reached: enough to say what a number means."""
+
+    chip: str = ""
+    backend: str = ""
+    threads: int = 0
+    versions: dict[str, str] = Field(default_factory=dict)
+    sandbox: str = ""
+    #: load average when the verification began
+    load: float = 0.0
+    #: share of the timed calls that something else on the machine disturbed
+    disturbed: float = 0.0
+
+
+class Verdict(Record):
+    """The Verifier's answer on one candidate."""
+
+    passed: bool
+    #: the stage that failed, or the last that ran
+    stage: Stage
+    reason: str
+    trust: Trust = Trust.T2
+    label: str = ""
+    flags: list[str] = Field(default_factory=list)
+    evidence: Evidence | None = None
+    stages: list[StageResult] = Field(default_factory=list)
+    time: Timing | None = None
+    comparisons: list[Comparison] = Field(default_factory=list)
+    #: speed-of-light bound of the task on this chip, ms
+    sol_ms: float | None = None
+    own_share: float | None = None
+    build_seconds: float | None = None
+    precision: str = ""
+    environment: Environment = Field(default_factory=Environment)
+
+    def against(self, baseline: str) -> Comparison | None:
+        return next((c for c in self.comparisons if c.baseline == baseline), None)
+
+    @property
+    def speedup(self) -> float | None:
+        """Against eager; None when not timed."""
+        eager = self.against("eager")
+        return eager.speedup if eager else None
+
+
+class RouteKind(str, Enum):
+    CODER = "coder"
+    DESIGNER = "designer"
+    FINISH = "finish"
+    STOP = "stop"
+
+
+class Route(Record):
+    """The Conductor's proposal after a verdict or a gate result (paper, Algorithm 1)."""
+
+    to: RouteKind
+    #: class of the error: syntax, api, build, runtime, algorithm, memory-pattern, environment, performance, none
+    error_class: str
+    reason: str
+    #: what the next role should do, in words; a person may edit it before approving
+    suggestion: str = ""
+    evidence: list[str] = Field(default_factory=list)
+
+
+class GateState(str, Enum):
+    RIGHT = "right"
+    WRONG = "wrong"
+    NOT_RUNNABLE = "not runnable"
+
+
+class Diagnostic(Record):
+    """One finding of the sketch checker: line and column (from 1), code SKnnn, sentence, remedy."""
+
+    line: int
+    col: int
+    code: str
+    message: str
+    remedy: str = ""
+    severity: str = "error"
+    end_line: int | None = None
+    end_col: int | None = None
+    #: a stable word for rules that route on it, for example tile-index-as-offset
+    rule: str = ""
+
+
+class GateResult(Record):
+    """The sketch gate: is the sketch itself right, before any code exists?"""
+
+    state: GateState
+    reason: str
+    diagnostics: list[Diagnostic] = Field(default_factory=list)
+    cases: int = 0
+    max_error: float | None = None
+    #: sizes of the first failing case
+    sizes: dict[str, int] = Field(default_factory=dict)
+    seconds: float = 0.0

@@ -1,0 +1,314 @@
+"""Runs one session on the engine's loop: journals decisions, takes turns, asks, ends.
+
+All methods but the constructor and :attr:`state` run on the engine thread. A decision is in the journal when its
+method returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from kernellab.errors import KernellabError, SessionError
+from kernellab.records import Role, StageResult, Verdict, one_line_each
+from kernellab.session.decisions import Decisions
+from kernellab.session.engine import Engine
+from kernellab.session.journal import Journal
+from kernellab.session.records import (
+    Compared,
+    Event,
+    SessionStatus,
+    StatusChanged,
+    TargetFound,
+    Turn,
+    TurnEnded,
+    TurnStarted,
+    TurnState,
+)
+from kernellab.session.state import State, apply, fold
+from kernellab.session.steps import Ask, Do, End, Stops, next_action, stops_for
+from kernellab.session.work import Bench, author_of, compare, perform
+
+log = logging.getLogger("kernellab.session")
+
+Decision = Callable[[], None]
+
+
+class Driver(Decisions):
+    """``changed`` is called on the engine thread after every event and every step of a verification."""
+
+    def __init__(
+        self, engine: Engine, journal: Journal, session: str, bench: Bench, stops: Stops | None, changed: Decision
+    ) -> None:
+        self.engine, self.journal, self.session, self.bench = engine, journal, session, bench
+        self._stops = stops
+        self._changed = changed
+        self._seq = 0
+        self._state: State | None = None
+        self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
+        self._one_turn = False
+        self._pause = False
+        self._busy = False
+        self._warmed = False
+        #: what went wrong with the last decision, for a view
+        self.message = ""
+        #: time a finished session's best against torch.compile too, when nobody waits for it
+        self.compares = False
+        self._measuring: asyncio.Future[None] | None = None
+        #: turns whose comparison was begun here, so that one that cannot be made is tried once
+        self._compared: set[str] = set()
+        self.failure = None
+        #: stages of the running verification, by turn
+        self.stages: dict[str, list[StageResult]] = {}
+        self.refresh()
+
+    @property
+    def state(self) -> State:
+        assert self._state is not None
+        return self._state
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing runs here and nothing will without a decision."""
+        return not self._busy and self._decisions.empty() and self.state.status is not SessionStatus.RUNNING
+
+    def refresh(self) -> None:
+        """Fold in what the journal holds and this process has not seen."""
+        new = self.journal.read(self.session, self._seq)
+        for _, event in new:
+            self._state = apply(self.session, self._state, event)
+        self._seq = new[-1][0] if new else self._seq
+
+    @staticmethod
+    def read(journal: Journal, session: str) -> State:
+        """The session's state as the journal has it. Raises SessionError when there is none."""
+        state = fold(session, (event for _, event in journal.read(session)))
+        if state is None:
+            raise SessionError(f"There is no session {session}.", f"The journal is {journal.path}.")
+        return state
+
+    def look_only(self) -> None:
+        """Show a session that was cut off as paused instead of going on with it; call it before :meth:`main`."""
+        if self.state.status is SessionStatus.RUNNING:
+            paused = StatusChanged(status=SessionStatus.PAUSED, reason="It was cut off, or runs in another process.")
+            self._state = apply(self.session, self.state, paused)
+
+    def post(self, decision: Decision) -> None:
+        """Queue a decision; call it on the engine thread."""
+        self._decisions.put_nowait(decision)
+
+    async def main(self) -> None:
+        """Drive until the process ends."""
+        while True:
+            try:
+                if self.state.status is SessionStatus.RUNNING:
+                    await self._advance()
+                else:
+                    self.engine.let_go(self.session)
+                    self._changed()
+                    self._decide(await self._decisions.get())
+            except KernellabError as error:
+                self._fail(error)
+            except Exception as error:  # the session says it; the engine and the other sessions go on
+                log.exception("session %s broke", self.session)
+                self._fail(SessionError(f"The session broke: {type(error).__name__}: {error}", "Run it again."))
+
+    def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
+        """Time the best candidate against more baselines in the background; the turn's verdict becomes the new one."""
+        best = self.state.best()
+        if best is None:
+            raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
+
+        async def measure() -> None:
+            try:
+                work = self.engine.in_thread(lambda: compare(self.bench, best.candidate.source, baselines))
+                verdict = await work
+                # what passed and now does not was told by its own turn; a comparison is no judgement
+                if verdict.passed and verdict.time is not None:
+                    self._emit(
+                        Compared(
+                            turn=best.turn.id,
+                            timing=verdict.time,
+                            comparisons=tuple(verdict.comparisons),
+                            label=verdict.label,
+                            reason=verdict.reason,
+                            flags=tuple(verdict.flags),
+                        )
+                    )
+                done(verdict)
+            except BaseException as error:
+                done(error)
+            finally:
+                self._measuring = None
+                self._changed()
+                if self.at_rest:
+                    self.engine.let_go(self.session)
+                    self.compare_best()
+
+        self._measuring = asyncio.ensure_future(measure())
+
+    def compare_best(self) -> None:
+        """Once a finished session's best has a time but none against torch.compile, get it: one at a time."""
+        best = self.state.best()
+        finished = self.state.status is SessionStatus.FINISHED
+        if not (self.compares and finished and best is not None and self._measuring is None):
+            return
+        if best.verdict.against("eager") and not best.verdict.against("compile") and best.turn.id not in self._compared:
+            self._compared.add(best.turn.id)
+            self.compare(("eager", "compile"), _tell)
+
+    @property
+    def comparing(self) -> bool:
+        """Is a finished kernel being timed against more baselines?"""
+        return self._measuring is not None
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    async def _advance(self) -> None:
+        while not self._decisions.empty():
+            self._decide(self._decisions.get_nowait())
+        if self.state.status is not SessionStatus.RUNNING:
+            return
+        self._hold()
+        if self._pause:
+            self._pause = False
+            self._emit(StatusChanged(status=SessionStatus.PAUSED, reason="A person paused it."))
+            return
+        if not self.state.turns and self._start():
+            return
+        match next_action(self.state, self._stops or stops_for(self.state.approval)):
+            case Ask(question):
+                self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
+            case End(status, reason):
+                self._emit(StatusChanged(status=status, reason=reason))
+                self.compare_best()
+            case Do(role, again):
+                await self._take(again or self._new_turn(role, author_of(self.bench, self.state, role)))
+                if self._one_turn and self.state.status is SessionStatus.RUNNING:
+                    self._one_turn = False
+                    self._emit(StatusChanged(status=SessionStatus.PAUSED, reason="One turn was asked for."))
+
+    def _start(self) -> bool:
+        """Begin from what the person had already, if anything."""
+        created = self.state.created
+        if created.start_sketch is not None:
+            self.edit_sketch(created.start_sketch)
+        elif created.start_source is not None:
+            self.place_source(created.start_source)
+        return bool(self.state.turns)
+
+    async def _take(self, turn: Turn) -> None:
+        if turn.id not in self.state.turns:
+            self._emit(TurnStarted(turn=turn))
+        self.stages[turn.id] = []
+        if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
+            self._warmed = True
+            self.engine.in_thread(self._warm).add_done_callback(_drop)
+        state = self.state
+
+        def progress(stage: StageResult) -> None:
+            self.engine.call(self._staged, turn.id, stage)
+
+        future = self.engine.in_thread(lambda: perform(self.bench, state, turn, progress))
+        finishing = asyncio.ensure_future(self._finish(turn, future))
+        self._busy = True
+        try:
+            while not finishing.done():
+                deciding = asyncio.ensure_future(self._decisions.get())
+                await asyncio.wait({finishing, deciding}, return_when=asyncio.FIRST_COMPLETED)
+                if deciding.done():
+                    self._decide(deciding.result())
+                else:
+                    deciding.cancel()
+                if self.state.head != turn.id or self.state.status is not SessionStatus.RUNNING:
+                    break  # a person took over; the result is recorded when it comes
+        finally:
+            self._busy = False
+        if finishing.done():
+            finishing.result()
+        else:
+            finishing.add_done_callback(_drop)
+
+    def _warm(self) -> None:
+        """Start the judge while the first role works; a verification says itself what keeps it from starting."""
+        with suppress(KernellabError):
+            self.engine.verifier().warm(self.bench.target())
+
+    async def _finish(self, turn: Turn, future: asyncio.Future[Turn]) -> None:
+        done = await future
+        events: list[Event] = []
+        if self.state.target is None:
+            target = self.bench.target()
+            events.append(TargetFound(dsl=target.dsl, backend=target.backend.value, chip=target.chip.name))
+        self.stages.pop(turn.id, None)
+        self._emit(*events, TurnEnded(turn=done))
+
+    def _staged(self, turn: str, stage: StageResult) -> None:
+        stages = self.stages.get(turn)
+        if stages is not None:
+            stages[:] = one_line_each([*stages, stage])
+            self._changed()
+
+    # -- what they share ----------------------------------------------------------------------------------------------
+
+    def _hold(self) -> None:
+        holder = self.engine.hold(self.journal, self.session)
+        if holder is not None:
+            raise SessionError(
+                f"The session {self.session} is run by {holder}.", "Look at it there, or stop it there first."
+            )
+
+    def _emit(self, *events: Event) -> None:
+        if not events:
+            return
+        self._hold()
+        self._seq = self.journal.append(self.session, self.engine.owner, events)
+        for event in events:
+            self._state = apply(self.session, self.state, event)
+        self._changed()
+
+    def _decide(self, decision: Decision) -> None:
+        """Decisions carry their own way to tell the caller what was wrong; nothing escapes into the loop."""
+        self.message = ""
+        if self.engine.hold(self.journal, self.session) is None:
+            self.refresh()  # another process may have gone on with it
+        try:
+            decision()
+        except KernellabError as error:
+            self.message = str(error)
+        self._changed()
+
+    def _fail(self, error: KernellabError) -> None:
+        self.failure = error
+        head = self.state.head_turn
+        events: list[Event] = []
+        if head is not None and head.state is TurnState.RUNNING:
+            failed = head.model_copy(
+                update={
+                    "state": TurnState.FAILED,
+                    "error": error.message,
+                    "remedy": error.remedy,
+                    "seconds": time.time() - head.started,
+                }
+            )
+            events.append(TurnEnded(turn=failed))
+        try:
+            self._emit(*events, StatusChanged(status=SessionStatus.FAILED, reason=str(error)))
+        except KernellabError as worse:
+            # the journal is gone or another's: this process can still say so and rest
+            self.message = str(worse)
+            self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=str(worse)))
+            self._changed()
+
+
+def _tell(result: Verdict | BaseException) -> None:
+    if isinstance(result, Exception):
+        log.warning("the comparison failed: %s", result)
+
+
+def _drop(finishing: asyncio.Future[None]) -> None:
+    if not finishing.cancelled() and finishing.exception() is not None:
+        log.warning("work in the background failed: %s", finishing.exception())

@@ -1,0 +1,36 @@
+"""A person's edit of a Source: files given are replaced, the rest stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+from kernellab.errors import SessionError
+from kernellab.records import Author, Source
+
+
+def main_file(source: Source) -> str:
+    """The file that holds the kernel itself: the one that is no Python binding or header, where there is one."""
+    others = [name for name in source.files if not name.endswith((".py", ".h", ".hpp"))]
+    return others[0] if len(others) == 1 else source.entry_file
+
+
+def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: Callable[[], str]) -> Source:
+    """The Source after an edit; a bare text replaces the main file. Without an earlier source it is a new one.
+
+    Raises:
+        SessionError: a file outside the source's folder, or a new source whose entry file is not clear.
+    """
+    if isinstance(files, str):
+        files = {main_file(earlier) if earlier else "kernel.py": files}
+    for name in files:
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise SessionError(f"The file {name!r} lies outside the source.", "Give a relative path.")
+    if earlier is not None:
+        update = {"files": {**earlier.files, **files}, "origin": Author.HUMAN, "line_map": {}}
+        return earlier.model_copy(update=update)
+    python = [name for name in files if name.endswith(".py")]
+    if "kernel.py" not in files and len(python) != 1:
+        raise SessionError("It is not clear which file defines kernel(...).", "Name that file kernel.py.")
+    entry = "kernel.py" if "kernel.py" in files else python[0]
+    return Source(dsl=dsl(), files=dict(files), entry_file=entry, origin=Author.HUMAN)

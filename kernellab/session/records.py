@@ -1,0 +1,221 @@
+"""What one design session is made of, and the events that its journal keeps.
+
+A :class:`Turn` is one role's work. Every event is one immutable line; the session's state is a fold over them
+(:mod:`kernellab.session.state`).
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from typing import Annotated, Literal, Union
+
+from pydantic import Field, TypeAdapter
+
+from kernellab.records import (
+    Author,
+    Candidate,
+    Comparison,
+    GateResult,
+    Record,
+    Role,
+    Route,
+    RouteKind,
+    Source,
+    Timing,
+    Verdict,
+)
+
+
+class TurnState(str, Enum):
+    RUNNING = "running"
+    DONE = "done"
+    #: the role could not answer; ``error`` says why
+    FAILED = "failed"
+    #: a person took over before it ended; its result is still recorded when it comes
+    SUPERSEDED = "superseded"
+
+
+class Turn(Record):
+    """One role's work in the tree of turns. Only the fields of its role are set.
+
+    ``started`` is in seconds since the epoch, ``seconds`` its duration. ``constexpr`` are the values that the
+    Designer chose for tunables. A Verifier's turn judges the nearest candidate above it; ``reused`` names the turn
+    whose verdict it repeats because the source is the same to the byte.
+    """
+
+    id: str
+    number: int
+    parent: str | None
+    role: Role
+    author: Author
+    state: TurnState = TurnState.RUNNING
+    started: float = Field(default_factory=time.time)
+    seconds: float = 0.0
+    rationale: str = ""
+    claims: tuple[str, ...] = ()
+    sketch: str | None = None
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    gate: GateResult | None = None
+    candidate: Candidate | None = None
+    verdict: Verdict | None = None
+    route: Route | None = None
+    reused: str | None = None
+    error: str = ""
+    remedy: str = ""
+    note: str = ""
+
+
+class SessionStatus(str, Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    #: a question to a person is open
+    WAITING = "waiting"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    #: the task or the target cannot be used
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        return self in (SessionStatus.FINISHED, SessionStatus.STOPPED, SessionStatus.FAILED)
+
+
+class QuestionKind(str, Enum):
+    #: approve the Conductor's proposal, or change it
+    ROUTE = "route"
+    #: approve going on after this turn
+    TURN = "turn"
+    #: a person plays this role: the work itself is asked for
+    BRIEF = "brief"
+    #: something failed that a person must mend before it is tried again
+    ERROR = "error"
+
+
+class Question(Record):
+    """What a person is asked: ``text`` says what, ``answer`` how, in words that a button or a call carries out."""
+
+    kind: QuestionKind
+    role: Role
+    text: str
+    answer: str
+    turn: str | None = None
+    to: RouteKind | None = None
+    suggestion: str = ""
+
+
+class _Event(Record):
+    time: float = Field(default_factory=time.time)
+
+
+class Created(_Event):
+    """A session's beginning; ``key`` identifies the same call made again."""
+
+    kind: Literal["created"] = "created"
+    name: str
+    text: str
+    key: str
+    dsl: str | None = None
+    chip: str | None = None
+    roles: dict[Role, str] = Field(default_factory=dict)
+    approval: str = "none"
+    max_turns: int = 20
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    #: verification options as given, by name
+    options: dict[str, object] = Field(default_factory=dict)
+    #: the session of the same name whose text or roles were different
+    previous: str | None = None
+    start_sketch: str | None = None
+    start_source: Source | None = None
+    version: str = ""
+
+
+class TargetFound(_Event):
+    kind: Literal["target"] = "target"
+    dsl: str
+    backend: str
+    chip: str
+
+
+class TurnStarted(_Event):
+    """The turn becomes the head."""
+
+    kind: Literal["turn_started"] = "turn_started"
+    turn: Turn
+
+
+class TurnEnded(_Event):
+    """The turn's whole record; the head stays where it is."""
+
+    kind: Literal["turn_ended"] = "turn_ended"
+    turn: Turn
+
+
+class Compared(_Event):
+    """A finished turn's kernel was timed again, against more baselines in one run; its verdict gets these figures."""
+
+    kind: Literal["compared"] = "compared"
+    turn: str
+    timing: Timing
+    comparisons: tuple[Comparison, ...]
+    label: str = ""
+    #: the sentence and the flags that go with these figures
+    reason: str = ""
+    flags: tuple[str, ...] = ()
+
+
+class HeadMoved(_Event):
+    kind: Literal["head_moved"] = "head_moved"
+    to: str | None
+    reason: str = ""
+
+
+class Approved(_Event):
+    """A person lets the session go on from this turn as proposed."""
+
+    kind: Literal["approved"] = "approved"
+    turn: str
+
+
+class StatusChanged(_Event):
+    kind: Literal["status"] = "status"
+    status: SessionStatus
+    reason: str = ""
+    question: Question | None = None
+
+
+class RoleSet(_Event):
+    kind: Literal["role_set"] = "role_set"
+    role: Role
+    spec: str
+
+
+class ApprovalSet(_Event):
+    kind: Literal["approval_set"] = "approval_set"
+    approval: str
+
+
+class NoteAdded(_Event):
+    kind: Literal["note"] = "note"
+    role: Role
+    text: str
+
+
+Event = Annotated[
+    Union[
+        Created,
+        TargetFound,
+        TurnStarted,
+        TurnEnded,
+        Compared,
+        HeadMoved,
+        Approved,
+        StatusChanged,
+        RoleSet,
+        ApprovalSet,
+        NoteAdded,
+    ],
+    Field(discriminator="kind"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)

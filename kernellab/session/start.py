@@ -1,0 +1,239 @@
+"""Begins a session, or finds the one that the same call began before."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from kernellab.agents.roles import Roles, parse_roles
+from kernellab.dsls import get_adapter
+from kernellab.errors import SessionError, TargetError, TaskError
+from kernellab.records import Role, Source
+from kernellab.session.engine import engine
+from kernellab.session.journal import Journal, find_workspace, open_journal
+from kernellab.session.records import Created
+from kernellab.session.session import Session, approval_of
+from kernellab.session.state import State, fold
+from kernellab.session.steps import Stops
+from kernellab.session.work import Bench
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
+
+_LIVE: dict[tuple[Path, str], Session] = {}
+_LOCK = threading.RLock()
+
+
+def design(
+    task: str | Path | Task,
+    dsl: str | None = None,
+    roles: Roles = None,
+    approve: str | Stops | None = None,
+    name: str | None = None,
+    max_turns: int = 20,
+    workspace: str | Path | None = None,
+    wait: bool = False,
+    *,
+    chip: str | None = None,
+    constexpr: Mapping[str, int | float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    sketch: str | None = None,
+    source: Source | None = None,
+    fresh: bool = False,
+    compare: bool = False,
+) -> Session:
+    """Start designing a kernel for ``task`` (a module text, a path, or a Task) and return at once.
+
+    The same call made again gives the same session, which goes on where it stopped; a changed one starts a new
+    session of that name and keeps the old, and so does ``fresh``. ``approve`` is none, routing, all, or a predicate
+    on a finished turn. ``constexpr`` sets constants of every sketch; ``options`` are the verifier's, by name;
+    ``sketch`` or ``source`` is what a person already has. ``compare`` times a finished session's best against
+    torch.compile too, in the background. ``wait`` blocks until it ends or needs a person.
+
+    Raises:
+        TaskError, TargetError, SessionError: the call itself is wrong. What only running the task can show ends the
+            session instead, and :meth:`Session.wait` raises it.
+    """
+    text, name, given = _task_text(task, name)
+    _check_task(text)
+    _check_target(dsl)
+    specs, objects = parse_roles(roles)
+    approval, stops = approval_of(approve)
+    _check_options(options or {})
+    if max_turns < 1:
+        raise SessionError(f"max_turns is {max_turns}.", "Allow at least one turn.")
+    created = Created(
+        name=name,
+        text=text,
+        key="",
+        dsl=dsl,
+        chip=chip,
+        roles=specs,
+        approval=approval,
+        max_turns=max_turns,
+        constexpr=dict(constexpr or {}),
+        options=dict(options or {}),
+        start_sketch=sketch,
+        start_source=source,
+        version=_version(),
+    )
+    created = created.model_copy(update={"key": _key(created)})
+    journal = open_journal(Path(workspace) if workspace is not None else find_workspace())
+    with _LOCK:
+        newest = _latest(journal, name)
+        again = None if fresh else _latest(journal, name, created.key)
+        earlier, same = again or newest, again is not None
+        if earlier is not None and same and not earlier.status.ended:
+            session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
+            if session.state.approval != approval:
+                session.set_approval(approve or approval)
+        elif earlier is not None and same and earlier.status.value != "failed":
+            session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
+        else:
+            session = _begin(journal, created, newest, Bench(created, objects, given, None), stops)
+    if compare:
+        session.compare_when_done()
+    return session.wait() if wait else session
+
+
+def open_session(
+    session_id: str,
+    workspace: str | Path | None = None,
+    resume: bool = True,
+    *,
+    objects: Mapping[Role, Any] | None = None,
+    stops: Stops | None = None,
+) -> Session:
+    """A session of the journal by id, or the newest of that name; one that was cut off goes on if ``resume``.
+
+    Raises:
+        SessionError: there is none.
+    """
+    journal = open_journal(Path(workspace) if workspace is not None else find_workspace())
+    with _LOCK:
+        state = _load(journal, session_id) or _latest(journal, session_id)
+        if state is None:
+            raise SessionError(
+                f"There is no session {session_id!r} in {journal.path}.",
+                "List them with kernellab.session.sessions(), or go to the folder that you designed it in.",
+            )
+        place = journal.path, state.id
+        if place not in _LIVE:
+            _LIVE[place] = Session(journal, state.id, Bench(state.created, objects or {}, None, None), stops, resume)
+        return _LIVE[place]
+
+
+def sessions(workspace: str | Path | None = None) -> list[str]:
+    """Ids of the workspace's sessions, oldest first; an id is the name and a suffix."""
+    return open_journal(Path(workspace) if workspace is not None else find_workspace()).sessions()
+
+
+def _begin(journal: Journal, created: Created, earlier: State | None, bench: Bench, stops: Stops | None) -> Session:
+    if earlier is not None:
+        created = created.model_copy(update={"previous": earlier.id})
+    session_id = f"{created.name}-{uuid.uuid4().hex[:8]}"
+    owner = engine()
+    owner.hold(journal, session_id)
+    journal.append(session_id, owner.owner, [created])
+    session = _LIVE[journal.path, session_id] = Session(journal, session_id, bench, stops)
+    return session
+
+
+def _latest(journal: Journal, name: str, key: str | None = None) -> State | None:
+    """The newest session of that name; with ``key`` the newest that the same call began."""
+    for session_id in reversed(journal.sessions()):
+        if session_id.rpartition("-")[0] == name:
+            state = _load(journal, session_id)
+            if key is None or (state is not None and state.created.key == key):
+                return state
+    return None
+
+
+def _load(journal: Journal, session_id: str) -> State | None:
+    return fold(session_id, (event for _, event in journal.read(session_id)))
+
+
+def _key(created: Created) -> str:
+    fields = created.model_dump(mode="json", exclude={"time", "key", "approval", "previous", "max_turns"})
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _version() -> str:
+    try:
+        return version("kernellab")
+    except PackageNotFoundError:
+        return ""
+
+
+def _task_text(task: str | Path | Task, name: str | None) -> tuple[str, str, Task | None]:
+    if not isinstance(task, (str, Path)):
+        return task.text, name or task.name, task if name in (None, task.name) else None
+    from kernellab.task import read_task
+
+    text, found = read_task(task, name)
+    found = name or found
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found):
+        raise SessionError(f"{found!r} cannot name a session.", "Use letters, digits and underscores.")
+    return text, found, None
+
+
+def _check_task(text: str) -> None:
+    """What can be seen without running the text: that it parses and defines what a task needs."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise TaskError(
+            f"The task has a syntax error at line {error.lineno}: {error.msg}.", "Mend that line."
+        ) from None
+    names = {name for node in tree.body for name in _bound(node)}
+    if "*" in names or {"reference", "inputs"} <= names or {"Model", "get_inputs"} <= names:
+        return
+    if "reference" in names or "inputs" in names:
+        missing = "inputs" if "reference" in names else "reference"
+        raise TaskError(f"The task does not define {missing}(...).", "Define reference(...) and inputs(...) in it.")
+    if "Model" in names:
+        raise TaskError("The task defines Model but no get_inputs().", "Define get_inputs() beside the Model.")
+    raise TaskError(
+        "The task does not define a reference.", "Define reference(...) and inputs(...), or Model and get_inputs()."
+    )
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    return [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)] + [
+        inner.name for inner in ast.walk(node) if isinstance(inner, (ast.FunctionDef, ast.ClassDef))
+    ]
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    from kernellab.verifier.options import VerifyOptions
+
+    try:
+        VerifyOptions.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SessionError(
+            f"The option {first['loc'][0]!r} cannot be {first['input']!r}.", f"{first['msg']}."
+        ) from None
+
+
+def _check_target(dsl: str | None) -> None:
+    if dsl is None:
+        return
+    adapter = get_adapter(dsl)
+    ready = adapter.readiness()
+    if not ready.ready:
+        raise TargetError(ready.reason, ready.remedy)

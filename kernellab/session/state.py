@@ -1,0 +1,196 @@
+"""A session's state: the fold over its events. Nothing here waits, writes or imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kernellab.agents.briefs import Attempt
+from kernellab.errors import SessionError
+from kernellab.records import Author, Candidate, GateState, Role, Trust, Verdict
+from kernellab.session.records import (
+    ApprovalSet,
+    Approved,
+    Compared,
+    Created,
+    Event,
+    HeadMoved,
+    NoteAdded,
+    Question,
+    RoleSet,
+    SessionStatus,
+    StatusChanged,
+    TargetFound,
+    Turn,
+    TurnEnded,
+    TurnStarted,
+    TurnState,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a session is at one moment."""
+
+    id: str
+    created: Created
+    turns: Mapping[str, Turn] = field(default_factory=dict)
+    head: str | None = None
+    status: SessionStatus = SessionStatus.RUNNING
+    reason: str = ""
+    question: Question | None = None
+    target: TargetFound | None = None
+    roles: Mapping[Role, str] = field(default_factory=dict)
+    approval: str = "none"
+    notes: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
+    approved: frozenset[str] = frozenset()
+    #: turns that roles other than a person took since a person last decided
+    unattended: int = 0
+
+    @property
+    def head_turn(self) -> Turn | None:
+        return self.turns[self.head] if self.head else None
+
+    def path(self, to: str | None = None) -> list[Turn]:
+        """The turns from the root to ``to`` (the head)."""
+        found = []
+        at = to or self.head
+        while at:
+            found.append(self.turns[at])
+            at = self.turns[at].parent
+        return found[::-1]
+
+    def turn(self, which: int | str) -> Turn:
+        """A turn by number or id. Raises SessionError when there is none."""
+        for turn in self.turns.values():
+            if str(which) in (turn.id, str(turn.number)):
+                return turn
+        raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
+
+    def sketch_turn(self, to: str | None = None) -> Turn | None:
+        """The last turn above ``to`` that gave a sketch."""
+        return next((turn for turn in reversed(self.path(to)) if turn.sketch is not None), None)
+
+    def candidate(self, to: str | None = None) -> Candidate | None:
+        """The candidate that the line of turns up to ``to`` ends with."""
+        return next((turn.candidate for turn in reversed(self.path(to)) if turn.candidate), None)
+
+    def verdict_of(self, source_hash: str) -> Turn | None:
+        """A finished verification of the same source, anywhere in the tree."""
+        for turn in self.turns.values():
+            if turn.verdict is not None and turn.reused is None:
+                candidate = self.candidate(turn.id)
+                if candidate and candidate.source.hash == source_hash:
+                    return turn
+        return None
+
+    def best(self) -> Best | None:
+        """The fastest candidate that passed at T2 or better; an untimed one only where none was timed."""
+        found = []
+        for turn in self.turns.values():
+            if turn.verdict and turn.verdict.passed and turn.verdict.trust not in (Trust.T0, Trust.T1):
+                candidate = self.candidate(turn.id)
+                if candidate:
+                    found.append(Best(turn, candidate, turn.verdict))
+        return min(found, key=Best.rank) if found else None
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The rounds of the head's line, oldest first."""
+        rounds: list[Attempt] = []
+        for turn in self.path():
+            last = rounds[-1] if rounds else Attempt()
+            if turn.role is Role.DESIGNER and turn.sketch is not None:
+                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
+            elif turn.candidate is not None:
+                if not rounds or last.candidate is not None or last.route is not None:
+                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate))
+                rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
+            elif turn.verdict is not None and rounds:
+                rounds[-1] = replace(last, verdict=turn.verdict)
+            elif turn.route is not None and rounds:
+                # a person's route after the Conductor's replaces it: it is the one that was followed
+                rounds[-1] = replace(last, route=turn.route)
+        return tuple(rounds)
+
+
+@dataclass(frozen=True)
+class Best:
+    turn: Turn
+    candidate: Candidate
+    verdict: Verdict
+
+    def rank(self) -> tuple[int, float]:
+        """Paired ratios survive a change of load between turns, so they go before plain times."""
+        if self.verdict.speedup is not None:
+            return 0, -self.verdict.speedup
+        if self.verdict.time is not None:
+            return 1, self.verdict.time.median_ms
+        return 2, -self.turn.number
+
+
+def fold(session: str, events: Iterable[Event]) -> State | None:
+    """The state after ``events``; None when there are none."""
+    state: State | None = None
+    for event in events:
+        state = apply(session, state, event)
+    return state
+
+
+def apply(session: str, state: State | None, event: Event) -> State:
+    if isinstance(event, Created):
+        return State(session, event, roles=dict(event.roles), approval=event.approval)
+    if state is None:
+        raise SessionError(f"The journal of {session} does not begin with its creation.", "Design it anew.")
+    match event:
+        case TurnStarted(turn=turn):
+            by_person = turn.author is Author.HUMAN
+            again = turn.id in state.turns
+            return replace(
+                state,
+                turns={**state.turns, turn.id: turn},
+                head=turn.id,
+                unattended=0 if by_person else state.unattended + (not again),
+            )
+        case TurnEnded(turn=turn):
+            return replace(state, turns={**state.turns, turn.id: turn})
+        case Compared():
+            return replace(state, turns={**state.turns, event.turn: _compared(state.turns[event.turn], event)})
+        case HeadMoved(to=to):
+            return replace(state, head=to)
+        case Approved(turn=approved):
+            return replace(state, approved=state.approved | {approved}, unattended=0)
+        case StatusChanged(status=status, reason=reason, question=question):
+            return replace(state, status=status, reason=reason, question=question)
+        case RoleSet(role=role, spec=spec):
+            return replace(state, roles={**state.roles, role: spec})
+        case ApprovalSet(approval=approval):
+            return replace(state, approval=approval)
+        case NoteAdded(role=role, text=text):
+            return replace(state, notes={**state.notes, role: (*state.notes.get(role, ()), text)})
+        case TargetFound():
+            return replace(state, target=event)
+    raise AssertionError(event)
+
+
+def _compared(turn: Turn, event: Compared) -> Turn:
+    if turn.verdict is None:
+        return turn
+    figures = {
+        "time": event.timing,
+        "comparisons": list(event.comparisons),
+        "label": event.label,
+        "reason": event.reason or turn.verdict.reason,
+        "flags": list(event.flags),
+    }
+    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+
+
+def gate_refuses(turn: Turn) -> bool:
+    """Must this sketch be mended before code is written from it?
+
+    A sketch that cannot be run, but has no fault that the checker names, may still be coded by a model or a person.
+    """
+    gate = turn.gate
+    if gate is None or turn.state is not TurnState.DONE:
+        return False
+    return gate.state is GateState.WRONG or any(d.severity == "error" for d in gate.diagnostics)

@@ -1,0 +1,131 @@
+"""Is an output right, and if not, where is it wrong?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: relative Frobenius error allowed in the declared dtype: only a misplaced rounding is looked for, and float64 has
+#: already shown the arithmetic to be right; outputs of a few elements make a tight floor useless
+FLOORS = {"float64": 1e-9, "float32": 3e-4, "float16": 5e-3, "bfloat16": 3e-2}
+_F8_FLOOR = 2e-1
+#: times the framework's own error that a sketch may make
+_SLACK = 8.0
+#: float64 agrees to this times (1 + the largest reference element)
+_F64_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """``sentence`` says how many elements are wrong, where the first is and what is there; ``error`` is the largest."""
+
+    sentence: str
+    error: float
+    #: wrong elements over those compared
+    share: float
+
+
+def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None = None) -> tuple[float, Mismatch | None]:
+    """The largest error of a float64 run (over 1 + max|want|), and the mismatch if there is one.
+
+    ``written`` marks the elements that were stored; ``where`` limits the comparison to some of them.
+    """
+    import torch
+
+    if where is not None:
+        return _compare_some(got, want, where)
+    if not want.is_floating_point():
+        wrong = got.to(want.dtype) != want
+        error = float(wrong.any())
+    else:
+        finite = want.isfinite()
+        scale = 1 + float(want[finite].abs().max()) if bool(finite.any()) else 1.0
+        gap = torch.where(finite, (got - want).abs(), torch.zeros_like(want)) / scale
+        same_special = torch.where(want.isnan(), got.isnan(), got == want)
+        wrong = torch.where(finite, ~(gap <= _F64_TOLERANCE), ~same_special)
+        error = float(gap.nan_to_num(float("inf")).max()) if gap.numel() else 0.0
+    return error, _mismatch(got, want, wrong, written, error)
+
+
+def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mismatch | None]:
+    """As :func:`compare64` on the places of ``where`` alone, for tensors of which little was written."""
+    import torch
+
+    places = where.reshape(-1).nonzero().reshape(-1)
+    some_got, some_want = got.reshape(-1)[places], want.reshape(-1)[places]
+    error, mismatch = compare64(some_got, some_want, torch.ones_like(places, dtype=torch.bool))
+    return error, mismatch
+
+
+def compare_declared(
+    got: Tensor, want: Tensor, want64: Tensor | None, written: Tensor, where: Tensor | None = None
+) -> Mismatch | None:
+    """The mismatch of a run in the declared dtype, judged by relative Frobenius error against float64."""
+    import torch
+
+    if where is not None:
+        places = where.reshape(-1).nonzero().reshape(-1)
+        got, want = got.reshape(-1)[places], want.reshape(-1)[places]
+        want64 = None if want64 is None else want64.reshape(-1)[places]
+        written = torch.ones_like(places, dtype=torch.bool)
+    if not want.is_floating_point():
+        return _mismatch(got, want, got.to(want.dtype) != want, written, 1.0)
+    exact = (want if want64 is None else want64).double()
+    a, b = got.double(), want.double()
+    # where rounding decides between finite and not, either is right
+    finite = exact.isfinite() & b.isfinite()
+    norm = float(exact[finite].norm())
+    own = float((b - exact)[finite].norm())
+    error = float((a - exact)[finite].norm())
+    floor = FLOORS.get(str(want.dtype).removeprefix("torch."), _F8_FLOOR)
+    allowed = max(_SLACK * own, floor * norm)
+    if error <= allowed:
+        return _mismatch(got, want, b.isnan() & exact.isnan() & ~a.isnan(), written, 0.0)
+    wrong = finite & ~((a - exact).abs() <= allowed / max(1.0, float(finite.sum())) ** 0.5)
+    return _mismatch(got, want, wrong, written, error / norm if norm else float("inf"))
+
+
+def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: float) -> Mismatch | None:
+    import torch
+
+    count, total = int(wrong.sum()), wrong.numel()
+    if not count:
+        return None
+    first = [int(i) for i in torch.nonzero(wrong)[0]] if wrong.dim() else []
+    place = tuple(first)
+    share = "every element is wrong" if count == total else f"{count} of {total} elements are wrong"
+    place_text = f", first at {first}" if first else ""
+    values = f"got {_number(got[place])}, want {_number(want[place])}"
+    if not bool(written[place]):
+        values += "; nothing was stored there"
+    return Mismatch(f"{share}{place_text}: {values}{_pattern(wrong)}", error, count / total)
+
+
+def _pattern(wrong: Tensor) -> str:
+    """Words for errors that lie only at the end of one axis, or at every k-th place of it."""
+    if not bool((~wrong).any()):
+        return ""
+    for axis in range(wrong.dim()):
+        others = tuple(d for d in range(wrong.dim()) if d != axis)
+        line = wrong.any(others) if others else wrong
+        places = [int(i) for i in line.nonzero().reshape(-1)]
+        size = wrong.shape[axis]
+        if len(places) < size and places == list(range(places[0], size)) and places[0] > 0:
+            return f"; only from {places[0]} on along dimension {axis + 1}"
+        if len(places) < size and places == list(range(places[-1] + 1)):
+            return f"; only before {places[-1] + 1} along dimension {axis + 1}"
+        steps = {b - a for a, b in pairwise(places)}
+        if len(places) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
+            return f"; every {step}-th along dimension {axis + 1}"
+    return ""
+
+
+def _number(value: Tensor) -> str:
+    number = value.item()
+    return f"{number:.6g}" if isinstance(number, float) else str(number)

@@ -1,0 +1,195 @@
+"""Text to logical lines: comments and pins taken off, brackets and declarations joined, braces and ``;`` found.
+
+A logical line is what the ``line`` rule of the grammar reads. The cutting never fails; what it cannot make sense of
+(a bracket that never closes) comes back as a fault beside the lines, so that the rest of the text is still read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class LineKind(str, Enum):
+    SKETCH = "sketch"
+    CLOSE = "close"
+    DECLARATIONS = "declarations"
+    CODE = "code"
+
+
+@dataclass
+class LogicalLine:
+    """``text`` keeps its indentation, so that columns in it are columns of the file; ``line`` counts from 1."""
+
+    kind: LineKind
+    text: str
+    line: int
+    indent: int
+    before: tuple[str, ...] = ()
+    behind: str | None = None
+    pinned: bool = False
+
+
+@dataclass
+class Layout:
+    lines: list[LogicalLine] = field(default_factory=list)
+    #: comments after the last line
+    trailing: tuple[str, ...] = ()
+    #: (line, column, what) of brackets that do not match
+    faults: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+_SPECIAL = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[#()\[\]{}]")
+_DECLARATION = re.compile(r"\s*(?:symbols|tensors|constexpr|require|opaque)\s*:")
+_SKETCH = re.compile(r"\s*sketch\b")
+#: what only a new statement starts with: a bracket still open before it was forgotten
+_STARTS = re.compile(
+    r"\s*(?:@|\}|(?:sketch|for|if|elif|else)\b|(?:symbols|tensors|constexpr|require|opaque)\s*:"
+    r"|(?:load|store|atomic_add)\s*\(|\w+ = )"
+)
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+
+
+def cut(text: str) -> Layout:
+    """The logical lines of ``text``."""
+    return _Cutter(text).run()
+
+
+class _Cutter:
+    def __init__(self, text: str) -> None:
+        self._physical = text.split("\n")
+        self._out = Layout()
+        self._comments: list[str] = []
+        self._behind: str | None = None
+        self._pinned = False
+        self._pieces: list[str] = []
+        self._start = 0
+        #: open brackets of the logical line being joined: (character, line, column)
+        self._open: list[tuple[str, int, int]] = []
+        self._in_head = False
+
+    def run(self) -> Layout:
+        for number, raw in enumerate(self._physical, 1):
+            line = raw.rstrip().expandtabs(4) if "\t" in raw else raw.rstrip()
+            if self._open and _STARTS.match(line):
+                self._fault_open()
+            self._physical_line(line, number)
+        if self._open:
+            self._fault_open()
+        self._flush()
+        self._out.trailing = tuple(self._comments)
+        return self._out
+
+    def _physical_line(self, line: str, number: int) -> None:
+        begin = 0
+        for match in _SPECIAL.finditer(line):
+            mark, at = match[0], match.start()
+            if mark == "#":
+                self._comment(line[at:], bool(line[:at].strip()) or bool(self._pieces))
+                line = line[:at].rstrip()
+                break
+            if mark in "([{":
+                if mark == "{" and not self._open and self._is_head(line[begin:at]):
+                    self._piece(line, begin, at + 1, number)
+                    self._flush()
+                    begin = at + 1
+                else:
+                    self._open.append((mark, number, at + 1))
+            elif mark in ")]}":
+                if self._open:
+                    opened = self._open.pop()[0]
+                    if _CLOSERS[opened] != mark:
+                        self._out.faults.append((number, at + 1, f"'{mark}' does not close '{opened}'"))
+                        self._open.clear()
+                elif mark == "}":
+                    self._piece(line, begin, at, number)
+                    self._flush()
+                    self._line(LineKind.CLOSE, "}", number, at)
+                    begin = at + 1
+                else:
+                    self._out.faults.append((number, at + 1, f"'{mark}' closes nothing"))
+        self._piece(line, begin, len(line), number)
+        if not self._open and not self._in_head:
+            self._flush()
+        elif self._behind is not None and self._open:
+            # a comment inside brackets moves before the statement
+            self._comments.append(self._behind)
+            self._behind = None
+
+    def _is_head(self, piece: str) -> bool:
+        return bool(_SKETCH.match("".join(self._pieces) or piece))
+
+    def _piece(self, line: str, begin: int, end: int, number: int) -> None:
+        piece = line[begin:end]
+        if not piece.strip():
+            return
+        if not self._pieces:
+            self._start = number
+            piece = " " * begin + piece
+            self._in_head = bool(_SKETCH.match(piece))
+        self._pieces.append(piece)
+
+    def _comment(self, comment: str, behind: bool) -> None:
+        if behind and comment.rstrip() == "#: pin":
+            self._pinned = True
+            return
+        words = comment[1:].strip()
+        if behind:
+            at = words.rfind("#: pin")
+            if at >= 0 and at + len("#: pin") == len(words):
+                self._pinned = True
+                words = words[:at].strip()
+            self._behind = words
+        else:
+            self._comments.append(words)
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            # a comment behind a brace belongs to the line that the brace ended
+            if self._behind is not None:
+                self._attach_behind()
+            self._pinned = False
+            return
+        text = "\n".join(self._pieces)
+        indent = len(text) - len(text.lstrip())
+        if _SKETCH.match(text):
+            kind = LineKind.SKETCH
+        elif _DECLARATION.match(text):
+            kind = LineKind.DECLARATIONS
+        else:
+            kind = LineKind.CODE
+        last = self._out.lines[-1] if self._out.lines else None
+        self._pieces = []
+        self._in_head = False
+        if kind is LineKind.CODE and last and last.kind is LineKind.DECLARATIONS and indent > last.indent:
+            gap = "\n" * (self._start - last.line - last.text.count("\n"))
+            last.text += gap + text
+            if self._behind is not None:
+                self._comments.append(self._behind)
+            last.before += tuple(self._comments)
+            last.pinned = last.pinned or self._pinned
+            self._comments, self._behind, self._pinned = [], None, False
+            return
+        self._line(kind, text, self._start, indent)
+
+    def _line(self, kind: LineKind, text: str, number: int, indent: int) -> None:
+        self._out.lines.append(
+            LogicalLine(kind, text, number, indent, tuple(self._comments), self._behind, self._pinned)
+        )
+        self._comments, self._behind, self._pinned = [], None, False
+
+    def _attach_behind(self) -> None:
+        last = self._out.lines[-1] if self._out.lines else None
+        if last is not None and last.behind is None and last.kind is not LineKind.CLOSE:
+            last.behind = self._behind
+        elif self._behind is not None:
+            self._comments.append(self._behind)
+        self._behind = None
+
+    def _fault_open(self) -> None:
+        mark, number, col = self._open[0]
+        self._out.faults.append((number, col, f"'{mark}' is never closed"))
+        self._open.clear()
+        self._pieces = []
+        self._in_head = False

@@ -1,0 +1,308 @@
+"""Executes the statements of a resolved sketch.
+
+The iterations of parallel loops are computed together, as the first axis of every tile, wherever no inner loop bound
+or condition depends on them; the others run one after another. Memory is touched only inside a tensor's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kernellab.errors import NotRunnable, SketchError
+from kernellab.sketch.program import (
+    Alloc,
+    Assign,
+    AtomicAdd,
+    Gemm,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    MultiAssign,
+    Point,
+    Region,
+    Statement,
+    Store,
+    Tile,
+    statements,
+)
+from kernellab.sketch.run_values import (
+    IndexValue,
+    Scope,
+    as_number,
+    convert,
+    evaluate,
+    matmul,
+    poison,
+    stretch,
+    welford,
+    zeros,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+class OutOfTime(NotRunnable):
+    """The deadline of a run has passed; nothing is known of its outputs."""
+
+
+#: elements of the largest tile, times iterations computed together, that one step may make
+_BATCH_ELEMENTS = 1 << 20
+
+
+class Watch(Protocol):
+    """Sees every execution of a statement that is no loop; with it, iterations run one by one."""
+
+    def access(
+        self, stmt: Load | Store | AtomicAdd, elements: Tensor, inside: Tensor, indices: Mapping[str, IndexValue]
+    ) -> None:
+        """``elements`` are flat element numbers of the region's tensor, of which those ``inside`` exist."""
+
+    def step(self, stmt: Statement, scope: Scope) -> None:
+        """Before ``stmt`` runs."""
+
+
+@dataclass
+class Machine:
+    """Memory (tensor name -> contents) and how to walk the grid.
+
+    ``keep`` bounds how many iterations of each parallel loop run (first, last, and evenly between); None runs all.
+    ``written`` marks the elements of each tensor that were stored to. ``watch`` sees every step.
+    """
+
+    memory: dict[str, Tensor]
+    written: dict[str, Tensor]
+    keep: int | None = None
+    watch: Watch | None = None
+    #: time.perf_counter() at which to give up
+    deadline: float = inf
+    _together: dict[int, bool] = field(default_factory=dict)
+    _widest: int = 1
+
+    def launch(self, kernel: Kernel, scope: Scope) -> None:
+        """Runs one kernel to its end.
+
+        Raises:
+            SketchError: an operation that its operands do not allow (named with its line).
+        """
+        self._widest = max([1, *(prod(scope.extents(t.shape)) for t in _tiles(kernel.body))])
+        self._body(kernel.body, scope, 1)
+
+    def _body(self, body: Sequence[Statement], scope: Scope, count: int) -> None:
+        for stmt in body:
+            if perf_counter() > self.deadline:
+                raise OutOfTime(
+                    "The sketch takes too long to interpret at this size.", "Let the code be verified instead."
+                )
+            try:
+                self._step(stmt, scope, count)
+            except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError) as error:
+                reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+                raise SketchError(
+                    f"Line {stmt.span.line} of the sketch cannot be computed: {reason}.",
+                    "See that its shapes and dtypes go together.",
+                ) from error
+
+    def _step(self, stmt: Statement, scope: Scope, count: int) -> None:
+        if self.watch is not None and not isinstance(stmt, (Loop, If)):
+            self.watch.step(stmt, scope)
+        match stmt:
+            case Alloc():
+                shape = (1, *scope.extents(stmt.tile.shape))
+                dtype = scope.dtype(stmt.tile.dtype)
+                scope.tiles[stmt.tile.uid] = zeros(shape, dtype) if stmt.init_zero else poison(shape, dtype)
+            case Load():
+                value = self._read(stmt, scope)
+                self._set(stmt.tile, value, scope)
+            case Store() | AtomicAdd():
+                self._write(stmt, scope, count)
+            case Assign():
+                self._set(stmt.tile, evaluate(stmt.value, scope), scope)
+            case Gemm():
+                dtype = scope.dtype(stmt.acc.dtype)
+                product = matmul(evaluate(stmt.a, scope), evaluate(stmt.b, scope), dtype)
+                self._set(stmt.acc, scope.tiles[stmt.acc.uid] + product, scope)
+            case MultiAssign():
+                self._several(stmt, scope)
+            case Loop():
+                self._loop(stmt, scope, count)
+            case If():
+                self._body(stmt.then if _plain(scope.index(stmt.cond)) else stmt.orelse, scope, count)
+
+    def _set(self, tile: Tile, value: Tensor, scope: Scope) -> None:
+        scope.tiles[tile.uid] = stretch(convert(value, scope.dtype(tile.dtype)), scope.extents(tile.shape))
+
+    def _several(self, stmt: MultiAssign, scope: Scope) -> None:
+        attrs = dict(stmt.attrs)
+        if stmt.op != "welford":
+            raise NotImplementedError(f"{stmt.op} has no several results")
+        axes = cast("tuple[int, ...]", attrs.get("axes", ()))
+        x = evaluate(stmt.args[0], scope)
+        results = welford(x, axes, bool(attrs.get("keepdims", False)), scope.dtype(stmt.tiles[0].dtype))
+        for tile, value in zip(stmt.tiles, results, strict=True):
+            self._set(tile, value, scope)
+
+    # -- loops
+
+    def _loop(self, loop: Loop, scope: Scope, count: int) -> None:
+        start, stop, step = (_plain(scope.index(e)) for e in (loop.start, loop.stop, loop.step))
+        if step <= 0:
+            raise ValueError(f"the loop over {loop.var} has the step {step}")
+        turns = list(range(start, stop, step))
+        if loop.hints.parallel and self.keep is not None:
+            turns = _spread(turns, self.keep)
+        if not turns:
+            return
+        if not loop.hints.parallel:
+            outer = scope.indices
+            for i in turns:
+                scope.indices = {**outer, loop.var: i}
+                self._body(loop.body, scope, count)
+            scope.indices = outer
+            return
+        if self.watch is not None or not self._may_run_together(loop):
+            for i in turns:
+                inner = Scope({**scope.indices, loop.var: i}, scope.numbers, scope.f64, dict(scope.tiles))
+                self._body(loop.body, inner, count)
+            return
+        for chunk in self._chunks(len(turns) * count):
+            inner = _widen(scope, loop.var, turns, chunk, count)
+            self._body(loop.body, inner, len(chunk))
+
+    def _chunks(self, total: int) -> Iterator[range]:
+        most = max(1, _BATCH_ELEMENTS // self._widest)
+        for first in range(0, total, most):
+            yield range(first, min(first + most, total))
+
+    def _may_run_together(self, loop: Loop) -> bool:
+        """No loop bound or condition inside depends on the loop's variable."""
+        key = id(loop)
+        if key not in self._together:
+            controls = [
+                e
+                for s in statements(loop.body)
+                for e in ((s.start, s.stop, s.step) if isinstance(s, Loop) else (s.cond,) if isinstance(s, If) else ())
+            ]
+            self._together[key] = not any(loop.var in e.loop_vars() for e in controls)
+        return self._together[key]
+
+    # -- memory
+
+    def _read(self, stmt: Load, scope: Scope) -> Tensor:
+        import torch
+
+        source = self.memory[stmt.region.tensor.name]
+        flat, inside = _elements(stmt.region, scope, source.shape)
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        if source.dtype.itemsize == 1 and source.is_floating_point():
+            source = source.float()  # where and full lack the 8-bit floats
+        pad = as_number(stmt.pad, source.dtype)
+        if source.numel() == 0:
+            return torch.full(flat.shape, pad, dtype=source.dtype)
+        values = source.view(-1)[torch.where(inside, flat, 0)]
+        if bool(inside.all()):
+            return values
+        return torch.where(inside, values, torch.full((), pad, dtype=source.dtype))
+
+    def _write(self, stmt: Store | AtomicAdd, scope: Scope, count: int) -> None:
+        target = self.memory[stmt.region.tensor.name]
+        flat, inside = _elements(stmt.region, scope, target.shape)
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
+        # every iteration adds, also where all of them share place and value
+        rows = max(flat.shape[0], value.shape[0], count if isinstance(stmt, AtomicAdd) else 1)
+        flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
+        places, values = flat[inside], value[inside]
+        if isinstance(stmt, AtomicAdd):
+            target.view(-1).index_put_((places,), values, accumulate=True)
+        else:
+            _raw(target).view(-1)[places] = _raw(values.contiguous())
+        self.written[stmt.region.tensor.name].view(-1)[places] = True
+
+
+def _elements(region: Region, scope: Scope, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Flat element numbers of a region, [iterations, *extents], and which of them lie inside the tensor."""
+    import torch
+
+    ranges = [i for i in region.index if not isinstance(i, Point)]
+    extents = scope.extents([r.extent for r in ranges])
+    rank = len(ranges)
+    flat = torch.zeros((1, *(1,) * rank), dtype=torch.int64)
+    inside = torch.ones((1, *(1,) * rank), dtype=torch.bool)
+    axis = 0
+    for dim, item in enumerate(region.index):
+        if isinstance(item, Point):
+            at = _column(scope.index(item.at), rank)
+        else:
+            extent = extents[axis]
+            steps = torch.arange(extent).reshape(1, *(extent if k == axis else 1 for k in range(rank)))
+            at = _column(scope.index(item.start), rank) + steps * _column(scope.index(item.step), rank)
+            axis += 1
+        flat = flat + at * prod(shape[dim + 1 :])
+        inside = inside & (at >= 0) & (at < shape[dim])
+    full = (max(flat.shape[0], inside.shape[0]), *extents)
+    return flat.expand(full), inside.expand(full)
+
+
+def _column(index: IndexValue, rank: int) -> Tensor:
+    import torch
+
+    values = torch.tensor([index]) if isinstance(index, int) else index
+    return values.reshape(-1, *(1,) * rank)
+
+
+def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: int) -> Scope:
+    """The scope of a slice of (outer iterations x ``turns``) computed together; tiles from outside are repeated."""
+    import torch
+
+    number = torch.arange(chunk.start, chunk.stop)
+    outer, turn = number // len(turns), number % len(turns)
+    indices: dict[str, IndexValue] = {k: v if isinstance(v, int) else v[outer] for k, v in scope.indices.items()}
+    indices[var] = torch.tensor(turns)[turn]
+    tiles = {k: t if t.shape[0] == 1 else t[outer] for k, t in scope.tiles.items()}
+    return Scope(indices, scope.numbers, scope.f64, tiles)
+
+
+def _spread(turns: list[int], keep: int) -> list[int]:
+    """First, last, the one before, and evenly between: at most ``keep`` of ``turns``."""
+    if len(turns) <= keep:
+        return turns
+    count = len(turns)
+    picked = {0, count - 1, max(0, count - 2), *(i * (count - 1) // max(1, keep - 2) for i in range(max(0, keep - 2)))}
+    return [turns[i] for i in sorted(picked)[:keep]] if keep > 1 else [turns[-1]]
+
+
+def _plain(value: IndexValue) -> int:
+    if isinstance(value, int):
+        return value
+    first = int(value.reshape(-1)[0])
+    if bool((value != first).any()):
+        raise ValueError("a loop bound or condition differs between iterations that run together")
+    return first
+
+
+def _raw(x: Tensor) -> Tensor:
+    """Eight-bit floats as bytes, for indexing that their dtype lacks."""
+    import torch
+
+    return x.view(torch.uint8) if x.dtype.itemsize == 1 and x.is_floating_point() else x
+
+
+def _tiles(body: Sequence[Statement]) -> Iterator[Tile]:
+    for stmt in statements(tuple(body)):
+        match stmt:
+            case Alloc() | Load() | Assign():
+                yield stmt.tile
+            case Gemm():
+                yield stmt.acc
+            case MultiAssign():
+                yield from stmt.tiles

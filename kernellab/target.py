@@ -1,0 +1,62 @@
+"""Where a kernel runs: DSL x backend x chip.
+
+A chip's facts are read from the machine where that is possible, else from ``knowledge/hardware/<chip>.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Backend(str, Enum):
+    CPU = "cpu"
+    CUDA = "cuda"
+    #: Triton's interpreter: checks correctness without a GPU, never timed
+    INTERPRETER = "interpreter"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Facts of one chip. Bytes are bytes, rates are per second; 0 means unknown.
+
+    ``peak_flops`` maps a precision class (f64, f32, tf32, f16, bf16, f8, i8) to dense FLOP/s.
+    """
+
+    name: str
+    kind: str  # "cpu" | "gpu"
+    cores: int  # CPU cores used, or SMs
+    simd_bits: int = 0
+    isa: tuple[str, ...] = ()
+    l1_bytes: int = 0
+    l2_bytes: int = 0
+    l3_bytes: int = 0
+    #: shared memory that one block may use (GPU)
+    shared_bytes: int = 0
+    registers_per_core: int = 0
+    memory_bytes: int = 0
+    bandwidth: float = 0.0
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
+    #: where the numbers are from
+    source: str = ""
+
+    @property
+    def on_chip_bytes(self) -> int:
+        """The limit for the tiles of one parallel iteration: shared memory plus registers on a GPU, L2 on a CPU."""
+        return self.shared_bytes + 4 * self.registers_per_core if self.kind == "gpu" else self.l2_bytes
+
+
+@dataclass(frozen=True)
+class Target:
+    dsl: str
+    backend: Backend
+    chip: Chip
+
+    @property
+    def default_extent(self) -> int:
+        """The value of an extent constexpr that nobody gave (SKETCH.md: CPU 16, GPU 128)."""
+        return 128 if self.chip.kind == "gpu" else 16
+
+    def __str__(self) -> str:
+        return f"{self.dsl} on {self.chip.name} ({self.backend.value})"

@@ -1,0 +1,35 @@
+"""Right, honest, fast; and believed: a judge process decides on a kernel that runs in a process of its own.
+
+The judge owns inputs, references, comparisons, clock and verdict. Candidate code never runs in it, never sees the
+reference or the seeds, never holds the clock.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernellab.verifier.client import Verifier, verify
+    from kernellab.verifier.options import VerifyOptions
+    from kernellab.verifier.reproduce import reproduce
+    from kernellab.verifier.sandbox import sandbox_level
+
+__all__ = ["Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
+
+_HOMES = {
+    "Verifier": "kernellab.verifier.client",
+    "verify": "kernellab.verifier.client",
+    "VerifyOptions": "kernellab.verifier.options",
+    "reproduce": "kernellab.verifier.reproduce",
+    "sandbox_level": "kernellab.verifier.sandbox",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernellab.verifier' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    # importing the submodule `reproduce` sets the package attribute of that name; the function must win
+    globals()[name] = value
+    return value

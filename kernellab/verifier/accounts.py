@@ -1,0 +1,73 @@
+"""What the system says of processes and of the machine: memory, descendants, who waited for a core."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def descendants(first: int, most: int) -> list[int]:
+    """Processes below ``first``, at most about ``most``."""
+    found: list[int] = []
+    stack = [first]
+    while stack and len(found) <= most:
+        pid = stack.pop()
+        try:
+            tasks = os.listdir(f"/proc/{pid}/task")
+            for task in tasks:
+                stack += [int(c) for c in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+        except OSError:
+            continue
+        if pid != first:
+            found.append(pid)
+    return found
+
+
+def resident(pid: int) -> int:
+    """Bytes."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def proportional(pid: int) -> int:
+    """Resident bytes with shared pages divided among their holders; slow to ask."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass  # not ours to read: the plain count stands
+    return resident(pid)
+
+
+def waited(pid: int) -> int:
+    """Nanoseconds that the threads of ``pid`` were ready to run while other processes had their cores; 0 where the
+    system does not count it."""
+    total = 0
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:
+                total += int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return total
+    return total
+
+
+def stolen() -> tuple[int, int]:
+    """Ticks that the hypervisor gave to others, and all ticks, since the machine started; zeros where not counted."""
+    try:
+        ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return ticks[7], sum(ticks)
+    except (OSError, IndexError, ValueError):
+        return 0, 0
+
+
+def pressure() -> float:
+    """Seconds since the machine started in which some process waited for a core; 0 where that is not counted."""
+    try:
+        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+        return int(line.rpartition("total=")[2]) * 1e-6
+    except (OSError, ValueError):
+        return 0.0

@@ -1,0 +1,148 @@
+"""The speed of light of a task: what its compulsory bytes and FLOPs cost on this machine's measured roofs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernellab.task import Task
+from kernellab.task_inputs import input_bytes
+
+#: the variable that names the folder in which measured roofs are kept
+CACHE = "KERNELLAB_CACHE"
+_COPY_BYTES = 64 << 20
+_GEMM = 768
+#: data this small may stay in the caches, where no byte floor holds
+_CACHED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 matmul."""
+
+    copy: float
+    copy_fresh: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches."""
+
+    bytes: int
+    flops: int
+    ms: float
+    byte_floor_ms: float | None
+
+
+@lru_cache(maxsize=4)
+def roofs(threads: int) -> Roofs:
+    """The best of several runs, since a roof is a maximum; 0.3 s once a machine, then from the user's cache folder."""
+    path = _cache_file(threads)
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Roofs(**json.loads(path.read_text()))
+    found = _measured(threads)
+    if path is not None:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is measured again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(asdict(found)))
+            part.replace(path)
+    return found
+
+
+def _measured(threads: int) -> Roofs:
+    import torch
+
+    torch.set_num_threads(threads)
+    count = _COPY_BYTES // 4
+    source, target = torch.rand(count), torch.rand(count)
+    copy = _best(lambda: target.copy_(source), 5)
+    fresh = _best(source.clone, 3)
+    a, b = torch.rand(_GEMM, _GEMM), torch.rand(_GEMM, _GEMM)
+    gemm = _best(lambda: a @ b, 5)
+    torch.set_num_threads(1)
+    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm)
+
+
+def _cache_file(threads: int) -> Path | None:
+    """One file for each machine, torch and number of threads; None when the caller gave no folder."""
+    import torch
+
+    folder = os.environ.get(CACHE)
+    if not folder:
+        return None
+    cpu = next((line for line in _cpu_lines() if line.startswith("model name")), platform.processor())
+    key = f"{cpu}:{platform.machine()}:{os.cpu_count()}:{threads}:{torch.__version__}"
+    return Path(folder) / f"roofs-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def speed_of_light(task: Task, threads: int) -> Bound | None:
+    """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
+    flops = _flops(task)
+    if flops is None:
+        return None
+    found = roofs(threads)
+    size = input_bytes(task)
+    by_bytes = size / found.copy * 1e3
+    ms = max(by_bytes, flops / found.flops * 1e3)
+    return Bound(size, flops, ms, by_bytes if size > _CACHED_BYTES else None)
+
+
+@lru_cache(maxsize=64)
+def _flops(task: Task) -> int | None:
+    """FLOPs of matmuls, convolutions and attention in one run of the reference at the task's own sizes."""
+    from torch.utils.flop_counter import flop_registry
+
+    from kernellab.errors import KernellabError
+    from kernellab.verifier.dispatch import watching
+
+    module = task.module()
+    if task.framework == "numpy":
+        return 0
+    total = 0
+
+    def count(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        nonlocal total
+        result = func(*args, **kwargs)
+        packet = func.overloadpacket
+        if packet in flop_registry:
+            total += int(flop_registry[packet](*args, **kwargs, out_val=result))
+        elif packet.__name__ == "_scaled_dot_product_flash_attention_for_cpu":
+            batch, heads, rows, width = args[0].shape
+            total += 2 * batch * heads * rows * args[1].shape[2] * (width + args[2].shape[3])
+        return result
+
+    args = module.sample(module.default_sizes(), 1)
+    try:
+        with watching(count):
+            module.reference(args)
+    except (KernellabError, RuntimeError, NotImplementedError, TypeError):
+        return None
+    return total
+
+
+def _best(work: Any, runs: int) -> float:
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best

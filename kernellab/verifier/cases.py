@@ -1,0 +1,205 @@
+"""Which inputs a candidate meets: sizes, families, seeds; and the reference's answers to them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task, small_sizes
+from kernellab.task_inputs import Family, families, input_bytes, redraw
+from kernellab.verifier.compare import Reference
+from kernellab.verifier.rules import CAPS, CORRECT
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: tile sizes whose multiples and neighbours the hidden sizes visit
+_AROUND = (16, 64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs: sizes of the Dims, family, seed. The arguments and the reference's answer are made once."""
+
+    task: Task
+    sizes: tuple[tuple[str, int], ...]
+    family: Family
+    seed: int
+    double: bool = True
+
+    @cached_property
+    def args(self) -> tuple[Any, ...]:
+        return make_args(self.task, dict(self.sizes), self.family, self.seed)
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        return references(self.task, self.args, self.double)
+
+    @cached_property
+    def nudged(self) -> tuple[Reference, ...]:
+        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place.
+
+        Only asked for when a kernel is about to be refused: it costs another run in float64.
+        """
+        moved = _in_double(self.task, [_moved(a, self.seed + i) for i, a in enumerate(self.args)])
+        if moved is None or len(moved) != len(self.references):
+            return self.references
+        pairs = zip(self.references, moved, strict=True)
+        return tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
+
+    @property
+    def words(self) -> str:
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
+        return f"{sizes + ', ' if sizes else ''}family {self.family.value}"
+
+
+def make_args(task: Task, sizes: Mapping[str, int], family: Family | str, seed: int) -> tuple[Any, ...]:
+    """The arguments of a case; the same seed gives the same arguments."""
+    args = task.module().sample(dict(sizes) or None, seed % (1 << 31))
+    return redraw(task, args, Family(family), seed % (1 << 31))
+
+
+def references(task: Task, args: Sequence[Any], double: bool = True) -> tuple[Reference, ...]:
+    """The reference's outputs at the declared dtype and in float64 (None where it cannot be run so)."""
+    native = run_reference(task, args)
+    upper = _in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
+    if upper is None or len(upper) != len(native):
+        return tuple(Reference(n, None) for n in native)
+    return tuple(
+        Reference(n, u if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None)
+        for n, u in zip(native, upper, strict=True)
+    )
+
+
+def _moved(value: Any, seed: int) -> Any:
+    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    generator = torch.Generator().manual_seed(seed % (1 << 31))
+    by = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
+    return value.double() * (1 + by * torch.finfo(value.dtype).eps)
+
+
+def run_reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The reference with all threads. Everything else in the judge runs on one: many small operations are done
+    sooner so, above all on a busy machine."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    try:
+        return task.module().reference(args)
+    finally:
+        torch.set_num_threads(1)
+
+
+def smoke_case(task: Task, interpreted: bool = False) -> Case:
+    """The smallest shape that is not empty."""
+    sizes = next((s for s in small_sizes(task) if 0 not in s.values()), {})
+    return case(task, _shrunk(task, sizes, interpreted), Family.OWN)
+
+
+def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
+    """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims."""
+    declared = task.module().default_sizes()
+    full = _shrunk(task, declared, interpreted)
+    legal = families(task)
+    size = input_bytes(task, full)
+    if not task.dims:
+        others = [f for f in (Family.MIXED, Family.NORMAL, *legal) if f in legal and f is not Family.OWN]
+        if size > CORRECT.single_family_bytes:
+            others = []
+        elif size > CORRECT.family_bytes:
+            others = others[: CORRECT.large_families]
+        return [case(task, full, f) for f in dict.fromkeys((Family.OWN, *others))]
+    hidden = [s for s in small_sizes(task, _AROUND, 8) if s != full]
+    hidden = [_shrunk(task, s, interpreted) for s in hidden]
+    small = full if size <= CORRECT.family_bytes and not interpreted else _middle(hidden, full)
+    own_first = sorted(legal, key=lambda f: f is not Family.OWN)
+    cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
+    step = max(1, len(hidden) // CORRECT.hidden_sizes)
+    cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
+    return [*cases, case(task, full, Family.OWN)]
+
+
+def _middle(hidden: list[dict[str, int]], full: dict[str, int]) -> dict[str, int]:
+    """A size that is neither tiny nor large: several tiles, and a rest."""
+    return hidden[-1] if hidden else full
+
+
+def small_case(task: Task, interpreted: bool = False) -> Case:
+    """A new case at the size that the families run at."""
+    return case(task, dict(correct_cases(task, interpreted)[0].sizes), Family.OWN)
+
+
+def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:
+    """Pairs of sizes that tell an edge error from others: exact multiples of 64, and just beside them."""
+    if not task.dims:
+        return []
+    from kernellab.task_inputs import _accepts
+
+    found = []
+    for kind, offset in (("aligned", 0), ("ragged", -1), ("ragged", 1)):
+        for base in (64, 128, 256):
+            sizes = {d.name: min(max(base + offset, d.min), d.max) for d in task.dims}
+            if input_bytes(task, sizes) <= limit_bytes and _accepts(task, tuple(sizes.items())):
+                found.append((kind, case(task, sizes, Family.OWN)))
+                break
+    return found
+
+
+def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:
+    return Case(task, tuple(sizes.items()), family, secrets.randbits(31))
+
+
+def reference_seconds(task: Task, args: Sequence[Any]) -> float:
+    start = time.perf_counter()
+    run_reference(task, args)
+    return time.perf_counter() - start
+
+
+def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str, int]:
+    """Sizes small enough for an interpreter: edges are kept, elements and Dims are capped."""
+    sizes = dict(sizes)
+    if not interpreted or not task.dims:
+        return sizes
+    limit = CAPS.interpreter_dim
+    while True:
+        tried = {d.name: max(d.min, min(sizes[d.name], limit + (sizes[d.name] % 7))) for d in task.dims}
+        if limit <= 8 or input_bytes(task, tried) <= 4 * CAPS.interpreter_elements:
+            return tried
+        limit //= 2
+
+
+def _in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    import torch
+
+    from kernellab.errors import KernellabError
+
+    upper = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    try:
+        outputs = run_reference(task, upper)
+        if all(o.dtype == torch.float64 for o in outputs if o.is_floating_point()):
+            return outputs
+    except KernellabError:
+        pass  # the reference names a dtype: its graph can be rewritten to float64
+    return _graph_in_double(task, args)
+
+
+def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    from kernellab.errors import KernellabError
+
+    try:
+        from kernellab.capture import capture, run_graph
+
+        return tuple(run_graph(capture(task), args, True))
+    except (KernellabError, ImportError):
+        return None

@@ -1,0 +1,200 @@
+"""The caller's side: keeps one warm judge, asks it, restarts it when it has died."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kernellab import errors
+from kernellab.errors import KernellabError, VerifierError
+from kernellab.records import Source, StageResult, Verdict
+from kernellab.target import Target
+from kernellab.task import Task
+from kernellab.verifier import wire
+from kernellab.verifier.bound import CACHE
+from kernellab.verifier.options import VerifyOptions
+from kernellab.verifier.servers import ALLOCATOR, clean_environment
+
+Progress = Callable[[StageResult], None]
+
+
+class Verifier:
+    """Keeps a judge and its fork servers warm. A context manager; its end leaves no process and no file.
+
+    ``notice`` holds what happened to the judge since the last call (for example that it was restarted).
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._root = tempfile.mkdtemp(prefix="kernellab-verifier-")
+        self.notice = ""
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self._root, True)
+        atexit.register(_close, weakref.ref(self))
+
+    def warm(self, target: Target) -> None:
+        """Starts the judge and the fork server for ``target`` now, so that the first verdict does not wait for them."""
+        with self._lock:
+            self._ask({"op": "warm", "dsl": target.dsl, "backend": target.backend.value}, None, "warm")
+
+    def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:
+        """Begins to build the baselines that a verification will ask for, and returns at once: are they all built?
+
+        The builds go on in the background, and are halted while a kernel is timed.
+        """
+        request = {
+            "op": "prepare", "task": task.text, "name": task.name, "dsl": target.dsl, "backend": target.backend.value,
+            "options": (options or VerifyOptions()).model_dump(mode="json"),
+        }  # fmt: skip
+        with self._lock:
+            return bool(self._ask(request, None, "prepared")["prepared"])
+
+    def verify(
+        self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None,
+        progress: Progress | None = None,
+    ) -> Verdict:  # fmt: skip
+        """The verdict on ``source`` for ``task`` on ``target``. ``progress`` gets each stage's result as it comes.
+
+        Raises:
+            TaskError, TargetError: a task or target that cannot be used.
+            VerifierError: the judge died or could not do its work; the next call starts a new one.
+        """
+        request = {
+            "op": "verify", "task": task.text, "name": task.name, "source": source.model_dump(mode="json"),
+            "backend": target.backend.value, "chip": target.chip.name,
+            "options": (options or VerifyOptions()).model_dump(mode="json"),
+        }  # fmt: skip
+        with self._lock:
+            return Verdict.model_validate(self._ask(request, progress, "verdict")["verdict"])
+
+    def close(self) -> None:
+        """Ends the judge and everything below it. Safe to repeat; a later call starts anew."""
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
+        if channel is not None:
+            channel.close()
+        if process is not None:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self._sweep()
+
+    def __enter__(self) -> Verifier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._finalizer()
+
+    @property
+    def judge_pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def _ask(self, request: dict[str, Any], progress: Progress | None, wanted: str) -> dict[str, Any]:
+        channel = self._start()
+        try:
+            wire.send(channel, request)
+            while True:
+                message = wire.receive(channel)
+                if message is None:
+                    break
+                if "progress" in message:
+                    if progress is not None:
+                        progress(StageResult.model_validate(message["progress"]))
+                elif "error" in message:
+                    raise _error(message)
+                elif wanted in message:
+                    return message
+        except (OSError, wire.Malformed):
+            pass  # told below, as a judge that has ended
+        except KernellabError:
+            raise
+        except BaseException:
+            # an interrupted caller must not read this answer as that of its next question
+            self.close()
+            raise
+        code = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(2)
+        self.close()
+        how = f" by {signal.Signals(-code).name}" if code is not None and code < 0 else ""
+        raise VerifierError(
+            f"The judge process was ended{how} in the middle of a verification.",
+            "Nothing was decided; verify again, a new judge starts by itself.",
+        )
+
+    def _start(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self.notice = "The judge had ended and was started again."
+            self.close()
+        if self._process is None or self._channel is None:
+            os.makedirs(self._root, exist_ok=True)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "kernellab.verifier.judge", str(theirs.fileno())],
+                    env=clean_environment(
+                        {
+                            **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",
+                            CACHE: _cache_folder(),
+                        }
+                    ),
+                    pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )  # fmt: skip
+            self._channel = ours
+        return self._channel
+
+    def _sweep(self) -> None:
+        """A judge that was killed leaves its scratch folders behind."""
+        for path in glob.glob(os.path.join(self._root, "*")):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def verify(
+    task: Task,
+    source: Source,
+    target: Target,
+    *,
+    options: VerifyOptions | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """One verification with a judge of its own; keep a :class:`Verifier` for several."""
+    with Verifier() as verifier:
+        return verifier.verify(task, source, target, options=options, progress=progress)
+
+
+def _close(reference: weakref.ref[Verifier]) -> None:
+    verifier = reference()
+    if verifier is not None:
+        with contextlib.suppress(OSError):
+            verifier.close()
+
+
+def _cache_folder() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "kernellab")
+
+
+def _error(message: dict[str, Any]) -> KernellabError:
+    kind = getattr(errors, str(message["error"]), VerifierError)
+    error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
+    if message.get("trace"):
+        error.add_note(str(message["trace"]))
+    return error

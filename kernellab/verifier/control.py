@@ -1,0 +1,108 @@
+"""The shared page between judge and worker: go, done, and where the outputs lie.
+
+Everything a worker writes here is a claim; the judge checks each number before it uses it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+
+from kernellab.verifier.rules import CAPS
+
+SIZE = 64 * 1024
+_HEAD = struct.Struct("<QQIId")  # go, done, status, outputs, the worker's own seconds
+_GO = struct.Struct("<Q")
+_OUTPUT = struct.Struct(f"<QQQii{CAPS.rank}q{CAPS.rank}q")  # data, storage, storage bytes, dtype, rank, shape, strides
+_FIRST = 64
+_ERROR = 16 * 1024
+_LENGTH = struct.Struct("<I")
+
+OK, RAISED, BAD_OUTPUT = 0, 1, 2
+
+DTYPES = (
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "float8_e4m3fn", "float8_e5m2", "complex64", "complex128",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where one output of the worker lies in its memory, as it says."""
+
+    data: int
+    storage: int
+    storage_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    outputs: tuple[Output, ...]
+    seconds: float
+    error: str
+
+
+class Control:
+    """A view of the page; the judge writes ``go``, the worker everything else."""
+
+    def __init__(self, fd: int) -> None:
+        self.map = mmap.mmap(fd, SIZE)
+        #: reading one word of a cast view is the fastest wait that Python has
+        self.words = memoryview(self.map).cast("Q")
+
+    @staticmethod
+    def create() -> int:
+        fd = os.memfd_create("control", os.MFD_CLOEXEC)
+        os.ftruncate(fd, SIZE)
+        return fd
+
+    def go(self, sequence: int) -> None:
+        self.words[0] = sequence
+
+    def write_error(self, status: int, text: str, seconds: float = 0.0) -> None:
+        body = text.encode(errors="replace")[: SIZE - _ERROR - _LENGTH.size]
+        _LENGTH.pack_into(self.map, _ERROR, len(body))
+        self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + len(body)] = body
+        struct.pack_into("<IId", self.map, 16, status, 0, seconds)
+
+    def write_output(self, i: int, output: tuple[int, int, int, int], shape: tuple, strides: tuple) -> None:  # type: ignore[type-arg]
+        rank = len(shape)
+        pad = (0,) * (CAPS.rank - rank)
+        data, storage, size, dtype = output
+        _OUTPUT.pack_into(
+            self.map, _FIRST + i * _OUTPUT.size, data, storage, size, dtype, rank, *shape, *pad, *strides, *pad
+        )
+
+    def write_done(self, outputs: int, seconds: float) -> None:
+        struct.pack_into("<IId", self.map, 16, OK, outputs, seconds)
+
+    def read(self) -> Answer:
+        """The worker's claims. Raises ValueError when they cannot be."""
+        _, _, status, count, seconds = _HEAD.unpack_from(self.map, 0)
+        if status != OK:
+            (length,) = _LENGTH.unpack_from(self.map, _ERROR)
+            length = min(length, SIZE - _ERROR - _LENGTH.size)
+            text = bytes(self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + length]).decode(errors="replace")
+            return Answer(status, (), seconds, text)
+        if count > CAPS.outputs:
+            raise ValueError(f"{count} outputs")
+        return Answer(OK, tuple(self._output(i) for i in range(count)), seconds, "")
+
+    def _output(self, i: int) -> Output:
+        data, storage, size, dtype, rank, *rest = _OUTPUT.unpack_from(self.map, _FIRST + i * _OUTPUT.size)
+        if not 0 <= dtype < len(DTYPES) or not 0 <= rank <= CAPS.rank:
+            raise ValueError("an output's dtype or rank")
+        shape, strides = tuple(rest[:rank]), tuple(rest[CAPS.rank : CAPS.rank + rank])
+        if any(s < 0 for s in (*shape, *strides)) or size > 1 << 44 or not storage <= data <= storage + size:
+            raise ValueError("an output's place")
+        return Output(data, storage, size, DTYPES[dtype], shape, strides)
+
+    def close(self) -> None:
+        self.words.release()
+        self.map.close()

@@ -1,0 +1,101 @@
+"""How much of a call is spent in the framework's own operators, seen at torch's dispatcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: allocation, views, metadata and copies between layouts are free: a kernel may prepare its own arguments
+_FREE = frozenset(
+    [
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+        "zeros",
+        "zeros_like",
+        "new_zeros",
+        "full",
+        "full_like",
+        "new_full",
+        "ones",
+        "ones_like",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "as_strided",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "select",
+        "slice",
+        "squeeze",
+        "unsqueeze",
+        "detach",
+        "alias",
+        "clone",
+        "contiguous",
+        "copy_",
+        "_to_copy",
+        "lift_fresh",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "narrow",
+        "fill_",
+        "zero_",
+        "resize_",
+        "set_",
+        "item",
+        "_local_scalar_dense",
+        "is_same_size",
+        "scalar_tensor",
+    ]
+)
+
+
+def library_seconds(
+    function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
+) -> tuple[float, dict[str, float]]:
+    """Seconds of one call of ``function`` in all, and of it inside compute operators by name."""
+    by_name: dict[str, float] = {}
+
+    def clock(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        name = func.overloadpacket.__name__
+        if name in _FREE:
+            return func(*args, **kwargs)
+        synchronize()
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        synchronize()
+        by_name[name] = by_name.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+    function(*args)
+    synchronize()
+    with watching(clock):
+        start = time.perf_counter()
+        function(*args)
+        synchronize()
+        total = time.perf_counter() - start
+    return total, by_name
+
+
+def watching(handle: Callable[[Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
+    """A context in which ``handle(operator, args, kwargs)`` does every operator that reaches the dispatcher."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        pass
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return handle(func, args, kwargs or {})
+
+    # set after the class is made: a method of its body is wrapped for torch.compile, whose import takes a second
+    Watch.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+    return Watch()  # type: ignore[no-untyped-call]

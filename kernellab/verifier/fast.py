@@ -1,0 +1,127 @@
+"""The fast stage of one verification: the runs, their comparisons, the bound, and what is said of the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.errors import VerifierError
+from kernellab.records import Trust
+from kernellab.task_inputs import Family
+from kernellab.verifier import cases, evidence, stats
+from kernellab.verifier.cases import Case
+from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.rules import DEADLINES, TIMING
+from kernellab.verifier.timed import BaselineFailed, Result, Side, WrongWhenTimed, measure
+
+if TYPE_CHECKING:
+    from kernellab.verifier.stages import Stages
+
+
+def fast(stages: Stages) -> str:
+    """Times the candidate against its baselines and puts the figures in the verification's state; the stage's note."""
+    options, state = stages.v.options, stages.v.state
+    runs = options.repeat + (1 if options.level is Trust.T4 else 0)
+    results: list[Result] = []
+    for number in range(runs):
+        if number and options.level is Trust.T4:
+            stages.restart()
+        results.append(_measure(stages))
+    first = results[0]
+    busy = any(r.busy for r in results)
+    ours = [s for r in results for s in r.candidate.seconds]
+    comparisons = [
+        stats.compare(
+            name,
+            [s for r in results for s in _side(r, name).seconds],
+            ours,
+            busy=busy,
+            waited=(
+                [w for r in results for w in _side(r, name).waited],
+                [w for r in results for w in r.candidate.waited],
+            ),
+        )
+        for name in [b.name for b in first.baselines if all(b.name in _names(r) for r in results)]
+    ]
+    time = stats.timing(ours)
+    _bound(stages, time.median_ms)
+    state.update |= {"time": time, "comparisons": comparisons}
+    if options.level is Trust.T4:
+        each = [stats.compare("eager", r.baselines[0].seconds, r.candidate.seconds) for r in results if r.baselines]
+        state.update["reproduced"] = all(a.low <= b.high and b.low <= a.high for a in each for b in each)
+    clock, claimed = first.clocks
+    if claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
+        state.labels.append("clocks disagree")
+    state.disturbed = max(r.disturbed for r in results)
+    if state.disturbed > TIMING.busy_share:
+        state.flags.append(f"busy machine: other work disturbed {state.disturbed:.0%} of the timed calls")
+    if busy:
+        state.labels.append("busy machine")
+    checked = sum(r.checked for r in results)
+    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us"
+
+
+def _measure(stages: Stages) -> Result:
+    names = stages.baselines()
+    budget = stages.v.options.budget
+    while True:
+        case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+        deadline = stages.call_deadline(case)
+        try:
+            sides = [_baseline(stages, name) for name in names]
+            with stages.v.pool.quiet():
+                return measure(
+                    stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+                    budget=min(budget, stages.v.left(budget)), deadline=deadline,
+                )  # fmt: skip
+        except BaselineFailed as failed:
+            stages.v.pool.drop_kind(failed.name, stages.task)
+            if failed.name == "eager":
+                raise VerifierError(f"The reference's own worker {failed}.", "Check the task by itself.") from None
+            stages.v.state.labels.append(f"no {failed.name} baseline")
+            names.remove(failed.name)
+        except WrongWhenTimed as wrong:
+            raise _wrong_when_timed(stages, case, wrong) from wrong
+        except WorkerFailure as failure:
+            raise Refused(stages.words("fast", failure, case),
+                          evidence.of_failure(stages.v.adapter, stages.source, failure, case)) from failure  # fmt: skip
+
+
+def _baseline(stages: Stages, name: str) -> Side:
+    deadline = stages.v.left(DEADLINES.compile if name == "compile" else DEADLINES.build)
+    try:
+        worker = stages.v.pool.baseline(
+            stages.source.dsl, stages.v.request.backend, name, stages.task, stages.threads, deadline
+        )
+    except WorkerFailure as failure:
+        raise BaselineFailed(name, failure) from failure
+    return Side(name, worker)
+
+
+def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refused:
+    shown = evidence.of_mismatch(
+        stages.source, case, wrong.output, wrong.got, wrong.reference, wrong.mismatch, earlier=stages.answers
+    )
+    # the correct stage passed on other contents, so what it gives now belongs to other contents
+    name = shown.signature if shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
+    found = shown.model_copy(update={"signature": name, "reproduction": ""})
+    return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)
+
+
+def _bound(stages: Stages, time_ms: float) -> None:
+    from kernellab.verifier.bound import speed_of_light
+
+    bound = speed_of_light(stages.task, stages.threads)
+    if bound is None:
+        return
+    stages.v.state.update["sol_ms"] = bound.ms
+    if bound.byte_floor_ms is not None and time_ms < TIMING.byte_floor * bound.byte_floor_ms:
+        stages.v.state.labels.append("under the byte floor, ask for T4")
+
+
+def _side(result: Result, name: str) -> Side:
+    return next(b for b in result.baselines if b.name == name)
+
+
+def _names(result: Result) -> list[str]:
+    return [b.name for b in result.baselines]

@@ -1,0 +1,148 @@
+"""A warm process that forks workers: torch and the DSL are imported, no torch operation has run, no GPU context exists.
+
+Started by the judge as ``python -m kernellab.verifier.forkserver FD``, one for each environment. Each request on FD
+carries the worker's file descriptors; the answer names the process that ends the worker and its descendants when it
+is killed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from kernellab.verifier import sandbox, wire
+
+#: file descriptors of a spawn request, in order
+FDS = ("packets", "control", "done", "log", "life")
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.die_with_parent()
+    sandbox.become_subreaper()
+    failed = {}
+    for name in sys.argv[2:]:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            failed[name] = str(error)
+    import kernellab.verifier.worker  # noqa: F401  (a worker must find it warm)
+
+    wire.post(channel, {"ready": True, "failed": failed, "threads": len(os.listdir("/proc/self/task"))})
+    serve(channel)
+
+
+def serve(channel: socket.socket) -> None:
+    """Answers requests until the judge closes the channel; then everything that was forked ends with it."""
+    children: set[int] = set()
+    ended: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([channel], [], [], 1.0)
+        _reap(children, ended)
+        if not ready:
+            continue
+        request, fds = wire.take(channel)
+        if request is None:
+            break
+        try:
+            if "ended" in request:
+                wire.post(channel, {"code": _code(request["ended"], children, ended)})
+                continue
+            pid, level = spawn(request, fds, channel)
+            children.add(pid)
+            wire.post(channel, {"pid": pid, "sandbox": level})
+        except OSError as error:
+            wire.post(channel, {"error": str(error)})
+        finally:
+            for fd in fds:
+                os.close(fd)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tuple[int, str]:
+    """Forks a worker; the process to kill, and the namespaces reached.
+
+    Three forks: one that enters the namespaces, their first process (which only waits), and the worker.
+    """
+    reading, writing = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(reading)
+        level = sandbox.unshare() if request.get("namespaces", True) else ""
+        pid = os.fork()
+        if pid == 0:
+            os.close(writing)
+            channel.close()
+            _first_process(request, dict(zip(FDS, fds, strict=True)), level)
+        os.write(writing, f"{pid} {level}".encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read().split(" ")
+    os.waitpid(middle, 0)
+    if not answer[0]:
+        raise OSError("the worker could not be forked")
+    return int(answer[0]), answer[1]
+
+
+def _first_process(request: dict[str, Any], fds: dict[str, int], level: str) -> None:
+    """Waits for the worker and for the judge; its own end takes the whole PID namespace with it."""
+    try:
+        os.setsid()
+        proc = sandbox.own_proc() if "pid" in level else False
+        if not level:
+            sandbox.become_subreaper()
+        worker = os.fork()
+        if worker == 0:
+            os.close(fds.pop("life"))
+            from kernellab.verifier.worker import run
+
+            run(request, fds, level if proc or not level else f"{level} (shared /proc)")
+            os._exit(0)
+        for name, fd in fds.items():
+            if name != "life":
+                os.close(fd)
+        watch = os.pidfd_open(worker)
+        ready, _, _ = select.select([fds["life"], watch], [], [])
+        code = 0
+        if watch in ready:
+            status = os.waitpid(worker, 0)[1]
+            code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if not level:
+            os.killpg(0, signal.SIGKILL)
+        os._exit(code)
+    finally:
+        os._exit(0)
+
+
+def _reap(children: set[int], ended: dict[int, int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if pid in children:
+            children.discard(pid)
+            ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _code(pid: int, children: set[int], ended: dict[int, int]) -> int | None:
+    """The exit code that a worker's first process ended with (minus the worker's signal), for evidence only."""
+    limit = time.monotonic() + 1.0
+    while pid not in ended and time.monotonic() < limit:
+        _reap(children, ended)
+        time.sleep(0.002)
+    return ended.pop(pid, None)
+
+
+if __name__ == "__main__":
+    main()

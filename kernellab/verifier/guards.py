@@ -1,0 +1,81 @@
+"""Allocations between guard zones: a kernel that writes past the end of its output damages poison, and is seen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+from kernellab.verifier.rules import CAPS
+
+#: NaN where the kernel must write; the guards differ from it, since a NaN that was read may be what is written there
+_POISON = 0xFF
+GUARD = 0xA5
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """While it holds, torch's plain CPU allocations (empty, zeros and their ``_like`` and ``new_`` forms) lie between
+    two guard zones and start poisoned."""
+    import torch
+
+    originals: dict[tuple[Any, str], Callable[..., Any]] = {
+        (torch, name): getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")
+    }
+    originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
+    empty = torch.empty
+
+    def allocate(shape: tuple[int, ...], dtype: Any, zero: bool) -> Any:
+        item = empty(0, dtype=dtype).element_size()
+        edge = CAPS.output_guard // item
+        count = prod(shape)
+        whole = empty(count + 2 * edge, dtype=dtype)
+        whole.view(torch.uint8).fill_(GUARD)
+        inner = whole[edge : edge + count].view(shape)
+        if count:
+            inner.view(torch.uint8).fill_(0 if zero else _POISON)
+        return inner
+
+    def by_shape(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
+        def call(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any) -> Any:
+            shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
+            plain = not rest and not requires_grad and _on_cpu(device) and all(isinstance(n, int) for n in shape)
+            if not plain or not shape or torch.get_default_device().type != "cpu":
+                return original(*size, dtype=dtype, device=device, requires_grad=requires_grad, **rest)
+            return allocate(shape, dtype or torch.get_default_dtype(), zero)
+
+        return call
+
+    def by_tensor(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
+        def call(like: Any, *args: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+            plain = not args and not rest and _on_cpu(device) and like.device.type == "cpu" and like.is_contiguous()
+            if not plain or not like.dim():
+                extra = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None}
+                return original(like, *args, **extra, **rest)
+            return allocate(tuple(like.shape), dtype or like.dtype, zero)
+
+        return call
+
+    def by_method(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
+        def call(self: Any, *size: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+            shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
+            if rest or not shape or not _on_cpu(device) or self.device.type != "cpu":
+                return original(self, *size, dtype=dtype, device=device, **rest)
+            return allocate(shape, dtype or self.dtype, zero)
+
+        return call
+
+    makers = {"empty": by_shape, "zeros": by_shape, "empty_like": by_tensor, "zeros_like": by_tensor,
+              "new_empty": by_method, "new_zeros": by_method}  # fmt: skip
+    for (owner, name), original in originals.items():
+        setattr(owner, name, makers[name](original, "zeros" in name))
+    try:
+        yield
+    finally:
+        for (owner, name), original in originals.items():
+            setattr(owner, name, original)
+
+
+def _on_cpu(device: Any) -> bool:
+    return device is None or str(device).split(":")[0] == "cpu"

@@ -1,0 +1,111 @@
+"""The judge: its own process, started by exec with a clean environment, that owns inputs, references, clock, verdict.
+
+``python -m kernellab.verifier.judge FD``; each request on FD is answered by progress messages and one verdict or one
+error. It ends, with everything below it, when the other side of FD closes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.records import Source, StageResult
+from kernellab.target import Backend
+from kernellab.task import load_task
+from kernellab.verifier import sandbox, wire
+from kernellab.verifier.options import VerifyOptions
+from kernellab.verifier.pipeline import Request, Verification, baselines_of, threads_of
+from kernellab.verifier.pool import Pool
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.undumpable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pool = Pool()
+    threading.Thread(target=_end_with_client, args=(channel, pool), daemon=True).start()
+    try:
+        serve(channel, pool)
+    finally:
+        pool.close()
+
+
+def serve(channel: socket.socket, pool: Pool) -> None:
+    """Answers requests, one at a time, until the client closes."""
+    while True:
+        try:
+            message = wire.receive(channel)
+            if message is None:
+                return
+            wire.send(channel, answer(message, channel, pool))
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[str, Any]:
+    try:
+        if message["op"] == "warm":
+            backend = Backend(message["backend"])
+            server = pool.server(message["dsl"], backend)
+            import torch  # noqa: F401  (imported while the fork server imports its own)
+
+            server.wait_ready()
+            return {"warm": True}
+        if message["op"] == "prepare":
+            return {"prepared": prepare(message, pool)}
+        request = Request(
+            task_text=message["task"],
+            task_name=message["name"],
+            source=Source.model_validate(message["source"]),
+            backend=Backend(message["backend"]),
+            chip=message["chip"],
+            options=VerifyOptions.model_validate(message["options"]),
+        )
+
+        def progress(result: StageResult) -> None:
+            wire.send(channel, {"progress": result.model_dump(mode="json")})
+
+        verdict = Verification(request, pool, progress).run()
+        return {"verdict": verdict.model_dump(mode="json")}
+    except KernellabError as error:
+        return {"error": type(error).__name__, "message": error.message, "remedy": error.remedy}
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return {
+            "error": "VerifierError",
+            "message": f"The judge failed: {type(error).__name__}: {error}.",
+            "remedy": "This is a fault of the verifier, not of the kernel.",
+            "trace": traceback.format_exc(),
+        }
+
+
+def prepare(message: dict[str, Any], pool: Pool) -> bool:
+    """Begins the builds of the baselines asked for; True when all have come to their end."""
+    task = load_task(message["task"], message["name"])
+    options, backend = VerifyOptions.model_validate(message["options"]), Backend(message["backend"])
+    found = [
+        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options)).built()
+        for name in baselines_of(options, task)
+    ]
+    return all(found)
+
+
+def _end_with_client(channel: socket.socket, pool: Pool) -> None:
+    """Ends this process at once when the client is gone, whatever it is doing."""
+    poller = select.poll()
+    poller.register(channel, select.POLLRDHUP | select.POLLHUP)
+    poller.poll()
+    pool.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,426 @@
+"""The judge's hold on a worker: start, call, stop, read, end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import VerifierError
+from kernellab.verifier import accounts, wire
+from kernellab.verifier.control import OK, Answer, Control, Output
+from kernellab.verifier.guards import GUARD
+from kernellab.verifier.memory import Arena, Layout, Unreadable, read_bytes, read_output
+from kernellab.verifier.rules import CAPS, DEADLINES
+from kernellab.verifier.servers import ForkServer
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+_DONE = 1 << 32
+
+
+class WorkerFailure(Exception):
+    """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, processes, printed, protocol,
+    exception, output."""
+
+    def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.detail = detail or {}
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: where outputs lie, the judge's clock around it (s), the worker's own claim (s), and how long its
+    threads waited for a core that something else had (s, all threads together)."""
+
+    answer: Answer
+    seconds: float
+    waited: float = 0.0
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return self.answer.outputs
+
+
+@dataclass
+class Worker:
+    """A fresh process of ``server`` for one candidate or baseline; a context manager whose end removes everything."""
+
+    server: ForkServer
+    role: str
+    threads: int
+    device: str = "cpu"
+    #: variables that depend on the scratch folder (a DSL's caches)
+    environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
+    devices: tuple[str, ...] = ()
+    #: folders beside its scratch that it may write and that outlive it (a baseline's compile cache)
+    writable: tuple[str, ...] = ()
+    memory_limit: int = CAPS.memory
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="kernellab-"))
+        for name in ("src", "work", "tmp", "home", "cache"):
+            (self.scratch / name).mkdir()
+        self.arenas: dict[int, Arena] = {}
+        self.printed = 0
+        self.sequence = 0
+        self.stopped = False
+        self.closed = False
+        self.building = False
+        self._prepared: tuple[Any, ...] = ()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = Control.create()
+        self.done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.log_fd, log = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(log, True)
+        life, self.life = os.pipe2(os.O_CLOEXEC)
+        request = {
+            "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
+            "devices": self.devices, "writable": self.writable, "environment": {
+                **self.server.environment, **self._folders(), **self.environment(self.scratch)
+            },
+        }  # fmt: skip
+        try:
+            answer = self.server.request(request, (theirs.fileno(), control, self.done, log, life))
+        finally:
+            theirs.close()
+            os.close(log)
+            os.close(life)
+        if "pid" not in answer:
+            raise VerifierError(f"A worker could not be started: {answer.get('error', 'no reason given')}.", "")
+        self.channel = ours
+        self.control = Control(control)
+        os.close(control)
+        self.first: int = answer["pid"]
+        self.first_fd = os.pidfd_open(self.first)
+        self.pid = self._child()
+        self.sandbox: list[str] = self._receive(DEADLINES.start).get("sandbox", [])
+
+    # -- what the stages call
+
+    def build(self, message: dict[str, Any], deadline: float) -> None:
+        """Imports the candidate or builds the baseline; WorkerFailure("exception") with type, message and frames."""
+        self.begin_build(message)
+        self.finish_build(deadline)
+
+    def begin_build(self, message: dict[str, Any]) -> None:
+        """Starts a build without waiting for it."""
+        self._post({"op": "build", "root": str(self.scratch / "src"), **message})
+        self.building = True
+
+    def finish_build(self, deadline: float) -> None:
+        """Waits for a build that was begun; nothing when it is done."""
+        if self.building:
+            answer = self._receive(deadline)
+            self.building = False
+            if answer.get("ok") is not True:
+                raise self._exception(answer)
+
+    def built(self) -> bool:
+        """Is a build that was begun at its end, well or not? Does not wait."""
+        if self.building:
+            self._drain()
+            return bool(select.select([self.channel.fileno(), self.first_fd], [], [], 0)[0])
+        return True
+
+    def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
+        """Puts ``args`` into the arena ``slot``, which grows when it must."""
+        arena = self.arenas.get(slot)
+        if arena is None or arena.size < layout.size:
+            self.resume()
+            if arena is not None:
+                arena.close()
+            arena = self.arenas[slot] = Arena(max(layout.size, 1 << 20))
+            self._post({"op": "arena", "slot": slot, "bytes": arena.size}, (arena.fd,))
+        arena.write(layout, args)
+        return arena
+
+    def call(
+        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call"
+    ) -> Call:
+        """Calls once for each slot, the last one timed; the worker is stopped when this returns."""
+        self.resume()
+        first = self.sequence + 1
+        self.sequence += len(slots)
+        message = {
+            "op": op, "sequence": first, "args": [p.message for p in layout.places], "slots": list(slots),
+            "copies": len(slots), "poison": poison, "root": str(self.scratch / "src"),
+        }  # fmt: skip
+        self._post(message)
+        end = time.monotonic() + deadline
+        words = self.control.words
+        counter = 0
+        start = stop = 0.0
+        waited = 0
+        for i in range(len(slots)):
+            while not counter:
+                counter += self._event(end)
+            if counter & (_DONE - 1):
+                counter -= 1
+                if i + 1 == len(slots):
+                    waited = accounts.waited(self.pid)
+                start = time.perf_counter()
+                words[0] = first + i
+                while counter < _DONE:
+                    counter += self._event(end)
+                stop = time.perf_counter()
+            counter -= _DONE
+            if i + 1 < len(slots) and self._failed():
+                break
+        waited = accounts.waited(self.pid) - waited
+        self.stop()
+        try:
+            answer = self.control.read()
+        except ValueError as error:
+            raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
+        if answer.status != OK:
+            raise self._exception(_parsed(answer.error))
+        return Call(answer, stop - start, max(waited, 0) * 1e-9)
+
+    def read(self, output: Output) -> Tensor:
+        """One output's contents, read while the worker is stopped."""
+        try:
+            return read_output(self.pid, output)
+        except Unreadable as error:
+            raise WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.log) from None
+
+    def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        self.resume()
+        self._post({"op": "trace", "args": [p.message for p in layout.places], "slots": [slot]})
+        answer = self._receive(deadline)
+        if answer.get("ok") is not True:
+            raise self._exception(answer)
+        return answer
+
+    def stop(self) -> None:
+        """Halts the worker and everything it has started, until :meth:`resume`."""
+        if not self.stopped:
+            self.stopped = True
+            self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self.stopped:
+            self.stopped = False
+            self._signal(signal.SIGCONT)
+
+    def gone(self) -> bool:
+        """Has it ended (or been ended)?"""
+        poller = select.poll()
+        poller.register(self.first_fd, select.POLLIN)
+        return self.closed or bool(poller.poll(0))
+
+    def trespassed(self, output: Output) -> bool:
+        """Were the guards around an output written over? False where it lies in memory without guards."""
+        import torch
+
+        guard = CAPS.output_guard
+        item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
+        before, after = output.data - output.storage, output.storage_bytes - guard
+        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
+            return False
+        if prod(output.shape) * item + 2 * guard != output.storage_bytes:
+            return False
+        for place in (output.storage, output.storage + after):
+            if not bool((read_bytes(self.pid, place, guard) == GUARD).all()):
+                return True
+        return False
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        """Addresses at which the worker has the inputs mapped."""
+        ranges = []
+        for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
+            if "/memfd:inputs" in line:
+                low, high = line.split(" ", 1)[0].split("-")
+                ranges.append((int(low, 16), int(high, 16)))
+        return ranges
+
+    def close(self) -> None:
+        """Ends the worker with all its descendants and removes its files. Safe to repeat."""
+        if self.closed:
+            return
+        self.closed = True
+        self._end()
+        os.close(self.life)
+        _wait_gone(self.first_fd)
+        for fd in (self.first_fd, self.done, self.log_fd):
+            os.close(fd)
+        self.channel.close()
+        self.control.close()
+        for arena in self.arenas.values():
+            arena.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- inside
+
+    def _folders(self) -> dict[str, str]:
+        at = {name: str(self.scratch / name) for name in ("tmp", "home", "cache")}
+        return {
+            "HOME": at["home"], "TMPDIR": at["tmp"], "XDG_CACHE_HOME": at["cache"],
+            "TVM_FFI_CACHE_DIR": f"{at['cache']}/tvm-ffi", "TRITON_CACHE_DIR": f"{at['cache']}/triton",
+            "TRITON_HOME": at["home"], "TORCHINDUCTOR_CACHE_DIR": f"{at['cache']}/inductor",
+            "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": str(self.threads), "USER": "worker", "LOGNAME": "worker",
+        }  # fmt: skip
+
+    def _child(self) -> int:
+        limit = time.monotonic() + DEADLINES.start
+        path = Path(f"/proc/{self.first}/task/{self.first}/children")
+        while time.monotonic() < limit:
+            try:
+                children = path.read_text().split()
+            except OSError:
+                break
+            if children:
+                return int(children[0])
+            time.sleep(5e-4)
+        raise VerifierError("A worker ended before it began.", "Run it again.")
+
+    def _post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        try:
+            wire.post(self.channel, message, fds)
+        except OSError:
+            raise self._gone() from None
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        while True:
+            ready = self._poll((self.channel.fileno(),), end)
+            if self.channel.fileno() in ready:
+                try:
+                    message, fds = wire.take(self.channel)
+                except (wire.Malformed, OSError) as error:
+                    raise WorkerFailure("protocol", f"The worker sent {error}.", log=self.log) from None
+                for fd in fds:
+                    os.close(fd)
+                if message is None:
+                    raise self._gone()
+                return message
+
+    def _event(self, end: float) -> int:
+        while True:
+            if self.done in self._poll((self.done,), end):
+                try:
+                    return os.eventfd_read(self.done)
+                except BlockingIOError:
+                    continue
+
+    def _poll(self, wanted: Sequence[int], end: float) -> set[int]:
+        """Waits for one of ``wanted``, draining the log and watching memory, processes and time."""
+        poller = select.poll()
+        for fd in (*wanted, self.log_fd, self.first_fd):
+            poller.register(fd, select.POLLIN)
+        watch_from = time.monotonic() + 0.1
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                self._end()
+                raise WorkerFailure("hang", "did not answer in time", log=self.log)
+            ready = {fd for fd, _ in poller.poll(min(left, 0.1) * 1000 + 1)}
+            if self.log_fd in ready:
+                self._drain()
+            if ready & set(wanted):
+                return ready
+            if self.first_fd in ready:
+                raise self._gone()
+            if time.monotonic() > watch_from:
+                self._watch()
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                part = os.read(self.log_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not part:
+                return
+            self.printed += len(part)
+            if len(self.log) < CAPS.log:
+                self.log += part.decode(errors="replace")[: CAPS.log - len(self.log)]
+            if self.printed > CAPS.printed:
+                self._end()
+                raise WorkerFailure("printed", f"printed more than {CAPS.printed >> 20} MiB", log=self.log)
+
+    def _watch(self) -> None:
+        pids = accounts.descendants(self.first, CAPS.processes + 1)
+        if len(pids) > CAPS.processes:
+            self._end()
+            raise WorkerFailure("processes", f"started more than {CAPS.processes} processes", log=self.log)
+        used = sum(accounts.resident(pid) for pid in pids)
+        if used > self.memory_limit and sum(accounts.proportional(pid) for pid in pids) > self.memory_limit:
+            self._end()
+            raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
+
+    def _signal(self, number: int) -> None:
+        for pid in {self.pid, *accounts.descendants(self.first, CAPS.processes + 1)}:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    def _end(self) -> None:
+        try:
+            signal.pidfd_send_signal(self.first_fd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _gone(self) -> WorkerFailure:
+        self._drain()
+        # its first process ends by itself once it has seen how the worker ended
+        poller = select.poll()
+        poller.register(self.first_fd, select.POLLIN)
+        poller.poll(500)
+        self._end()
+        code = self.server.request({"ended": self.first}).get("code") if self.server.alive() else None
+        if code:
+            name = signal.Signals(code).name if code in set(signal.Signals) else f"signal {code}"
+            return WorkerFailure("crash", f"crashed with {name}", {"signal": name}, self.log)
+        return WorkerFailure("exit", "ended its process without an answer", log=self.log)
+
+    def _failed(self) -> bool:
+        try:
+            return self.control.read().status != OK
+        except ValueError:
+            return True
+
+    def _exception(self, answer: dict[str, Any]) -> WorkerFailure:
+        self._drain()
+        kind = "output" if answer.get("type") == "BadOutput" else "exception"
+        message = f"{answer.get('type', 'Exception')}: {answer.get('message', '')}"
+        return WorkerFailure(kind, message[: CAPS.log], answer, self.log)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {"type": "Exception", "message": text}
+    return value if isinstance(value, dict) else {}
+
+
+def _wait_gone(pidfd: int) -> None:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.poll(DEADLINES.stop * 1000)

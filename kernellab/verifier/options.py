@@ -1,0 +1,30 @@
+"""What a caller may ask of one verification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kernellab.records import Record, Trust
+from kernellab.verifier import rules
+
+Baseline = Literal["eager", "compile"]
+
+
+class VerifyOptions(Record):
+    """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T4 times the
+    candidate again in fresh workers and asks that the intervals overlap.
+
+    ``allow_library`` takes a candidate that leans on the framework's own operators; ``repeat`` is how many times the
+    timing is done; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
+    """
+
+    level: Trust = Trust.T2
+    allow_library: bool = False
+    repeat: int = Field(default=1, ge=1, le=20)
+    baselines: tuple[Baseline, ...] = ("eager",)
+    deadline: float = Field(default=300.0, gt=0)
+    budget: float = Field(default=rules.TIMING.budget, gt=0)
+    #: threads of candidate, baselines and reference; 0 means what the machine gives
+    threads: int = Field(default=0, ge=0)

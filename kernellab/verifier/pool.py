@@ -1,0 +1,125 @@
+"""The judge's fork servers (one an environment) and the baselines' workers, kept warm between verifications."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kernellab.dsls import get_adapter
+from kernellab.target import Backend
+from kernellab.task import Task
+from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.servers import ForkServer
+
+_BASELINES = 4
+
+
+class Pool:
+    """Closed with the judge; a fork server that has ended is started again."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
+        self._baselines: OrderedDict[tuple[str, str, str, int], Worker] = OrderedDict()
+        self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
+
+    def server(self, dsl: str, backend: Backend) -> ForkServer:
+        """The warm process for a DSL on a backend."""
+        adapter = get_adapter(dsl)
+        environment = dict(adapter.environment(backend, self._root))
+        key = (*adapter.preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
+        server = self._servers.get(key)
+        if server is None or not server.alive():
+            if server is not None:
+                server.close()
+            server = self._servers[key] = ForkServer([*adapter.preload, "kernellab.task_load"], environment)
+        return server
+
+    def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
+        """A fresh worker with the DSL's caches in its own scratch folder."""
+        adapter = get_adapter(dsl)
+        # only the task's own text runs in this role, so its compile cache may be shared
+        shared = self._root / "inductor"
+        shared.mkdir(exist_ok=True)
+        compiles = role == "compile"
+
+        def environment(scratch: Path) -> dict[str, str]:
+            own = dict(adapter.environment(backend, scratch / "cache"))
+            return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if compiles else own
+
+        return Worker(
+            self.server(dsl, backend), role, threads, environment=environment,
+            writable=(str(shared),) if compiles else (),
+        )  # fmt: skip
+
+    def begin_baseline(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int) -> Worker:
+        """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task."""
+        key = (kind, task.name, task.hash, threads)
+        held = self._baselines.pop(key, None)
+        if held is not None and not held.gone():
+            self._baselines[key] = held
+            return held
+        worker = self.worker(dsl, backend, kind, threads)
+        sizes = task.module().default_sizes()
+        worker.begin_build({"text": task.text, "name": task.name, "sizes": sizes})
+        self._baselines[key] = worker
+        while len(self._baselines) > _BASELINES:
+            self._baselines.popitem(last=False)[1].close()
+        return worker
+
+    def baseline(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float) -> Worker:
+        """The worker of a baseline, built. Raises WorkerFailure when it cannot be."""
+        worker = self.begin_baseline(dsl, backend, kind, task, threads)
+        try:
+            worker.finish_build(deadline)
+        except WorkerFailure:
+            self.drop(worker)
+            raise
+        return worker
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing of ours but the measured workers runs inside: fork servers and builds beside them are halted."""
+        building = [w for w in self._baselines.values() if w.building and not w.stopped]
+        for server in self._servers.values():
+            server.pause()
+        for worker in building:
+            worker.stop()
+        try:
+            yield
+        finally:
+            for server in self._servers.values():
+                server.resume()
+            for worker in building:
+                worker.resume()
+
+    def drop_kind(self, kind: str, task: Task) -> None:
+        """Ends the workers of one baseline of ``task``."""
+        for key, worker in list(self._baselines.items()):
+            if key[0] == kind and key[2] == task.hash:
+                self.drop(worker)
+
+    def drop(self, worker: Worker) -> None:
+        """Ends a baseline's worker that misbehaved."""
+        self._baselines = OrderedDict((k, w) for k, w in self._baselines.items() if w is not worker)
+        worker.close()
+
+    def versions(self) -> dict[str, str]:
+        found = {}
+        for name in ("kernellab", "torch", "triton", "apache-tvm-ffi"):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return found
+
+    def close(self) -> None:
+        for worker in self._baselines.values():
+            worker.close()
+        for server in self._servers.values():
+            server.close()
+        shutil.rmtree(self._root, ignore_errors=True)

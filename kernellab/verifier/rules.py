@@ -1,0 +1,157 @@
+"""Every number that a verdict rests on, in one place.
+
+The error rule's floors and tau follow the AKG paper (eq. 2-3) and measurements on float64 references; each limit is
+meant to have an honest and a dishonest kernel on either side of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class ErrorRule:
+    """Limits of the comparison with the reference, by dtype."""
+
+    #: eq. 2-3: at most a fraction tau of the elements may be off by more than tau, relatively
+    tau: Mapping[str, float] = field(
+        default_factory=lambda: {"float64": 1e-3, "float32": 1e-3, "float16": 4e-3, "bfloat16": 3e-2, "float8": 1e-1}
+    )
+    #: relative Frobenius error against float64 that is always allowed
+    floor: Mapping[str, float] = field(
+        default_factory=lambda: {"float64": 1e-10, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2, "float8": 6e-2}
+    )
+    #: the floor of an output whose operations may run in TF32
+    floor_tf32: float = 2e-3
+    #: times the framework's own error against float64
+    framework_factor: float = 8.0
+    tile: int = 64
+    #: a tile may be off by this many floors
+    tile_factor: float = 10.0
+    #: a tile's norm counts as at least this share of the whole output's rms
+    tile_norm_share: float = 1e-3
+    #: an element may be off by this many floors of |reference| + rms(reference)
+    element_factor: float = 100.0
+    #: eq. 2's epsilon, relative to the output's rms
+    epsilon: float = 1e-8
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds that a stage may take before the worker is killed."""
+
+    start: float = 30.0
+    build: float = 60.0
+    smoke: float = 20.0
+    #: one call of the candidate: this many times the reference's own time, and at least ``call_least``
+    call_factor: float = 200.0
+    call_least: float = 10.0
+    #: Triton's interpreter is so many times slower, and a static task cannot shrink
+    interpreted: float = 10.0
+    #: torch.compile's first call compiles
+    compile: float = 180.0
+    stop: float = 5.0
+
+
+@dataclass(frozen=True)
+class Caps:
+    """What a worker may use. Breaking one of them ends it, with the reason."""
+
+    #: bytes of one control message
+    message: int = 256 * 1024
+    #: bytes kept of stdout and stderr together
+    log: int = 256 * 1024
+    #: bytes written to stdout and stderr before the worker is ended
+    printed: int = 64 * MIB
+    #: resident bytes: this plus ``memory_factor`` times the bytes of inputs and outputs
+    memory: int = 4096 * MIB
+    memory_factor: int = 8
+    processes: int = 64
+    file_bytes: int = 2048 * MIB
+    outputs: int = 16
+    rank: int = 12
+    #: poisoned bytes on both sides of every input, and of every output of a call that is not timed
+    guard: int = 256 * 1024
+    output_guard: int = 1 * MIB
+    #: elements of one tensor, and of all calls' programs, under an interpreter
+    interpreter_elements: int = 1_000_000
+    interpreter_dim: int = 128
+
+
+@dataclass(frozen=True)
+class CorrectRule:
+    #: all families run at sizes whose inputs and outputs stay under this
+    family_bytes: int = 4 * MIB
+    #: hidden sizes of the Dims that are tried beside the task's own
+    hidden_sizes: int = 4
+    #: families tried at full size when the shapes are fixed and large, beside the task's own
+    large_families: int = 1
+    #: a static task over this many bytes runs its own family only
+    single_family_bytes: int = 256 * MIB
+
+
+@dataclass(frozen=True)
+class TimingRule:
+    #: seconds that candidate and baselines may take together
+    budget: float = 1.5
+    #: pairs of timed calls
+    least: int = 6
+    most: int = 160
+    #: calls of one side before the other has its turn
+    block: int = 2
+    #: all outputs of timed calls are checked where the least number of pairs has this many bytes of inputs, else the
+    #: first, the last and a secret random third
+    check_all_bytes: int = 64 * MIB
+    #: timed outputs that are near but not within every rule are compared with float64 this many times
+    full_checks: int = 2
+    #: one sixteenth of the contents is new in each timed call
+    fresh: int = 16
+    #: two sets of buffers (a warm call just before the timed one) up to this many bytes of inputs
+    warm_bytes: int = 8 * MIB
+    #: calls of each side before the first that counts: until this many in a row agree within ``warm_spread``, at most
+    #: ``warm_calls`` or ``warm_seconds``
+    warm_agree: int = 3
+    warm_spread: float = 1.15
+    warm_calls: int = 16
+    warm_seconds: float = 0.3
+    #: a call whose threads waited for a core longer than this share of it, and these seconds, was disturbed
+    waited_share: float = 0.08
+    waited_seconds: float = 40e-6
+    #: budgets that may be spent on finding enough pairs of calls that nothing disturbed
+    patience: float = 1.6
+    #: share of disturbed pairs from which a verdict tells of it
+    busy_share: float = 0.25
+    #: share of the machine that others had, from which the figures' intervals are widened
+    taken_share: float = 0.05
+    #: what is left at least of a call's time when what it waited for cores is taken off
+    least_alone: float = 0.05
+    #: two workers of the same code differ by this share for where their memory happens to lie
+    noise_floor: float = 0.02
+    bootstrap: int = 2000
+    calibration_calls: int = 40
+    #: judge's clock and worker's clock may differ by this share and by this many seconds
+    clock_share: float = 0.10
+    clock_seconds: float = 30e-6
+    #: share of the byte bound under which a time is not believed without T4
+    byte_floor: float = 0.95
+    #: an aggregated speedup needs finite positive times of at least this
+    least_seconds: float = 2e-7
+
+
+@dataclass(frozen=True)
+class HonestRule:
+    #: least share of the call's time outside library operators
+    own_share: float = 0.90
+    #: seconds the judge waits before it reads outputs again for late writes
+    late_wait: float = 0.02
+
+
+ERROR = ErrorRule()
+DEADLINES = Deadlines()
+CAPS = Caps()
+CORRECT = CorrectRule()
+TIMING = TimingRule()
+HONEST = HonestRule()

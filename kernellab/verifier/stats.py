@@ -1,0 +1,78 @@
+"""Medians, quartiles and the bootstrap interval of a paired ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernellab.records import Comparison, Timing
+from kernellab.verifier.rules import TIMING
+
+
+def timing(seconds: Sequence[float]) -> Timing:
+    """Median and quartiles in ms of times in seconds."""
+    import numpy as np
+
+    q1, median, q3 = np.percentile(np.asarray(seconds), [25, 50, 75]) * 1e3
+    return Timing(median_ms=float(median), q1_ms=float(q1), q3_ms=float(q3), samples=len(seconds))
+
+
+def compare(
+    baseline: str,
+    base: Sequence[float],
+    candidate: Sequence[float],
+    seed: int = 0,
+    *,
+    busy: bool = False,
+    waited: tuple[Sequence[float], Sequence[float]] = ((), ()),
+) -> Comparison:
+    """Speedup (ratio of medians; of low tenths on a busy machine) with a 95 % interval of the paired ratio.
+
+    The bootstrap draws whole blocks, since calls of one block share what disturbs them, and the noise floor of two
+    workers widens it. On a ``busy`` machine the interval also holds four fifths of all single pairs' ratios, and what
+    the ratio would be had either side not ``waited`` (s, for each call of the baseline and of the candidate) for cores.
+    """
+    import numpy as np
+
+    pairs = min(len(base), len(candidate))
+    b, c = np.asarray(base[:pairs]), np.asarray(candidate[:pairs])
+    speedup = float(np.median(b) / np.median(c))
+    size = TIMING.block if pairs >= 4 * TIMING.block else 1
+    blocks = pairs // size
+    first = np.random.default_rng(seed).integers(0, blocks, (TIMING.bootstrap, blocks)) * size
+    draw = (first[:, :, None] + np.arange(size)).reshape(TIMING.bootstrap, -1)
+    ratios = np.median(b[draw], axis=1) / np.median(c[draw], axis=1)
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    if busy:
+        wide = np.percentile(b / c, [10, 90])
+        alone = [_alone(t, w) for t, w in zip((b, c), waited, strict=True)]
+        # what disturbs a call only ever adds to it: the low tenth says most of the code
+        speedup = float(np.percentile(b, 10) / np.percentile(c, 10))
+        low = min(low, wide[0], alone[0] / np.median(c))
+        high = max(high, wide[1], np.median(b) / alone[1])
+    floor = 1 + TIMING.noise_floor
+    return Comparison(
+        baseline=baseline,
+        baseline_time=timing(base),
+        speedup=speedup,
+        low=min(float(low), speedup) / floor,
+        high=max(float(high), speedup) * floor,
+    )
+
+
+def _alone(seconds: Any, waited: Sequence[float]) -> float:
+    """The median with what each call waited taken off."""
+    import numpy as np
+
+    if len(waited) < len(seconds):
+        return float(np.median(seconds))
+    own = np.maximum(seconds - np.asarray(waited[: len(seconds)]), TIMING.least_alone * seconds)
+    return float(np.median(own))
+
+
+def settled(base: Sequence[float], candidate: Sequence[float]) -> bool:
+    """True when more pairs would change little: beyond the noise floor, the interval is within 1 % of the ratio."""
+    if min(len(base), len(candidate)) < TIMING.least * 4:
+        return False
+    found = compare("", base, candidate)
+    return (found.high - found.low) < (0.01 + 2 * TIMING.noise_floor) * found.speedup

@@ -1,0 +1,95 @@
+"""The rules Designer: every family is designed, checked, and right in the sketch gate."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab import sketch
+from kernellab.agents.briefs import Attempt, DesignBrief
+from kernellab.agents.designer import RulesDesigner
+from kernellab.errors import DesignError
+from kernellab.records import GateState, Route, RouteKind
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from tests.agents.designer_cases import CASES
+
+CPU = Target("cpp", Backend.CPU, Chip("a CPU", "cpu", 2, simd_bits=512, l1_bytes=48 << 10, l2_bytes=1 << 21))
+GPU = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536))
+TO_DESIGNER = Route(to=RouteKind.DESIGNER, error_class="algorithm", reason="the sketch was wrong")
+
+
+def errors(text: str) -> list[str]:
+    return [f"{d.line}: {d.message}" for d in sketch.check(text).diagnostics if d.severity == "error"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_family_passes_the_sketch_gate(name: str) -> None:
+    task = load_task(CASES[name], name)
+    text = RulesDesigner().design(DesignBrief(task, CPU)).sketch
+    result = sketch.gate(text, task, seconds=0.2)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_checks_without_errors(name: str) -> None:
+    task = load_task(CASES[name], name)
+    for target in (CPU, GPU):
+        for reply in RulesDesigner().designs(DesignBrief(task, target)):
+            assert errors(reply.sketch) == [], reply.sketch
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "column_sum", "variance", "cosine", "matmul", "cumsum"])
+def test_gpu_schedules_pass_the_gate_too(name: str) -> None:
+    task = load_task(CASES[name], name)
+    for reply in RulesDesigner().designs(DesignBrief(task, GPU)):
+        result = sketch.gate(reply.sketch, task, seconds=0.2)
+        assert result.state is GateState.RIGHT, f"{result.reason}\n{reply.sketch}"
+
+
+def test_a_long_full_reduction_is_split_over_the_cores() -> None:
+    text = CASES["full_sum"].replace("M=24, N=40", "M=4096, N=4096")
+    reply = RulesDesigner().design(DesignBrief(load_task(text, "long_sum"), CPU))
+    assert [s.name for s in sketch.parse(reply.sketch).sketches] == ["long_sum_partial", "long_sum_finish"]
+
+
+def test_the_designer_reads_the_graph_and_not_the_name() -> None:
+    one = RulesDesigner().design(DesignBrief(load_task(CASES["softmax"], "a_name"), CPU)).sketch
+    two = RulesDesigner().design(DesignBrief(load_task(CASES["softmax"], "layer_norm"), CPU)).sketch
+    assert one.replace("a_name", "layer_norm") == two
+
+
+def test_sent_back_it_gives_the_next_schedule_and_then_says_so() -> None:
+    designer, task = RulesDesigner(), load_task(CASES["softmax"], "softmax")
+    history: tuple[Attempt, ...] = ()
+    seen = []
+    for _ in designer.designs(DesignBrief(task, CPU)):
+        route = TO_DESIGNER if history else None
+        reply = designer.design(DesignBrief(task, CPU, history=history, route=route))
+        seen.append(reply.sketch)
+        history = (*history, Attempt(sketch=reply.sketch))
+    assert len(set(seen)) == len(seen) > 1
+    with pytest.raises(DesignError, match="has tried its"):
+        designer.design(DesignBrief(task, CPU, history=history, route=TO_DESIGNER))
+
+
+def test_require_lines_of_a_person_are_kept() -> None:
+    task = load_task(CASES["chain"], "chain")
+    first = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    demanding = first.replace("    @llm_hint", "    require: BLOCK >= 64;\n\n    @llm_hint", 1)
+    assert "require: BLOCK >= 64;" in RulesDesigner().design(DesignBrief(task, GPU, previous=demanding)).sketch
+
+
+@pytest.mark.parametrize(
+    ("result", "given", "operation"),
+    [
+        ("F.conv2d(x, w)", "torch.randn(1, 2, 8, 8), torch.randn(3, 2, 3, 3)", "conv"),
+        ("F.max_pool2d(x, 2) + w", "torch.randn(1, 2, 8, 8), torch.randn(1)", "max_pool2d"),
+        ("torch.sort(x).values + w", "torch.randn(5, 8), torch.randn(8)", "sort"),
+    ],
+)
+def test_what_is_outside_the_families_is_named_with_its_line(result: str, given: str, operation: str) -> None:
+    head = "import torch\nimport torch.nn.functional as F\n"
+    text = f"{head}def reference(x, w):\n    return {result}\ndef inputs():\n    return {given}\n"
+    with pytest.raises(DesignError, match=operation) as caught:
+        RulesDesigner().design(DesignBrief(load_task(text, "outside"), CPU))
+    assert "line 4" in str(caught.value)

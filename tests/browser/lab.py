@@ -1,0 +1,123 @@
+"""A real JupyterLab in the system's Chromium: enough to open a notebook, run its cells and click."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+
+class Lab:
+    """One page on one notebook. ``outside`` holds requests to other hosts, ``faults`` the console's errors."""
+
+    def __init__(self, page: Any, url: str, token: str) -> None:
+        self.page, self.url, self.token = page, url, token
+        self.outside: list[str] = []
+        self.faults: list[str] = []
+        page.on("request", lambda request: self._watch(request.url))
+        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+
+    def _watch(self, url: str) -> None:
+        if not url.startswith((self.url, self.url.replace("http", "ws"), "data:", "blob:")):
+            self.outside.append(url)
+
+    def open(self, notebook: str) -> None:
+        """Open it with a fresh kernel and wait until that is idle."""
+        self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
+        self.page.wait_for_selector(".jp-Notebook", timeout=60_000)
+        self.page.wait_for_function(f"{_PANEL}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=60_000)
+
+    def run(self, index: int, timeout: float = 120) -> list[dict[str, Any]]:
+        """Run one cell, wait for its end, return its outputs."""
+        self.page.evaluate(f"{_PANEL}.content.activeCellIndex = {index}")
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
+        done = f"{_PANEL}.content.widgets[{index}].model.executionState === 'idle'"
+        self.page.wait_for_function(
+            f"{done} && {_PANEL}.content.widgets[{index}].model.executionCount", timeout=timeout * 1000
+        )
+        found: list[dict[str, Any]] = self.page.evaluate(f"{_PANEL}.content.widgets[{index}].model.outputs.toJSON()")
+        return found
+
+    def reload(self) -> None:
+        """Save, load the page again and wait for the notebook; the kernel goes on."""
+        self.page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+        self.page.wait_for_function(f"{_PANEL}.context.model.dirty === false")
+        self.page.reload()
+        self.page.wait_for_selector(".jp-Notebook", timeout=60_000)
+
+    def theme(self, name: str) -> None:
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", THEMES[name]
+        )
+        light = "true" if name == "light" else "false"
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+        self.page.wait_for_timeout(300)  # the style sheet of the theme arrives after its mark
+
+
+_PANEL = "window.jupyterapp.shell.currentWidget"
+
+
+@contextmanager
+def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
+    """JupyterLab on 127.0.0.1 over the folder ``root``, its settings under ``home``; ended on leaving."""
+    from playwright.sync_api import sync_playwright
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = "browser-test"
+    settings = home / "config/lab/user-settings/@jupyterlab/apputils-extension"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+    where = {
+        "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home / "config"), "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"), "IPYTHONDIR": str(home / "ipython"),
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--port-retries=0",
+        "--allow-root", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}",
+        "--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]  # fmt: skip
+    with open(home / "server.log", "w") as log:
+        server = subprocess.Popen(command, env={**os.environ, **where, **environment}, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"{url}/api/status?token={token}", server, home / "server.log")
+        with sync_playwright() as play:
+            browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            yield Lab(page, url, token)
+            browser.close()
+    finally:
+        server.terminate()  # the server ends its kernels first
+        server.wait(30)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            if server.poll() is not None:
+                raise RuntimeError(f"JupyterLab ended: {log.read_text()[-2000:]}") from None
+            time.sleep(0.2)
+    raise TimeoutError(f"JupyterLab did not answer in {seconds:.0f} s: {log.read_text()[-2000:]}")

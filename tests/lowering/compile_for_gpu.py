@@ -1,0 +1,83 @@
+"""Compile lowered kernels for a GPU that is not here: ``python compile_for_gpu.py FOLDER`` prints one JSON line.
+
+Triton's compiler and ptxas need no device; only loading and launching do. A stand-in for the driver answers what the
+compiler asks, and every launch becomes a warm-up. FOLDER holds ``NAME.py`` and its arguments ``NAME.pt``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
+from triton.runtime import driver  # type: ignore[import-untyped]
+from triton.runtime.jit import JITFunction  # type: ignore[import-untyped]
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+class Utils:
+    def load_binary(self, *_: Any) -> tuple[int, ...]:
+        return (0, 0, 0, 0, 1024)
+
+    def unload_module(self, *_: Any) -> None:
+        pass
+
+    def get_device_properties(self, _: int) -> dict[str, int]:
+        return {"max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": 32}
+
+
+class AbsentGPU:
+    """What the compiler asks of a driver."""
+
+    utils = Utils()
+
+    def get_current_target(self) -> GPUTarget:
+        return HOPPER
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _: int = 0) -> int:
+        return 0
+
+    def launcher_cls(self, *_: Any) -> Any:
+        return lambda *_args, **_options: None
+
+
+def compile_all(folder: Path) -> dict[str, dict[str, int] | str]:
+    """NAME -> how often each global load and store occurs in its PTX, or the compiler's error."""
+    driver.set_active(AbsentGPU())
+    compiled: list[Any] = []
+    launch = JITFunction.run
+
+    def warm_up(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        compiled.append(launch(self, *args, grid=grid, warmup=True, **options))
+        return compiled[-1]
+
+    JITFunction.run = warm_up
+    found: dict[str, dict[str, int] | str] = {}
+    for path in sorted(folder.glob("*.py")):
+        compiled.clear()
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module: Any = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            module.kernel(*torch.load(path.with_suffix(".pt")))
+        except Exception as error:  # the test shows it with the case's name
+            found[path.stem] = f"{type(error).__name__}: {error}"
+            continue
+        ptx = "\n".join(kernel.asm["ptx"] for kernel in compiled)
+        found[path.stem] = dict(Counter(re.findall(r"(?:ld|st)\.global[\w.:]*", ptx)))
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(compile_all(Path(sys.argv[1]))))

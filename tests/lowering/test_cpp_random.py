@@ -1,0 +1,45 @@
+"""Random sketches: the lowered C++ computes what the interpreter of sketches does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernellab.lowering import lower
+from kernellab.sketch.bind import bind
+from kernellab.sketch.check import load_program
+from kernellab.sketch.run import run
+
+from .generate import Generated, matmuls, pointwise, rows
+from .test_cpp import TARGET, load
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("random")
+
+
+@pytest.mark.parametrize("strategy", [pointwise(), rows(), matmuls()], ids=["pointwise", "rows", "matmul"])
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_sketch_means_the_same_when_lowered(
+    strategy: st.SearchStrategy[Generated], folder: Path, data: st.DataObject
+) -> None:
+    case = data.draw(strategy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_FFI_CACHE_DIR", str(folder / "build"))
+        program = load_program(case.text)
+        binding = bind(program, None, None, TARGET)
+        kernel = load(lower(program, binding, TARGET), folder).kernel
+    got = kernel(*(case.inputs[t.name] for t in program.inputs))
+    want = run(program, case.inputs, constexpr=binding.constexpr)
+    for output, value in zip(binding.outputs, got if isinstance(got, tuple) else (got,), strict=True):
+        expected = want[output.tensor]
+        assert value.dtype == expected.dtype
+        torch.testing.assert_close(
+            value, expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True, msg=lambda m: f"{m}\n{case.text}"
+        )

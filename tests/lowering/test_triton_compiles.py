@@ -1,0 +1,70 @@
+"""Lowered kernels pass Triton's compiler and ptxas for an H100-class chip, without a GPU, with 16-byte accesses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.lowering import lower
+from kernellab.sketch.bind import bind
+from kernellab.sketch.check import load_program
+from kernellab.target import Backend, Chip, Target
+
+from .triton_cases import CASES, MATMUL, RMS_NORM, SOFTMAX
+
+TARGET = Target("triton", Backend.CUDA, Chip("test GPU", "gpu", 132))
+_NAMES = (
+    "matmul with ragged tiles", "matmul of f16 tiles smaller than a dot", "matmul of f64", "matmul of one row",
+    "concatenation and reshape", "scans", "a linear recurrence", "reductions over padded lanes",
+    "a convolution's windows reach over the edges", "two launches through a temp tensor that is added to",
+    "conditions on indices, integer division that floors, bool output", "dtype bf16", "f64 keeps its literals",
+    "loops that depend on loops", "pointwise pow(abs(x) + 0.1, 1.7)",
+)  # fmt: skip
+
+
+def _write(folder: Path, name: str, text: str, inputs: dict[str, torch.Tensor]) -> None:
+    program = load_program(text)
+    source = lower(program, bind(program, None, None, TARGET), TARGET)
+    (folder / f"{name}.py").write_text(source.files["kernel.py"])
+    torch.save([inputs[t.name] for t in program.inputs], folder / f"{name}.pt")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int] | str]:
+    folder = tmp_path_factory.mktemp("compiled")
+    for i, case in enumerate(CASES):
+        if case.name in _NAMES:
+            _write(folder, f"case_{i}", case.text, dict(case.inputs()))
+    wide = {"X": torch.zeros(8, 4096), "W": torch.zeros(4096)}
+    _write(folder, "rms_norm", RMS_NORM, wide)
+    _write(folder, "softmax", SOFTMAX, wide)
+    matmul = MATMUL.replace("TYPE", "bf16").replace("BM = 16, BN = 32, BK = 8", "BM = 64, BN = 64, BK = 32")
+    square = torch.zeros(128, 128, dtype=torch.bfloat16)
+    _write(folder, "matmul", matmul, {"A": square, "B": square})
+    env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder / "cache")}
+    script = Path(__file__).parent / "compile_for_gpu.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder)], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, dict[str, int] | str] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_every_construct_compiles(compiled: dict[str, dict[str, int] | str]) -> None:
+    assert len(compiled) == len(_NAMES) + 3
+    assert {name: error for name, error in compiled.items() if isinstance(error, str)} == {}
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "softmax"])
+def test_rows_move_sixteen_bytes_at_a_time(name: str, compiled: dict[str, dict[str, int] | str]) -> None:
+    accesses = compiled[name]
+    assert isinstance(accesses, dict)
+    assert all("v4.b32" in access for access in accesses), accesses
+    assert any(access.startswith("st") for access in accesses)

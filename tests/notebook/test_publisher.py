@@ -1,0 +1,71 @@
+"""State goes out at most ten times a second, the newest wins, the last always arrives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kernellab.notebook.publisher import Publisher
+
+
+def ignore(_: object = None) -> None:
+    """For callbacks that a test does not look at."""
+
+
+def until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return condition()
+
+
+def test_a_burst_becomes_a_few_publications_and_the_last_one_arrives() -> None:
+    value, seen = 0, []
+    publisher = Publisher(lambda: seen.append(value), beat=ignore, failed=ignore, period=0.05)
+    for value in range(1, 5001):  # noqa: B007
+        publisher.poke()
+    assert until(lambda: bool(seen) and seen[-1] == 5000)
+    publisher.close()
+    assert len(seen) < 20
+
+
+def test_closing_publishes_what_is_due() -> None:
+    seen: list[int] = []
+    publisher = Publisher(lambda: seen.append(1), beat=ignore, failed=ignore, period=0.01)
+    publisher.poke()
+    publisher.close()
+    assert seen
+
+
+def test_an_error_is_handed_on_and_the_next_publication_still_comes() -> None:
+    errors: list[Exception] = []
+    seen: list[int] = []
+
+    def publish() -> None:
+        if not errors:
+            raise ValueError("first")
+        seen.append(1)
+
+    publisher = Publisher(publish, beat=ignore, failed=errors.append, period=0.01)
+    publisher.poke()
+    assert until(lambda: len(errors) == 1)
+    publisher.poke()
+    assert until(lambda: seen == [1])
+    publisher.close()
+
+
+def test_it_beats_when_nothing_is_new() -> None:
+    beats: list[int] = []
+    publisher = Publisher(ignore, beat=lambda: beats.append(1), failed=ignore, idle=0.01, period=0.01)
+    assert until(lambda: len(beats) > 2)
+    publisher.close()
+
+
+def test_a_closed_publisher_leaves_no_thread() -> None:
+    before = threading.active_count()
+    publisher = Publisher(ignore, beat=ignore, failed=ignore)
+    publisher.close()
+    assert until(lambda: threading.active_count() == before)

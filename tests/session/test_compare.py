@@ -1,0 +1,74 @@
+"""A finished kernel's comparison with torch.compile: in the background, journalled, shown when it comes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from session_parts import TASK, OneSketch
+
+from kernellab.records import Comparison, Role, Timing
+from kernellab.session import Session, SessionStatus, design
+from kernellab.session.driver import Driver
+from kernellab.session.records import Compared
+from kernellab.session.state import apply
+
+QUICK = {"budget": 0.2}
+
+
+def wait_for_comparison(session: Session, seconds: float = 150.0) -> None:
+    end = time.monotonic() + seconds
+    while session.comparing and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path) -> None:
+    roles: Any = {"designer": OneSketch(), "coder": "rules"}
+    session = design(TASK, dsl="cpp", roles=roles, name="late", workspace=tmp_path, options=QUICK, compare=True)
+    session.wait(120)
+    assert session.status is SessionStatus.FINISHED
+    assert [c.baseline for c in session.verdict.comparisons] == ["eager"]
+    assert session.comparing
+    assert session.to_dict()["comparing"]
+    first = session.verdict
+
+    wait_for_comparison(session)
+    assert [c.baseline for c in session.verdict.comparisons] == ["eager", "compile"]
+    assert session.status is SessionStatus.FINISHED
+    assert len(session.turns) == 4
+    assert session.verdict.stages == first.stages
+    assert set(session.to_dict()["best"]["speedups"]) == {"eager", "compile"}
+    assert "x compile" in repr(session)
+
+    again = Driver.read(session._journal, session.id)
+    best = again.best()
+    assert best is not None
+    assert best.verdict == session.verdict
+
+    compared = [e for _, e in session._journal.read(session.id) if isinstance(e, Compared)]
+    assert len(compared) == 1
+    assert compared[0].turn == best.turn.id
+
+    explicit = session.compare("eager", timeout=120)
+    assert [c.baseline for c in explicit.comparisons] == ["eager"]
+    assert [c.baseline for c in session.verdict.comparisons] == ["eager"]
+
+
+def test_figures_of_a_comparison_replace_those_of_the_verdict_alone(tmp_path: Path) -> None:
+    roles: Any = {"designer": OneSketch(), "coder": "rules"}
+    session = design(TASK, dsl="cpp", roles=roles, name="fold", workspace=tmp_path, options=QUICK).wait(120)
+    assert not session.comparing
+    state = session.state
+    judged = next(t for t in session.turns if t.role is Role.VERIFIER)
+    assert judged.verdict is not None
+    timing = Timing(median_ms=1.0, q1_ms=0.9, q3_ms=1.1, samples=9)
+    figures = (Comparison(baseline="compile", baseline_time=timing, speedup=2.0, low=1.9, high=2.1),)
+    after = apply(state.id, state, Compared(turn=judged.id, timing=timing, comparisons=figures, label="busy machine"))
+    verdict = after.turns[judged.id].verdict
+    assert verdict is not None
+    assert verdict.comparisons == list(figures)
+    assert verdict.label == "busy machine"
+    assert verdict.stages == judged.verdict.stages
+    assert verdict.environment == judged.verdict.environment
+    assert after.head == state.head

@@ -1,0 +1,150 @@
+"""A process killed with SIGKILL loses no acknowledged event, and no finished evaluation is run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from session_parts import SKETCH, TASK
+
+from kernellab.records import Author, Role
+from kernellab.session import SessionStatus, TurnState, open_session, sessions
+from kernellab.session.journal import Journal
+
+# designs, and sleeps in the Conductor's turn (the verification is over then), so that the kill falls in a turn
+_CHILD = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from session_parts import OneSketch, TASK
+from kernellab.records import Author
+from kernellab.session import design
+
+class Asleep:
+    author = Author.RULES
+    def route(self, brief):
+        print("asleep", flush=True)
+        time.sleep(600)
+
+class Thinking(OneSketch):
+    def design(self, brief):
+        print("thinking", flush=True)
+        time.sleep(600)
+
+where = sys.argv[3]
+roles = {
+    "designer": Thinking() if where == "designer" else OneSketch(),
+    "conductor": Asleep() if where == "conductor" else "rules",
+}
+session = design(TASK, dsl="cpp", roles=roles, name="cut", workspace=sys.argv[1], options={"level": "T1"})
+if where == "person":
+    session.stop()
+    session.note("coder", "keep it short")
+    print("noted", flush=True)
+time.sleep(600)
+"""
+
+
+def kill_during(workspace: Path, where: str, word: str) -> str:
+    """Run a session in a process of its own and SIGKILL it; the session's id."""
+    here = str(Path(__file__).parent)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(workspace), here, where], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == word
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    (found,) = sessions(workspace)
+    return found
+
+
+def lines_of(workspace: Path, session: str) -> list[dict[str, object]]:
+    journal = Journal(workspace)
+    return [json.loads(event.model_dump_json()) for _, event in journal.read(session)]
+
+
+def test_a_finished_evaluation_survives_and_is_not_run_again(tmp_path: Path) -> None:
+    cut = kill_during(tmp_path, "conductor", "asleep")
+    before = lines_of(tmp_path, cut)
+    session = open_session(cut, tmp_path).wait(60)
+    assert session.status is SessionStatus.WAITING  # the Conductor was an object of the process that is gone
+    assert "set_role('conductor', 'rules')" in session.reason
+    session.set_role("conductor", "rules")
+    session.run()
+    assert session.wait(60).status is SessionStatus.FINISHED
+    assert [turn.role for turn in session.turns].count(Role.VERIFIER) == 1
+    assert session.turns[2].verdict is not None
+    assert session.turns[2].verdict.passed
+    assert lines_of(tmp_path, cut)[: len(before)] == before
+
+
+def test_the_turn_that_was_cut_off_is_taken_again(tmp_path: Path) -> None:
+    cut = kill_during(tmp_path, "designer", "thinking")
+    seen = open_session(cut, tmp_path, resume=False)
+    assert seen.status is SessionStatus.PAUSED
+    assert seen.turns[0].state is TurnState.RUNNING
+    seen.edit_sketch(SKETCH)  # a person takes the Designer's place
+    assert seen.wait(120).status is SessionStatus.FINISHED
+    assert seen.turns[1].author is Author.HUMAN
+
+
+def test_what_a_person_decided_survives(tmp_path: Path) -> None:
+    cut = kill_during(tmp_path, "person", "noted")
+    session = open_session(cut, tmp_path, resume=False)
+    assert session.status is SessionStatus.STOPPED
+    assert session.state.notes[Role.CODER] == ("keep it short",)
+
+
+def test_a_kill_between_any_two_events_leaves_a_journal_that_folds(tmp_path: Path) -> None:
+    """Kills a process that appends as fast as it can; what it said was written must all be there."""
+    code = (
+        "import sys; from pathlib import Path; from kernellab.session.journal import Journal;"
+        "from kernellab.session.records import Created, NoteAdded; from kernellab.records import Role;"
+        "j = Journal(Path(sys.argv[1])); j.acquire('s', 'me');"
+        "j.append('s', 'me', [Created(name='s', text='', key='')])\n"
+        "for n in range(10**6):\n"
+        "    j.append('s', 'me', [NoteAdded(role=Role.CODER, text=str(n))]); print(n, flush=True)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(0.3)
+    os.kill(child.pid, signal.SIGKILL)
+    said = [line for line in child.stdout.read().splitlines() if line.strip()]
+    child.wait()
+    child.stdout.close()
+    events = Journal(tmp_path).read("s")
+    notes = [event.text for _, event in events if event.kind == "note"]
+    assert notes == [str(n) for n in range(len(notes))]
+    assert len(notes) > int(said[-1])
+
+
+def test_a_session_that_another_process_runs_is_left_alone(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(tmp_path), here, "designer"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == "thinking"
+        (found,) = sessions(tmp_path)
+        session = open_session(found, tmp_path, resume=False)
+        with pytest.raises(Exception, match=f"process {child.pid}"):
+            session.edit_sketch(SKETCH)
+    finally:
+        child.kill()
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    assert TASK in session.state.created.text

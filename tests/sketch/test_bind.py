@@ -1,0 +1,186 @@
+"""A sketch's names meet a task's arguments: tensors, views, symbols, scalars, outputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.errors import NotRunnable, SketchError
+from kernellab.sketch.bind import Binding, bind
+from kernellab.sketch.check import load_program
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import Task, load_task
+
+CPU = Target("cpp", Backend.CPU, Chip("cpu", "cpu", 2))
+GPU = Target("triton", Backend.CUDA, Chip("gpu", "gpu", 132))
+
+
+def task_of(
+    parameters: str, inputs: str, result: str, dims: str = 'Dim("M", 1, 512), Dim("N", 1, 512)', extra: str = ""
+) -> Task:
+    names = ", ".join(p.split('"')[1] + "=24" for p in dims.split("),") if '"' in p)
+    return load_task(
+        f"import torch\nfrom kernellab import Dim\nD = [{dims}]\n"
+        f"def inputs({names}):\n    return {inputs}\n"
+        f"def reference({parameters}):\n    return {result}\n{extra}"
+    )
+
+
+def sketch_of(tensors: str, body: str, symbols: str = "M, N", constexpr: str = "") -> str:
+    return f"sketch s {{\n    symbols: {symbols};\n    tensors: {tensors};\n    {constexpr}\n{body}\n}}\n"
+
+
+ROWS = """
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x -> Y[m, 0:N])
+"""
+
+
+def bind_rows(tensors: str, task: Task, **given: int | float) -> Binding:
+    return bind(load_program(sketch_of(tensors, ROWS)), task, given)
+
+
+def shapes(binding: Binding) -> list[list[str]]:
+    return [[str(e) for e in out.shape] for out in binding.outputs]
+
+
+def test_tensors_bind_by_equal_name_before_order() -> None:
+    task = task_of("w, X", "torch.randn(N), torch.randn(M, N)", "X * w")
+    body = ROWS.replace("store(x ->", "load(W[0:N] -> w)\n        store(x * w ->")
+    binding = bind(load_program(sketch_of("X[M, N]: f32; W[N]: f32; Y[M, N]: f32 out", body)), task)
+    assert binding.parameters == ("w", "X")
+    assert dict(binding.tensors) == {"X": 1, "W": 0}
+    assert binding.symbols["M"] == (1, 0)
+    assert shapes(binding) == [["M", "N"]]
+
+
+def test_tensors_with_other_names_bind_in_order_and_by_dtype() -> None:
+    task = task_of("a, count, b", "torch.randn(M, N), torch.arange(M), torch.randn(N)", "a + b + count[:, None]")
+    body = ROWS.replace("store(x ->", "load(Q[0:N] -> w)\n        store(x * w ->")
+    binding = bind(load_program(sketch_of("X[M, N]: f32; Q[N]: f32; Y[M, N]: f32 out", body)), task)
+    assert dict(binding.tensors) == {"X": 0, "Q": 2}
+
+
+def test_a_scalar_argument_is_passed_at_run_time_with_its_default() -> None:
+    task = task_of("x, eps: float = 0.5", "torch.randn(M, N)", "x + eps")
+    body = ROWS.replace("store(x ->", "store(x + eps ->")
+    text = sketch_of("X[M, N]: f32; Y[M, N]: f32 out", body, constexpr="constexpr: eps = 1e-6;")
+    binding = bind(load_program(text), task)
+    assert dict(binding.scalars) == {"eps": 1}
+    assert binding.constexpr["eps"] == 0.5 and dict(binding.defaults) == {1: 0.5}
+    fixed = bind(load_program(text), task, {"eps": 0.25})
+    assert dict(fixed.scalars) == {} and fixed.constexpr["eps"] == 0.25
+
+
+def test_an_extent_without_a_value_takes_the_targets_default() -> None:
+    task = task_of("x", "torch.randn(M, N)", "x * 2")
+    body = """
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        for n in range(0, N, T):
+            load(X[m, n:n+T] -> x)
+            store(x -> Y[m, n:n+T])
+"""
+    program = load_program(sketch_of("X[M, N]: f32; Y[M, N]: f32 out", body, constexpr="constexpr: T;"))
+    assert bind(program, task, target=CPU).constexpr["T"] == 16
+    assert bind(program, task, target=GPU).constexpr["T"] == 128
+    assert bind(program, task, {"T": 32}, GPU).constexpr["T"] == 32
+
+
+def test_a_product_of_symbols_takes_consecutive_dimensions() -> None:
+    dims = 'Dim("B", 1, 64), Dim("T", 1, 64), Dim("D", 1, 64)'
+    task = task_of("x", "torch.randn(B, T, D)", "x * 2", dims)
+    body = """
+    @llm_hint("parallel", "grididx")
+    for i in range(B*T):
+        load(X[i, 0:D] -> x)
+        store(x * 2 -> Y[i, 0:D])
+"""
+    program = load_program(sketch_of("X[B*T, D]: f32; Y[B*T, D]: f32 out", body, "B, T, D"))
+    binding = bind(program, task)
+    assert dict(binding.symbols) == {"B": (0, 0), "T": (0, 1), "D": (0, 2)}
+    assert shapes(binding) == [["B", "T", "D"]]
+
+
+def test_dimensions_of_extent_one_come_and_go() -> None:
+    task = task_of("x, b", "torch.randn(M, N), torch.randn(1, N)", "(x + b).sum()")
+    body = """
+    acc = alloc([N], f32, llm_hint=["accumulator", "init_zero"])
+    load(Q[0:N] -> b)
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        acc = acc + x + b
+    store(reduce_sum(acc, axis=0) -> Y[0])
+"""
+    binding = bind(load_program(sketch_of("X[M, N]: f32; Q[N]: f32; Y[1]: f32 out", body)), task)
+    assert dict(binding.tensors) == {"X": 0, "Q": 1}
+    assert shapes(binding) == [[]]
+
+
+def test_fixed_shapes_fix_the_symbols() -> None:
+    task = load_task(
+        "import torch\ndef inputs():\n    return torch.randn(12, 20)\ndef reference(x):\n    return x * 2\n"
+    )
+    binding = bind_rows("X[M, N]: f32; Y[M, N]: f32 out", task)
+    assert dict(binding.fixed) == {"M": 12, "N": 20}
+    assert shapes(binding) == [["12", "20"]]
+    with pytest.raises(SketchError, match="declared"):
+        text = sketch_of("X[12, 21]: f32; Y[12, 21]: f32 out", ROWS.replace("M)", "12)").replace("0:N", "0:21"), "M")
+        bind(load_program(text), task)
+
+
+def test_an_output_shape_may_be_an_expression_of_the_symbols() -> None:
+    task = task_of("x", "torch.randn(M, N)", "torch.cat([x, x], 0)")
+    body = """
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x -> Y[m, 0:N])
+        store(x -> Y[m + M, 0:N])
+"""
+    binding = bind(load_program(sketch_of("X[M, N]: f32; Y[2*M, N]: f32 out", body)), task)
+    assert shapes(binding) == [["(2 * M)", "N"]]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "result", "said"),
+    [
+        ("X[M, N]: bf16; Y[M, N]: f32 out", "x * 2", "declared bf16"),
+        ("X[M, N]: f32; Y[M, N]: bf16 out", "x * 2", "output 1 is float32"),
+        ("X[M, N]: f32; Y[M, N]: f32 out", "(x, x)", "returns 2"),
+        ("X[M, N]: f32; Y[M, N]: f32 out", "x.sum(0)", "declared"),
+        ("X[N, M]: f32; Y[M, N]: f32 out", "x * 2", ""),
+    ],
+)
+def test_what_does_not_fit_is_said(tensors: str, result: str, said: str) -> None:
+    task = task_of("x", "torch.randn(M, N)", result)
+    body = ROWS.replace("X[m, 0:N]", "X[0:N, m]") if "X[N, M]" in tensors else ROWS
+    program = load_program(sketch_of(tensors, body))
+    if not said:
+        # N and M are the sketch's own names for the argument's first and second dimension
+        assert [str(e) for e in bind(program, task).outputs[0].shape] == ["N", "M"]
+        return
+    with pytest.raises(SketchError, match=said) as caught:
+        bind(program, task)
+    assert caught.value.remedy
+
+
+def test_a_symbol_that_no_argument_shows_is_named() -> None:
+    task = task_of("x", "torch.randn(M, N)", "x * 2")
+    with pytest.raises(SketchError, match="symbol K"):
+        bind(load_program(sketch_of("X[M, N]: f32; Y[M, N]: f32 out; Z[K]: f32 temp", ROWS, "M, N, K")), task)
+
+
+def test_a_number_without_a_value_is_named() -> None:
+    task = task_of("x", "torch.randn(M, N)", "x * 2")
+    body = ROWS.replace("store(x ->", "store(x * factor ->")
+    text = sketch_of("X[M, N]: f32; Y[M, N]: f32 out", body, constexpr="constexpr: factor;")
+    with pytest.raises(NotRunnable, match="factor has no value"):
+        bind(load_program(text), task)
+
+
+def test_without_a_task_the_in_tensors_are_the_parameters() -> None:
+    binding = bind(load_program(sketch_of("X[M, N]: f32; Y[M, N]: f32 out", ROWS)))
+    assert binding.parameters == ("X",) and dict(binding.symbols) == {"M": (0, 0), "N": (0, 1)}
+    assert shapes(binding) == [["M", "N"]]

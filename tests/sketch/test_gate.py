@@ -1,0 +1,196 @@
+"""The gate tells a right sketch from a wrong one, and says where a wrong one goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.task import Task, load_task
+
+
+def task_of(
+    body: str, inputs: str, dims: str = 'Dim("M", 1, 4096), Dim("N", 1, 4096)', sizes: str = "M=512, N=300"
+) -> Task:
+    return load_task(
+        f"import torch\nfrom kernellab import Dim\nD = [{dims}]\n"
+        f"def inputs({sizes}):\n    return {inputs}\ndef reference(x, *rest):\n    return {body}\n"
+    )
+
+
+RMS = task_of("x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * rest[0]", "torch.randn(M, N), torch.rand(N)")
+RMS_SKETCH = """
+sketch rms_norm {
+    symbols: M, N;
+    tensors: X[M, N]: f32; W[N]: f32; Y[M, N]: f32 out;
+    constexpr: eps = 1e-6; BLOCK = 256 in {16, 256};
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        acc = alloc([BLOCK], f32, llm_hint=["fastest", "accumulator", "init_zero"])
+        for n in range(0, N, BLOCK):
+            load(X[m, n:n+BLOCK] -> x, pad=0)
+            acc = acc + x * x
+        rms = rsqrt(reduce_sum(acc, axis=0) / N + eps)
+        for n in range(0, N, BLOCK):
+            load(X[m, n:n+BLOCK] -> x)
+            load(W[n:n+BLOCK] -> w)
+            store(x * rms * w -> Y[m, n:n+BLOCK])
+}
+"""
+
+
+def test_a_right_sketch_is_right_at_every_edge() -> None:
+    result = gate(RMS_SKETCH, RMS)
+    assert result.state is GateState.RIGHT, result.reason
+    assert result.cases >= 6
+    assert result.max_error is not None and result.max_error < 1e-12
+
+
+def test_a_resolved_program_serves_as_well_as_text() -> None:
+    assert gate(load_program(RMS_SKETCH), RMS).state is GateState.RIGHT
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("pad=0)\n            acc", "pad=1)\n            acc"),
+        ("/ N + eps", "/ BLOCK + eps"),
+        ("x * rms * w", "x * rms"),
+        ("load(W[n:n+BLOCK] -> w)", "load(W[0:BLOCK] -> w)"),
+        ("acc + x * x", "acc + x"),
+        ("eps = 1e-6", "eps = 1e-2"),
+        ("store(x * rms * w", "store(cast(x * rms * w, bf16)"),
+    ],
+)
+def test_a_wrong_sketch_names_the_size_and_the_values(old: str, new: str) -> None:
+    assert old in RMS_SKETCH
+    result = gate(RMS_SKETCH.replace(old, new), RMS)
+    assert result.state is GateState.WRONG
+    assert set(result.sizes) == {"M", "N"}
+    assert "want" in result.reason and "BLOCK = " in result.reason
+
+
+def test_an_error_in_the_last_tile_is_said_to_lie_there() -> None:
+    body = RMS_SKETCH.replace(
+        "store(x * rms * w", "store(x * rms * w * where(arange(0, BLOCK) + n < N - N % BLOCK, 1.0, 2.0)"
+    )
+    result = gate(body, RMS)
+    assert result.state is GateState.WRONG
+    assert "along dimension 2" in result.reason or "every element" in result.reason
+
+
+def test_a_sketch_with_errors_is_wrong_with_its_diagnostics() -> None:
+    result = gate(RMS_SKETCH.replace("n:n+BLOCK] -> w", "n:n+BLOKC] -> w"), RMS)
+    assert result.state is GateState.WRONG and result.diagnostics and "BLOKC" in result.reason
+
+
+def test_what_cannot_run_says_why() -> None:
+    missing = RMS_SKETCH.replace("eps = 1e-6;", "eps;")
+    result = gate(missing, RMS)
+    assert result.state is GateState.NOT_RUNNABLE and "eps has no value" in result.reason
+    assert gate(missing, RMS, constexpr={"eps": 1e-6}).state is GateState.RIGHT
+
+
+def test_a_sketch_of_other_shapes_than_the_task_is_wrong() -> None:
+    result = gate(RMS_SKETCH, task_of("x.sum(-1) * rest[0].sum()", "torch.randn(M, N), torch.rand(N)"))
+    assert result.state is GateState.WRONG and "declared" in result.reason
+
+
+def test_a_dtype_fixed_inside_the_reference_does_not_blur_the_comparison() -> None:
+    task = task_of("torch.softmax(x.float(), -1).sum(-1) + x.float().sum(-1)", "torch.randn(M, N)")
+    text = """
+sketch s {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M]: f32 out;
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(reduce_sum(softmax(x, axis=0), axis=0) + reduce_sum(x, axis=0) -> Y[m])
+}
+"""
+    result = gate(text, task, seconds=3)
+    assert result.state is GateState.RIGHT, result.reason
+    assert result.max_error is not None and result.max_error < 1e-10
+
+
+ROWS = load_task(
+    """import torch
+def inputs():
+    return torch.randn(4096, 512)
+def reference(x):
+    return x - x.mean(-1, keepdim=True)
+"""
+)
+ROW_SKETCH = """
+sketch centre {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out;
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x - reduce_sum(x, axis=0) / N -> Y[m, 0:N])
+}
+"""
+LITERAL = (
+    ROW_SKETCH.replace("    symbols: M, N;\n", "").replace("M, N]", "4096, 512]").replace("range(M)", "range(4096)")
+)
+LITERAL = LITERAL.replace("0:N", "0:512").replace("/ N", "/ 512.0")
+
+
+@pytest.mark.parametrize("text", [ROW_SKETCH, LITERAL])
+def test_fixed_shapes_are_cut_down_also_where_the_sketch_names_them(text: str) -> None:
+    result = gate(text, ROWS)
+    assert result.state is GateState.RIGHT, result.reason
+    assert result.cases >= 3
+
+
+def test_a_number_of_the_fixed_shape_is_right_only_there() -> None:
+    text = ROW_SKETCH.replace("/ N", "* 0.001953125")
+    result = gate(text, ROWS)
+    assert result.state is GateState.RIGHT, result.reason
+    wrong = gate(ROW_SKETCH.replace("/ N", "* 0.00390625"), ROWS)
+    assert wrong.state is GateState.WRONG
+
+
+@pytest.mark.parametrize("text", [ROW_SKETCH, LITERAL])
+def test_a_wrong_sketch_of_fixed_shapes_is_found(text: str) -> None:
+    result = gate(text.replace("x - reduce", "x + reduce"), ROWS)
+    assert result.state is GateState.WRONG
+
+
+def test_ties_and_integers_are_compared_exactly() -> None:
+    task = task_of("x.argmax(-1)", "torch.randint(0, 3, (M, N)).float()")
+    text = """
+sketch s {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M]: i64 out;
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(argmax(x, axis=0) -> Y[m])
+}
+"""
+    assert gate(text, task).state is GateState.RIGHT
+    assert gate(text.replace("argmax", "argmin"), task).state is GateState.WRONG
+
+
+def test_a_scalar_argument_of_the_reference_is_used() -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 4096)\n"
+        "def inputs(N=512):\n    return torch.randn(N)\n"
+        "def reference(x, scale: float = 3.0):\n    return x * scale\n"
+    )
+    text = """
+sketch s {
+    symbols: N;
+    tensors: X[N]: f32; Y[N]: f32 out;
+    constexpr: scale = 1.0; T = 16;
+    @llm_hint("parallel", "grididx")
+    for n in range(0, N, T):
+        load(X[n:n+T] -> x)
+        store(x * scale -> Y[n:n+T])
+}
+"""
+    assert gate(text, task).state is GateState.RIGHT
+    assert gate(text, task, constexpr={"scale": 1.0}).state is GateState.WRONG

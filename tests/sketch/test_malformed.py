@@ -1,0 +1,81 @@
+"""Malformed sketches never crash or hang the checker, and every diagnostic has a line of the text."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from kernellab.sketch import check, format, parse
+
+SAMPLES = [p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))]
+_TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
+_STRANGE = ['"', "#", "{", "}", "(", "]", "for", "None", "@", "->", ";", ":", "ceil", "-1", "1e9", "9" * 30, "\n", "\t",
+            "\0", "é", "range", "sketch", "alloc", "0"]  # fmt: skip
+
+
+def _mutated(rng: random.Random) -> str:
+    tokens = _TOKENS.findall(rng.choice(SAMPLES))
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(tokens))
+        kind = rng.choice(["drop", "drop", "swap", "swap", "cut", "repeat", "strange"])
+        if kind == "drop" and len(tokens) > 1:
+            del tokens[at]
+        elif kind == "swap":
+            other = rng.randrange(len(tokens))
+            tokens[at], tokens[other] = tokens[other], tokens[at]
+        elif kind == "cut":
+            tokens = tokens[: at + 1]
+        elif kind == "repeat":
+            tokens.insert(at, rng.choice(tokens))
+        else:
+            tokens[at] = rng.choice(_STRANGE)
+    return "".join(tokens)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutated_sketches_are_diagnosed(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        text = _mutated(rng)
+        result = check(text)
+        assert result.ok or result.errors, text
+        lines = text.count("\n") + 1
+        for found in result.diagnostics:
+            assert 1 <= found.line <= lines, (found, text)
+            assert found.message and found.rule and re.fullmatch(r"SK\d{3}", found.code)
+        if result.ok:
+            printed = format(text)
+            assert parse(printed) == parse(text)
+            assert format(printed) == printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "sketch",
+        "sketch s",
+        "sketch s {",
+        "sketch s {}",
+        "}",
+        "{{{{",
+        "sketch s { } }",
+        "sketch s {\n" + "(" * 500,
+        "sketch s {\n x = " + "(" * 300 + "1" + ")" * 300 + "\n}",
+        "sketch s {\n" + "".join(" " * i + f"for i{i} in range(2):\n" for i in range(1, 80)),
+        "sketch s {\n x = 1" + " + 1" * 2000 + "\n}",
+        "sketch s {\n x = 2 ** 9999999\n y = alloc([x])\n}",
+        "sketch s { tensors: X[0]: f32; Y[X]: f32; X[1]: f32; }",
+        "sketch s { constexpr: T = 1 // 0; symbols: T; }",
+        "sketch s { symbols: N; for i in range(0, N, 0): x = 1.0 }",
+        "sketch s { symbols: N; tensors: X[N]: f32; for i in range(N % 0): load(X[i // 0] -> x) }",
+    ],
+)
+def test_odd_texts(text: str) -> None:
+    result = check(text)
+    assert result.ok or all(d.line >= 1 for d in result.diagnostics)
+    assert result.ok or result.errors

@@ -1,0 +1,91 @@
+"""A reference becomes a graph over symbolic shapes, which computes what the reference does."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from kernellab.capture import Graph, Sym, capture, run_graph
+from kernellab.errors import CaptureError
+from kernellab.task import load_task
+from tests.agents.designer_cases import CASES
+
+HEAD = "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 64)\n"
+
+
+def graph_of(body: str, given: str = "torch.randn(M, N)", parameters: str = "x") -> Graph:
+    text = f"{HEAD}def reference({parameters}):\n{body}\ndef inputs(M=8, N=6):\n    return {given}\n"
+    return capture(load_task(text, "captured"))
+
+
+@pytest.mark.parametrize("name", ["chain", "layer_norm", "cross_entropy", "numpy", "model", "half", "batch_norm"])
+def test_a_graph_computes_what_its_reference_does(name: str) -> None:
+    task = load_task(CASES[name], name)
+    args = task.module().sample(seed=3)
+    for got, want in zip(run_graph(capture(task), args), task.module().reference(args), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_shapes_are_over_dim_names_and_nodes_keep_their_lines() -> None:
+    graph = graph_of("    y = torch.relu(x)\n    return y.sum(1) / x.shape[0]")
+    relu, total, divide = graph.nodes
+    assert (relu.shape, relu.line) == (("M", "N"), 5)
+    assert (total.shape, total.line) == (("M",), 6)
+    assert divide.args[1] == Sym("M")
+
+
+def test_families_stay_whole() -> None:
+    graph = graph_of("    return torch.softmax(torch.nn.functional.layer_norm(x, (x.shape[-1],)), -1)")
+    assert [n.op for n in graph.nodes] == ["aten.layer_norm.default", "aten.softmax.int"]
+
+
+def test_scalar_arguments_stay_symbolic_also_inside_arithmetic() -> None:
+    graph = graph_of("    return x * beta + (1 - beta)", parameters="x, beta: float = 0.9")
+    assert graph.scalars == {"beta": 1}
+    x = torch.randn(3, 4)
+    (got,) = run_graph(graph, (x, 0.25))
+    torch.testing.assert_close(got, x * 0.25 + 0.75)
+
+
+def test_a_scalar_that_is_lost_in_other_arithmetic_is_fixed_at_its_value() -> None:
+    graph = graph_of("    return x * (beta ** 3 + 0.125)", parameters="x, beta: float = 0.9")
+    assert graph.fixed == {"beta": 0.9}
+
+
+def test_float64_reaches_dtypes_fixed_inside_the_reference() -> None:
+    graph = graph_of("    return (x.to(torch.float16) + torch.ones(x.shape[1], dtype=torch.float16)).float()")
+    x = torch.randn(3, 4, dtype=torch.float64)
+    (got,) = run_graph(graph, (x,), f64=True)
+    assert got.dtype is torch.float64
+    torch.testing.assert_close(got, x + 1, rtol=0, atol=0)
+
+
+def test_constants_that_a_module_holds_do_not_hide_its_parameters() -> None:
+    graph = capture(load_task(CASES["model"], "model"))
+    assert [i.name for i in graph.inputs][:1] == ["x"]
+    assert {i.shape for i in graph.inputs} == {(9, 12), (12,), (10, 12), (10,)}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("    if x.sum() > 0:\n        return x\n    return -x", "values"),
+        ("    return x + torch.rand(x.shape)", "random"),
+        ("    return x * x.max().item()", "values"),
+        ("    return torch.from_numpy(x.numpy().cumsum(1))", "leaves PyTorch for NumPy"),
+    ],
+)
+def test_what_cannot_be_captured_is_named_with_its_line(body: str, words: str) -> None:
+    with pytest.raises(CaptureError, match=r"(?i)line 5") as caught:
+        graph_of(body)
+    assert words in str(caught.value)
+
+
+def test_references_are_captured_in_threads_at_once() -> None:
+    def work(factor: int) -> int:
+        return len(graph_of(f"    return torch.softmax(torch.relu(x) * {factor}.5, -1)").nodes)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(11, 17))) == [3] * 6

@@ -1,0 +1,152 @@
+"""The error rule accepts what arithmetic explains and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.verifier.compare import Limits, Mismatch, Reference, compare, metadata
+from kernellab.verifier.signature import at_edge, error_map, first_wrong, numeric
+
+F32 = Limits.of("float32")
+
+
+def case(shape: tuple[int, ...] = (130, 200), dtype: torch.dtype = torch.float32) -> Reference:
+    double = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return Reference(double.to(dtype), double)
+
+
+def judged(got: torch.Tensor, reference: Reference, limits: Limits = F32) -> Mismatch | None:
+    return compare(got, reference, limits)[0]
+
+
+def test_rounding_passes_and_lower_precision_does_not() -> None:
+    reference = case()
+    assert judged(reference.native * (1 + 2e-7), reference) is None
+    tf32 = (reference.native.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    assert judged(tf32, reference) is not None
+    assert judged(reference.native.bfloat16().float(), reference) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_each_dtype_has_its_own_limits(dtype: torch.dtype) -> None:
+    reference = case(dtype=dtype)
+    limits = Limits.of(str(dtype).removeprefix("torch."))
+    assert judged(reference.native, reference, limits) is None
+    assert judged((reference.native.double() * 1.1).to(dtype), reference, limits) is not None
+
+
+def test_one_wrong_element_in_a_million_is_seen() -> None:
+    reference = case((1000, 1000))
+    got = reference.native.clone()
+    got[517, 3] += 0.5
+    found = judged(got, reference)
+    assert found is not None and found.wrong is not None
+    assert int(found.wrong.sum()) == 1 and first_wrong(found.wrong) == [517, 3]
+
+
+def test_a_small_tile_that_is_off_cannot_hide_behind_large_ones() -> None:
+    double = torch.randn(256, 256, dtype=torch.float64)
+    double[:64, :64] *= 0.01
+    reference = Reference(double.float(), double)
+    got = reference.native.clone()
+    got[:64, :64] *= 1.0005
+    found = judged(got, reference)
+    assert found is not None and found.rule == "tile"
+
+
+def test_the_places_of_nan_and_infinity_follow_the_reference() -> None:
+    reference = case()
+    reference.native[1, 2] = reference.double[1, 2] = float("inf")  # type: ignore[index]
+    assert judged(reference.native.clone(), reference) is None
+    flipped = reference.native.clone()
+    flipped[1, 2] = float("-inf")
+    missing = reference.native.clone()
+    missing[1, 2] = 3.0
+    extra = reference.native.clone()
+    extra[5, 5] = float("nan")
+    for got in (flipped, missing, extra):
+        found = judged(got, reference)
+        assert found is not None and found.rule == "non-finite"
+
+
+def test_wrong_numbers_are_on_the_map_beside_what_is_not_finite() -> None:
+    reference = case((16, 65))
+    got = reference.native * 1.5
+    got[15] = float("nan")
+    found = judged(got, reference)
+    assert found is not None and found.rule == "non-finite" and found.wrong is not None
+    assert found.wrong[15].all() and found.wrong[:15].double().mean() > 0.9
+    assert numeric(got, reference.want, found) == "edge-tile"
+
+
+def test_integers_and_bools_are_exact() -> None:
+    native = torch.arange(12).reshape(3, 4)
+    assert judged(native.clone(), Reference(native, None)) is None
+    found = judged(native + (native == 5), Reference(native, None))
+    assert found is not None and found.rule == "exact"
+
+
+def test_limits_widen_where_the_framework_itself_is_far_off() -> None:
+    reference = case()
+    noise = 1 + 1e-4 * torch.randn(reference.native.shape, generator=torch.Generator().manual_seed(1))
+    rough = Reference(reference.native * noise, reference.double)
+    assert judged(reference.native * noise.flip(0), rough) is None
+    assert judged(reference.native * noise.flip(0), reference) is not None
+
+
+def test_zero_and_empty_references() -> None:
+    zero = Reference(torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64))
+    assert judged(torch.zeros(8, 8), zero) is None
+    assert judged(torch.full((8, 8), 1e-3), zero) is not None
+    empty = Reference(torch.empty(0, 8), torch.empty(0, 8, dtype=torch.float64))
+    assert judged(torch.empty(0, 8), empty) is None
+
+
+def test_shape_dtype_and_number_are_exact() -> None:
+    want = [torch.zeros(2, 3)]
+    assert metadata([((2, 3), "float32")], want) is None
+    assert metadata([((1, 2, 3), "float32")], want).rule == "shape"  # type: ignore[union-attr]
+    assert metadata([((2, 3), "float64")], want).rule == "dtype"  # type: ignore[union-attr]
+    assert metadata([], want).rule == "count"  # type: ignore[union-attr]
+
+
+def test_signatures_from_numbers_alone() -> None:
+    reference = case((96, 96))
+    w = reference.want
+    named = {
+        "transposed": w.T,
+        "all-zero": torch.zeros_like(w),
+        "off-by-scale": w * 2,
+        "off-by-constant": w + 1,
+        "off-by-one": torch.cat((w[1:], w[:1])),
+        "accumulate-dtype": w.half().double(),
+    }
+    for name, values in named.items():
+        got = values.float().contiguous()
+        found = judged(got, reference)
+        assert found is not None, name
+        assert numeric(got, w, found) == name
+
+
+def test_a_map_shows_the_wrong_corner() -> None:
+    wrong = torch.zeros(64, 96, dtype=torch.bool)
+    wrong[60:, :] = True
+    assert at_edge(wrong) and not at_edge(~wrong)
+    rows = error_map(wrong, torch.zeros(64, 96))
+    assert rows[-1] == "x" * 48 and set("".join(rows[:-1])) == {"."}
+    lone = torch.zeros(64, 96, dtype=torch.bool)
+    lone[3, 5] = True
+    assert not at_edge(lone)
+
+
+def test_vectors_and_wide_matrices_are_compared_in_pieces() -> None:
+    for shape in ((1 << 20,), (3, 300_001), (70, 5_001), (5, 33, 65)):
+        reference = case(shape)
+        mismatch, error = compare(reference.native, reference, F32)
+        assert mismatch is None and error < 1e-6
+        got = reference.native.clone()
+        got.view(-1)[-1] += 1
+        found = judged(got, reference)
+        assert found is not None and found.wrong is not None and found.wrong.shape == got.shape
+        assert first_wrong(found.wrong) == [n - 1 for n in shape]

@@ -1,0 +1,57 @@
+"""Where a problem amplifies rounding, the limits widen by what one rounding of the inputs does, and by no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from kernellab.task import load_task
+from kernellab.task_inputs import Family
+from kernellab.verifier.cases import Case
+from kernellab.verifier.compare import Limits, compare
+
+LAYER_NORM = """
+import torch
+
+def reference(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+def inputs():
+    return torch.randn(32, 300), torch.rand(300), torch.randn(300)
+"""
+
+
+def constant_rows() -> Case:
+    found = Case(load_task(LAYER_NORM, name="norm"), (), Family.OWN, 7)
+    x, weight, bias = found.args
+    rows = x[:, :1].expand_as(x).contiguous() * 3
+    # a cached property is an entry of the instance's own dictionary
+    made = replace(found)
+    made.__dict__["args"] = (rows, weight, bias)
+    return made
+
+
+def plain(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    mean = x.sum(-1, keepdim=True) * (1 / x.shape[-1])
+    variance = ((x - mean) ** 2).sum(-1, keepdim=True) / x.shape[-1]
+    return (x - mean) * torch.rsqrt(variance + 1e-5) * weight + bias
+
+
+def test_plain_sums_may_normalise_a_constant_row() -> None:
+    case, limits = constant_rows(), Limits.of("float32")
+    got = plain(*case.args)
+    assert compare(got, case.references[0], limits)[0] is not None, "the case is not ill-conditioned enough to show it"
+    assert compare(got, case.nudged[0], limits)[0] is None
+
+
+def test_lower_precision_is_not_excused_by_conditioning() -> None:
+    case, limits = constant_rows(), Limits.of("float32")
+    rounded = plain(*case.args).bfloat16().float()
+    assert compare(rounded, case.nudged[0], limits)[0] is not None
+
+
+def test_a_well_conditioned_problem_is_not_widened() -> None:
+    case = Case(load_task(LAYER_NORM, name="norm"), (), Family.OWN, 3)
+    got = case.references[0].native * (1 + 3e-4)
+    assert compare(got, case.nudged[0], Limits.of("float32"))[0] is not None

@@ -1,0 +1,142 @@
+"""What a time is worth: intervals on calm and busy machines, what is halted, how outputs are read, roofs kept."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernellab.errors import VerifierError
+from kernellab.verifier import Verifier, VerifyOptions, accounts, bound, memory, sandbox_level, stats
+from kernellab.verifier.rules import TIMING
+from kernellab.verifier.servers import ForkServer
+
+from .kit import QUICK, RMS_CPP, TARGET, Judge
+
+
+def _noisy(median: float, count: int, seed: int, spread: float = 0.02) -> list[float]:
+    return list(median * np.random.default_rng(seed).lognormal(0.0, spread, count))
+
+
+def test_a_clear_difference_is_told_and_equal_sides_are_not() -> None:
+    base, other = _noisy(2e-3, 40, 1), _noisy(1e-3, 40, 2)
+    found = stats.compare("eager", base, other)
+    assert found.distinguishable
+    assert found.low <= 2.0 <= found.high
+    assert sum(stats.compare("eager", base, _noisy(2e-3, 40, s)).distinguishable for s in range(3, 43)) <= 2
+
+
+def test_a_busy_machine_widens_the_interval_to_what_the_waiting_could_hide() -> None:
+    base, slow = _noisy(1e-3, 20, 1), _noisy(5e-3, 20, 2)
+    calm = stats.compare("eager", base, slow)
+    assert calm.high < 0.25
+    waits = ([0.0] * 20, [4e-3] * 20)
+    busy = stats.compare("eager", base, slow, busy=True, waited=waits)
+    assert not busy.distinguishable
+    assert busy.low <= calm.low
+
+
+def test_disturbances_of_a_few_calls_do_not_move_a_busy_machines_figure() -> None:
+    base = _noisy(1e-3, 30, 1)
+    other = [t * (20 if i % 2 else 1) for i, t in enumerate(_noisy(1e-3, 30, 2))]
+    found = stats.compare("eager", base, other, busy=True)
+    assert found.speedup == pytest.approx(1.0, rel=0.1)
+    assert found.low <= 1.0 <= found.high
+
+
+def test_waiting_for_a_core_is_counted() -> None:
+    if accounts.waited(os.getpid()) == 0 and not Path("/proc/self/schedstat").exists():
+        pytest.skip("this system does not count it")
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    pair = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    try:
+        time.sleep(0.6)
+        assert sum(accounts.waited(p.pid) for p in pair) > 50e6
+    finally:
+        for process in pair:
+            process.kill()
+            process.wait()
+
+
+def test_a_halted_fork_server_goes_on_with_the_next_request() -> None:
+    server = ForkServer([], {})
+    try:
+        server.wait_ready()
+        server.pause()
+        limit = time.monotonic() + 5
+        while Path(f"/proc/{server.process.pid}/stat").read_text().split()[2] != "T":
+            assert time.monotonic() < limit
+        assert server.request({"ended": 1}) == {"code": None}
+    finally:
+        server.close()
+
+
+def test_outputs_are_read_through_proc_where_the_system_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_vm_read", lambda *_: (-1, errno.EPERM))
+    monkeypatch.setattr(memory, "READ_BY_FILE", set())
+    held = ctypes.create_string_buffer(bytes(range(200)) * 100, 20000)
+    got = memory.read_bytes(os.getpid(), ctypes.addressof(held), 20000)
+    assert bytes(got.numpy()) == held.raw
+    assert memory.READ_BY_FILE
+
+
+def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(memory, "_vm_read", lambda *_: (-1, errno.EPERM))
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(VerifierError, match="SYS_PTRACE"):
+        memory._read(os.getpid(), 0, 0, 8)
+
+
+def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = bound.Roofs(1e10, 8e9, 1e11)
+    calls: list[int] = []
+    monkeypatch.setenv(bound.CACHE, str(tmp_path))
+
+    def measure(threads: int) -> bound.Roofs:
+        calls.append(threads)
+        return measured
+
+    monkeypatch.setattr(bound, "_measured", measure)
+    for _ in range(2):
+        bound.roofs.cache_clear()
+        assert bound.roofs(2) == measured
+    assert calls == [2]
+    bound.roofs.cache_clear()
+
+
+def test_the_sandbox_is_told_without_a_judge() -> None:
+    level = sandbox_level()
+    assert level == "process" or "rlimits" in level
+
+
+def test_baselines_are_built_in_the_background(judge: Judge) -> None:
+    options = VerifyOptions(baselines=("eager",), threads=1)
+    limit = time.monotonic() + 30
+    while not judge.verifier.prepare(judge.scale, TARGET, options):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    verdict = judge(RMS_CPP, judge.scale, QUICK)
+    assert verdict.passed, verdict.reason
+    assert verdict.time is not None
+    assert verdict.time.samples >= TIMING.least
+    assert 0.0 <= verdict.environment.disturbed <= 1.0
+
+
+def test_a_verifier_can_be_closed_while_baselines_build() -> None:
+    with Verifier() as verifier:
+        task = Judge(verifier).scale
+        verifier.prepare(task, TARGET, VerifyOptions(baselines=("eager",)))
+        pid = verifier.judge_pid
+    assert pid is not None
+    assert not Path(f"/proc/{pid}").exists()
