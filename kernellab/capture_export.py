@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from kernellab.capture import Graph
 from kernellab.capture_read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, TaskForm
+from kernellab.task_shapes import TRACING
 
 #: distinct primes >= 2, so that no Dim specialises and no two are taken for one
 _SAMPLES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
@@ -27,8 +27,6 @@ _KEEP = (
 )  # fmt: skip
 #: far from the sample value, so that a constant derived from it in an unknown way shows in the check
 _PERTURB = 0.8137205519482161
-#: torch.export keeps its state in module globals, and sessions design in threads of their own
-_EXPORTING = threading.Lock()
 
 
 def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
@@ -88,7 +86,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
     # an overlong sample (views of one storage) must not look like aliasing to the exporter
     given = tuple(args[i].detach().clone() for i in tensors)
     try:
-        with _EXPORTING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
+        with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
             return program.run_decompositions(_decompositions())

@@ -6,6 +6,7 @@ The runs use fake tensors (shapes without memory); a reference that needs values
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 #: what one argument is: (shape, dtype), or a number
 Given = Union[tuple[tuple[Extent, ...], str], bool, int, float]
+
+#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of their
+#: own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
+TRACING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
     from kernellab.task_load import is_array, seeded
 
     try:
-        with seeded(0), quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with TRACING, seeded(0), quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             given = module.raw_inputs(sizes)
             if any(is_array(v) and not isinstance(v, torch.Tensor) for v in given):
                 module.numpy = module.needs_values = True

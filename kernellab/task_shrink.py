@@ -138,13 +138,13 @@ def _run_fake(task: Task, shapes: tuple[tuple[int, Shape], ...]) -> tuple[Shape,
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from kernellab.task_shapes import quiet
+    from kernellab.task_shapes import TRACING, quiet
 
     at = dict(shapes)
     module = task.module()
     if module.needs_values:
         return None
-    with quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with TRACING, quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         model = module.new_model() if any(a.key for a in task.args) else None
         args = [
             torch.empty(at[i], dtype=getattr(torch, a.dtype)) if a.is_tensor else a.value
