@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import Enum
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,6 +23,8 @@ class Role(str, Enum):
     CODER = "coder"
     VERIFIER = "verifier"
     CONDUCTOR = "conductor"
+    #: explains a round or a result in words; it moves nothing
+    ANALYST = "analyst"
 
 
 class Author(str, Enum):
@@ -240,6 +243,68 @@ class Route(Record):
     #: what the next role should do, in words; a person may edit it before approving
     suggestion: str = ""
     evidence: list[str] = Field(default_factory=list)
+
+
+class Usage(Record):
+    """What exchanges cost. ``usd`` is None when no price is known for the model; ``seconds`` is wall time."""
+
+    input_tokens: int = 0
+    #: those of the input that the server had cached
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    #: those of the output that were reasoning
+    reasoning_tokens: int = 0
+    usd: float | None = None
+    seconds: float = 0.0
+
+
+class ChatMessage(Record):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Section(Record):
+    """One part of a prompt: why it is there, where its text came from, what it costs, what was cut."""
+
+    name: str
+    source: str
+    tokens: int
+    note: str = ""
+
+
+class Finish(str, Enum):
+    """How a reply ended; only STOP is an answer."""
+
+    STOP = "stop"
+    TRUNCATED = "truncated"
+    FILTERED = "filtered"
+    EMPTY = "empty"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class Exchange(Record):
+    """One request to a chat model and its reply, as the journal and the replay files keep it. No key is in it.
+
+    ``started`` is in seconds since the epoch; ``schema_`` is the JSON schema that the reply was asked to follow.
+    """
+
+    id: str
+    role: Role
+    #: what the request was for: design, repair-sketch, code, edit, route, analyse, task, lift
+    purpose: str
+    model: str
+    messages: tuple[ChatMessage, ...]
+    schema_: dict[str, object] | None = None
+    sections: tuple[Section, ...] = ()
+    reply: str = ""
+    reasoning: str = ""
+    finish: Finish = Finish.STOP
+    #: the failure's kind and sentence when there is no reply
+    error: str = ""
+    usage: Usage = Usage()
+    started: float = 0.0
+    attempts: int = 1
 
 
 class GateState(str, Enum):
