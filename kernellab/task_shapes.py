@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: what one argument is: (shape, dtype), or a number
 Given = Union[tuple[tuple[Extent, ...], str], bool, int, float]
 
-#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of their
-#: own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
+#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of
+#: their own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
 TRACING = threading.RLock()
 
 
