@@ -4,6 +4,7 @@
  * State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's.
  * Questions (diagnostics, completions, long texts) travel as custom messages with an id, answered by the same id.
  * The Python half is kernellab/notebook/workbench.py; both sides ignore fields and kinds that they do not know.
+ * Dumps of real sessions' traits and answers are in widgets/fixtures (made by tests/notebook/make_fixture.py).
  */
 
 export const PROTOCOL = 1;
@@ -13,6 +14,8 @@ export const PROTOCOL = 1;
 /** Small, changes often. */
 export interface Head {
   protocol: number;
+  /** the session's id in the journal; `name` is the variable that it is bound to */
+  id: string;
   name: string;
   /** "f32 [M, N] -> f32 [M, N]", "cpp on 2-core AVX-512" */
   operator: string;
@@ -102,9 +105,21 @@ export interface TurnRow {
   state: "running" | "done" | "failed" | "passed" | "waiting" | "superseded";
   on_path: boolean;
   depth: number;
+  /** 0 while it runs: the front end counts from `started` (seconds since the epoch) */
   seconds: number;
+  started: number;
   note: string;
   tokens: number;
+}
+
+/**
+ * All rows. `turns` is sent whole only now and then; `changed` holds the rows that differ from it or are new, so that
+ * a turn of a long session costs a few hundred bytes. A row of `changed` replaces the one of the same id.
+ */
+export function rowsOf(turns: TurnRow[], changed: TurnRow[]): TurnRow[] {
+  const newer = new Map(changed.map((row) => [row.id, row]));
+  const known = new Set(turns.map((row) => row.id));
+  return [...turns.map((row) => newer.get(row.id) ?? row), ...changed.filter((row) => !known.has(row.id))];
 }
 
 export interface Diagnostic {
@@ -183,7 +198,10 @@ export interface ExchangeHead {
   recorded: string;
 }
 
-/** Long and seldom changed; for the shown turn. `before` is what the parent's line had: the diffs' left sides. */
+/**
+ * Long and seldom changed; for the shown turn. `before` is what the line had before that turn's own sketch or source:
+ * the diffs' left sides. `files_before` holds only the files that differ (a file that is new has "" there).
+ */
 export interface Texts {
   turn: string | null;
   sketch: string;
@@ -198,17 +216,25 @@ export interface Texts {
   artefacts: string[];
   reproduction: string;
   log: string;
-  /** what a running model turn has written so far */
-  partial: string;
   task: string;
+}
+
+/** What a running model turn has written so far: the last few thousand of `length` characters; turn null when none. */
+export interface Partial {
+  turn: string | null;
+  role: string;
+  text: string;
+  length: number;
 }
 
 /** The model's traits by name. `shown` is the turn looked at ("" follows the head); both sides set it. */
 export interface Traits {
   head: Head;
   turns: TurnRow[];
+  changed: TurnRow[];
   detail: Detail;
   texts: Texts;
+  partial: Partial;
   shown: string;
   /** grows every few seconds while the kernel lives */
   beat: number;
@@ -216,7 +242,15 @@ export interface Traits {
 
 // -- custom messages -------------------------------------------------------------------------------------------------
 
-/** front end -> kernel: a person's decision. Answered by {kind:"done", id, error?}: error is a sentence with remedy. */
+/**
+ * front end -> kernel: a person's decision. Answered by {kind:"done", id, error?, note?}: error is a sentence with its
+ * remedy and means that nothing was done; note is a sentence to show. The same id sent twice is carried out once.
+ * `card` is the card's id that was answered: when it is not the open one any more, the answer is an error.
+ * `base` is the turn whose sketch or source was edited (Texts.turn when the edit began, "" when it does not matter):
+ * when the head has another text since, the answer is an error, unless `shown` is that turn: then it is a fork.
+ * predict: expected null lets the measurement go on without a prediction.
+ * insert: a kernel cannot put a cell into the notebook by itself; the note says how it gets there. Copy it as well.
+ */
 export type Act =
   | { action: "step" | "run" | "pause" | "stop" }
   | { action: "approve"; card: string; to?: string; suggestion?: string }
@@ -228,20 +262,22 @@ export type Act =
   | { action: "role"; role: string; value: string }
   | { action: "note"; role: string; text: string }
   | { action: "pin"; line: number; on: boolean }
-  | { action: "predict"; expected: number; reason: string }
-  | { action: "compare"; a: string; b: string }
+  | { action: "predict"; expected: number | null; reason: string }
   | { action: "insert"; text: string };
 
-/** front end -> kernel: questions. Answered by {kind:"answer", id, value} or {kind:"answer", id, error}. */
+/**
+ * front end -> kernel: questions. Answered by {kind:"answer", id, value} or {kind:"answer", id, error}.
+ * A "check" that a newer one has overtaken is answered by the error "superseded".
+ */
 export type Ask =
-  | { ask: "check"; text: string }
-  | { ask: "complete"; text: string; line: number; col: number }
-  | { ask: "hover"; text: string; line: number; col: number }
-  | { ask: "exchange"; exchange: string }
-  | { ask: "brief" }
-  | { ask: "artefact"; name: string }
-  | { ask: "candidates"; offset: number; limit: number }
-  | { ask: "compare"; a: string; b: string };
+  | { ask: "check"; text: string } // -> Checked
+  | { ask: "complete"; text: string; line: number; col: number } // -> Completion[]; line and col from 1
+  | { ask: "hover"; text: string; line: number; col: number } // -> Hover | null
+  | { ask: "exchange"; exchange: string } // -> ExchangeText
+  | { ask: "brief" } // -> Brief
+  | { ask: "artefact"; name: string } // -> Artefact, of the shown turn
+  | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> Candidates
+  | { ask: "compare"; a: string; b: string }; // ids of turns -> Compared
 
 /** answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed */
 export interface Checked {
@@ -250,6 +286,7 @@ export interface Checked {
   pins: number[];
 }
 
+/** `insert` replaces the word before the cursor: the letters, digits, `_` and `.` that end there. */
 export interface Completion {
   label: string;
   kind: "name" | "operation" | "hint" | "keyword" | "type";
@@ -258,11 +295,58 @@ export interface Completion {
   insert: string;
 }
 
+/** `from` and `to` are [line, col] from 1, `to` behind the last character; `text` is plain, with line breaks. */
 export interface Hover {
   title: string;
   text: string;
   from: [number, number];
   to: [number, number];
+}
+
+/** What the role that a person holds is told: the same text that a model gets. */
+export interface Brief {
+  role: string;
+  text: string;
+  /** what an answer looks like: a sketch's text, a kernel's files, or a route with a suggestion */
+  expects: "sketch" | "code" | "route";
+}
+
+/** `lines` maps the artefact's lines to those of `file`, where the compiler kept them. */
+export interface Artefact {
+  name: string;
+  text: string;
+  language: "asm" | "mlir" | "ptx" | "text";
+  file: string;
+  lines: Record<number, number>;
+}
+
+/** A candidate: a Coder's turn and its verdict's figures, null while there are none. */
+export interface CandidateRow {
+  turn: string;
+  number: number;
+  author: string;
+  state: "passed" | "failed" | "unverified";
+  on_path: boolean;
+  time_ms: number | null;
+  speedup: number | null;
+  low: number | null;
+  high: number | null;
+  baseline: string;
+  trust: string;
+  note: string;
+}
+
+export interface Candidates {
+  total: number;
+  offset: number;
+  rows: CandidateRow[];
+}
+
+/** Two candidates side by side. `ratio` is b's time over a's, null when they were not timed against one baseline. */
+export interface Compared {
+  a: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
+  b: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
+  ratio: Figure | null;
 }
 
 export interface ExchangeText {
@@ -279,5 +363,5 @@ export interface ToKernel {
 }
 
 export type FromKernel =
-  | { kind: "done"; id: string; error?: string }
+  | { kind: "done"; id: string; error?: string; note?: string }
   | { kind: "answer"; id: string; value?: unknown; error?: string };
