@@ -7,22 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kernellab.sketch import affine
-from kernellab.sketch.program import (
-    AtomicAdd,
-    If,
-    IntExpr,
-    IntKind,
-    Kernel,
-    Load,
-    Loop,
-    Point,
-    Range,
-    Region,
-    Statement,
-    Store,
-    int_op,
-    num,
-)
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import AtomicAdd, If, Kernel, Load, Loop, Point, Range, Region, Statement, Store
 from kernellab.sketch.tree import Span
 
 

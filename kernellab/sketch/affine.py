@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from kernellab.sketch.program import IntExpr, IntKind, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 
 Monomial = tuple[IntExpr, ...]
 Poly = Mapping[Monomial, int]

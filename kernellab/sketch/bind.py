@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernellab.sketch.program import DType, IntExpr, Program
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import DType, Program
 
 if TYPE_CHECKING:
     from kernellab.target import Target

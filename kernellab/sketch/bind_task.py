@@ -9,7 +9,8 @@ from math import prod
 
 from kernellab.errors import SketchError
 from kernellab.sketch.bind import Binding, BoundOutput
-from kernellab.sketch.program import DType, IntExpr, IntKind, Program, Tensor, TensorRole, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, Task, extent
 

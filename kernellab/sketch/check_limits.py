@@ -6,21 +6,9 @@ from collections.abc import Mapping
 
 from kernellab.records import Diagnostic
 from kernellab.sketch import affine
+from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.messages import diagnostic
-from kernellab.sketch.program import (
-    Alloc,
-    Assign,
-    If,
-    IntExpr,
-    Load,
-    Loop,
-    MultiAssign,
-    Program,
-    Statement,
-    Tile,
-    int_op,
-    num,
-)
+from kernellab.sketch.program import Alloc, Assign, If, Load, Loop, MultiAssign, Program, Statement, Tile
 from kernellab.sketch.tree import Span
 from kernellab.target import Chip
 

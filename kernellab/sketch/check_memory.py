@@ -22,8 +22,9 @@ from kernellab.sketch.access import (
     substitute,
 )
 from kernellab.sketch.check_witness import Witness, seek
+from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.messages import diagnostic
-from kernellab.sketch.program import IntExpr, Kernel, Loop, Point, Program, Range, TensorRole, int_op, num
+from kernellab.sketch.program import Kernel, Loop, Point, Program, Range, TensorRole
 from kernellab.sketch.tree import Span
 
 

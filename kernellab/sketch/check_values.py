@@ -10,6 +10,7 @@ from kernellab.records import Diagnostic
 from kernellab.sketch import affine
 from kernellab.sketch.access import at_least, substitute
 from kernellab.sketch.check_split import cannot_split
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.messages import diagnostic
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import (
@@ -19,8 +20,6 @@ from kernellab.sketch.program import (
     Const,
     Gemm,
     If,
-    IntExpr,
-    IntKind,
     Load,
     Loop,
     MultiAssign,
@@ -30,8 +29,6 @@ from kernellab.sketch.program import (
     Read,
     Statement,
     Value,
-    int_op,
-    num,
     statements,
 )
 from kernellab.sketch.tree import Span

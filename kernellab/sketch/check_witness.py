@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kernellab.sketch.access import Access, Kind, accesses
-from kernellab.sketch.program import IntExpr, Loop, Point, Program, Range, Tensor, TensorRole
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Loop, Point, Program, Range, Tensor, TensorRole
 from kernellab.sketch.tree import Span
 
 #: elements of one tensor, and touched elements in all, beyond which the search gives up

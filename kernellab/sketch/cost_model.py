@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
+from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import (
     Alloc,
@@ -16,7 +17,6 @@ from kernellab.sketch.program import (
     DType,
     Gemm,
     If,
-    IntExpr,
     Kernel,
     Load,
     Loop,

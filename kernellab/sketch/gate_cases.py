@@ -9,7 +9,8 @@ from typing import Any
 from kernellab.errors import TaskError
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.bind_task import aligned
-from kernellab.sketch.program import AtomicAdd, IntKind, Program, statements
+from kernellab.sketch.ints import IntKind
+from kernellab.sketch.program import AtomicAdd, Program, statements
 from kernellab.task import Dim, Task
 from kernellab.task_inputs import Family, families, input_bytes, redraw, small_sizes
 from kernellab.task_inputs import edge_sets as edges

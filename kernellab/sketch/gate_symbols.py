@@ -12,7 +12,8 @@ from typing import Any
 
 from kernellab.errors import SketchError
 from kernellab.sketch.bind import Binding, bind
-from kernellab.sketch.program import Const, Index, IntExpr, IntKind, Program, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Const, Index, Program
 from kernellab.task import Extent, Task
 from kernellab.task_shrink import free_axes
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernellab.sketch import tree
+from kernellab.sketch.ints import IntKind
 from kernellab.sketch.messages import nearest
-from kernellab.sketch.program import IntKind, LoopHints
+from kernellab.sketch.program import LoopHints
 from kernellab.sketch.resolve_expr import ExpressionReader
 from kernellab.sketch.scope import Refused
 

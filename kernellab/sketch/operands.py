@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from kernellab.sketch import affine
-from kernellab.sketch.program import Apply, Const, DType, Index, IntExpr, IntKind, Type, Value
+from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program import Apply, Const, DType, Index, Type, Value
 
 _INT_RANK = {DType.BOOL: 0, DType.U8: 1, DType.I8: 1, DType.I16: 2, DType.I32: 3, DType.I64: 4}
 _CONDITIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or", "not"))

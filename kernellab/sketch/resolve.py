@@ -7,17 +7,9 @@ from collections.abc import Mapping
 from kernellab.records import Diagnostic
 from kernellab.sketch import affine, tree, walk
 from kernellab.sketch.infer import infer
+from kernellab.sketch.ints import IntExpr, IntKind
 from kernellab.sketch.messages import diagnostic, nearest
-from kernellab.sketch.program import (
-    Constexpr,
-    DType,
-    IntExpr,
-    IntKind,
-    Kernel,
-    Program,
-    Tensor,
-    TensorRole,
-)
+from kernellab.sketch.program import Constexpr, DType, Kernel, Program, Tensor, TensorRole
 from kernellab.sketch.resolve_body import BodyReader
 from kernellab.sketch.scope import Names, Refused, Scope
 

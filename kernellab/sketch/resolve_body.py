@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernellab.sketch import affine, tree, walk
 from kernellab.sketch.hints import loop_hints, memory_hints
+from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.operands import (
     Operand,
     cast,
@@ -23,7 +24,6 @@ from kernellab.sketch.program import (
     DType,
     Gemm,
     If,
-    IntExpr,
     Load,
     Loop,
     LoopHints,
@@ -38,8 +38,6 @@ from kernellab.sketch.program import (
     TensorRole,
     Tile,
     Type,
-    int_op,
-    num,
     statements,
 )
 from kernellab.sketch.resolve_call import PRECISIONS, CallReader

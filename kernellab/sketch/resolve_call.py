@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kernellab.sketch import affine, tree
+from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.messages import nearest
 from kernellab.sketch.operands import (
     Operand,
@@ -23,7 +24,7 @@ from kernellab.sketch.operands import (
     typed,
 )
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, Assign, DType, IntExpr, Read, Tile, Type, Value, int_op, num
+from kernellab.sketch.program import Apply, Assign, DType, Read, Tile, Type, Value
 from kernellab.sketch.resolve_expr import ExpressionReader
 from kernellab.sketch.scope import LetEntry
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from kernellab.sketch import affine, tree
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.operands import (
     Operand,
     Weak,
@@ -21,7 +22,7 @@ from kernellab.sketch.operands import (
     typed,
 )
 from kernellab.sketch.ops import BY_SYMBOL, OPS
-from kernellab.sketch.program import Apply, Const, DType, IntExpr, IntKind, Param, Read, Type, Value, int_op, num
+from kernellab.sketch.program import Apply, Const, DType, Param, Read, Type, Value
 from kernellab.sketch.scope import LetEntry, LoopEntry, PoisonEntry, Refused, Scope, TileEntry
 
 _INDEX_OPS = frozenset(("+", "-", "*", "//", "%"))

@@ -13,7 +13,8 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable, SketchError
-from kernellab.sketch.program import AtomicAdd, IntExpr, IntKind, Program, Store, Tensor, TensorRole, statements
+from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program import AtomicAdd, Program, Store, Tensor, TensorRole, statements
 from kernellab.sketch.run_machine import Machine, Watch
 from kernellab.sketch.run_values import Scope, convert, poison, zeros
 

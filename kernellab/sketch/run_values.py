@@ -12,18 +12,9 @@ from functools import lru_cache
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from kernellab.sketch.ints import ARITHMETIC, IntExpr, IntKind
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import (
-    Apply,
-    Const,
-    DType,
-    Index,
-    IntExpr,
-    IntKind,
-    Param,
-    Read,
-    Value,
-)
+from kernellab.sketch.program import Apply, Const, DType, Index, Param, Read, Value
 
 if TYPE_CHECKING:
     import torch
@@ -85,12 +76,7 @@ def _maximum(a: IndexValue, b: IndexValue) -> IndexValue:
 
 
 _INDEX_OPS: dict[str, Callable[..., IndexValue]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b=None: -a if b is None else a - b,
-    "*": lambda a, b: a * b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "cdiv": lambda a, b: -(-a // b),
+    **ARITHMETIC,
     "min": _minimum,
     "max": _maximum,
     "<": lambda a, b: (a < b).long(),

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from kernellab.records import Diagnostic
 from kernellab.sketch import tree
+from kernellab.sketch.ints import IntExpr, IntKind
 from kernellab.sketch.messages import diagnostic, nearest
 from kernellab.sketch.ops import OPS
-from kernellab.sketch.program import Constexpr, DType, IntExpr, IntKind, Statement, Tensor, Tile
+from kernellab.sketch.program import Constexpr, DType, Statement, Tensor, Tile
 
 
 class Refused(Exception):

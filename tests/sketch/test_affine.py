@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernellab.sketch import affine
 from kernellab.sketch.access import at_least
-from kernellab.sketch.program import IntExpr, IntKind, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 
 T, N = (IntExpr(IntKind.SYMBOL, name=n) for n in "TN")
 I = IntExpr(IntKind.LOOP, name="i")  # noqa: E741

@@ -8,6 +8,7 @@ from kernellab.errors import SketchError
 from kernellab.sketch import check, load_program
 
 # ruff: noqa: E501 - sketches on one line
+from kernellab.sketch.ints import num
 from kernellab.sketch.program import (
     Alloc,
     Apply,
@@ -26,7 +27,6 @@ from kernellab.sketch.program import (
     Store,
     TensorRole,
     Value,
-    num,
     statements,
 )
 

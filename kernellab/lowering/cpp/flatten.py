@@ -23,6 +23,7 @@ from kernellab.lowering.cpp.nests import (
     subvalues,
     tiles_read,
 )
+from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import (
     Alloc,
@@ -33,7 +34,6 @@ from kernellab.sketch.program import (
     DType,
     Gemm,
     If,
-    IntExpr,
     Load,
     Loop,
     MultiAssign,
@@ -43,7 +43,6 @@ from kernellab.sketch.program import (
     Tile,
     Type,
     Value,
-    num,
 )
 
 

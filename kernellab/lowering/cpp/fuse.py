@@ -25,7 +25,8 @@ from kernellab.lowering.cpp.nests import (
     tiles_read,
     with_tile,
 )
-from kernellab.sketch.program import IntExpr, Loop, Region, Tile
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Loop, Region, Tile
 
 
 class Place(str, Enum):

@@ -23,7 +23,8 @@ from kernellab.lowering.cpp.scalar import (
     strip,
 )
 from kernellab.lowering.cpp.writer import Writer
-from kernellab.sketch.program import IntExpr, Point, Read, Region, Tile, Value
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Point, Read, Region, Tile, Value
 
 Span = tuple[str, str]
 

@@ -8,7 +8,8 @@ from importlib.resources import files
 import jinja2
 
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import AtomicAdd, IntExpr, IntKind, Program, Store, Tensor, TensorRole, statements
+from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program import AtomicAdd, Program, Store, Tensor, TensorRole, statements
 
 
 @lru_cache

@@ -7,8 +7,9 @@ from typing import cast
 
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch
+from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, IntExpr, Read, Value
+from kernellab.sketch.program import Apply, Read, Value
 
 Index = tuple[str, ...]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernellab.sketch.program import IntExpr, IntKind, Loop, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Loop
 
 Interval = tuple[int | None, int | None]
 

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Union, cast
 
-from kernellab.sketch.program import (
-    Apply,
-    IntExpr,
-    Loop,
-    Read,
-    Region,
-    Tile,
-    Type,
-    Value,
-)
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Apply, Loop, Read, Region, Tile, Type, Value
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from kernellab.lowering.cpp.nests import (
     Step,
     tiles_read,
 )
-from kernellab.sketch.program import Apply, IntExpr, Point, Range, Read, Region, Tile, Value, int_op, num
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import Apply, Point, Range, Read, Region, Tile, Value
 
 
 def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:

@@ -10,8 +10,9 @@ from kernellab.lowering.cpp.index import Index, child_indices, wrap
 from kernellab.lowering.cpp.index import flat as flat_index
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch
+from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, Const, DType, IntExpr, Param, Read, Value
+from kernellab.sketch.program import Apply, Const, DType, Param, Read, Value
 from kernellab.sketch.program import Index as IndexValue
 
 #: C++ type of a value; narrow floats are held as float that only takes their values

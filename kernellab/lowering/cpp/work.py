@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.sketch.program import (
-    Alloc,
-    Assign,
-    AtomicAdd,
-    Gemm,
-    If,
-    IntExpr,
-    Load,
-    Loop,
-    MultiAssign,
-    Statement,
-    Store,
-    int_op,
-    num,
-)
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import Alloc, Assign, AtomicAdd, Gemm, If, Load, Loop, MultiAssign, Statement, Store
 
 
 def work_of(body: tuple[Statement, ...], ints: Ints) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.text import is_atom, tidy
 from kernellab.lowering.triton.values import TL_DTYPES, ElementWriter, Text, axes_of
-from kernellab.sketch.program import Apply, DType, Type, Value, num
+from kernellab.sketch.ints import num
+from kernellab.sketch.program import Apply, DType, Type, Value
 
 
 class ValueWriter(ElementWriter):

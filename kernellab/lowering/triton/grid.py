@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.ints import host_text
 from kernellab.lowering.triton.text import tidy
-from kernellab.sketch.program import IntExpr, IntKind, Loop, Statement, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Loop, Statement
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter

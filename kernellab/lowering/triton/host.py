@@ -9,19 +9,8 @@ from kernellab.lowering.triton.ints import host_text
 from kernellab.lowering.triton.kernel import Written
 from kernellab.lowering.triton.text import Names, tidy
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import (
-    AtomicAdd,
-    Constexpr,
-    DType,
-    IntExpr,
-    Program,
-    Store,
-    Tensor,
-    TensorRole,
-    int_op,
-    num,
-    statements,
-)
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import AtomicAdd, Constexpr, DType, Program, Store, Tensor, TensorRole, statements
 
 #: constexpr names that are launch options, not parameters of a kernel
 LAUNCH_OPTIONS = ("num_warps", "num_stages")

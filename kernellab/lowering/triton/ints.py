@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernellab.sketch import affine
-from kernellab.sketch.program import IntExpr, IntKind, Loop, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Loop
 
 
 @dataclass

@@ -14,6 +14,7 @@ from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Shapes
 from kernellab.lowering.triton.text import Names, Writer, tidy
 from kernellab.lowering.triton.values import TL_DTYPES, Text
+from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import (
     Alloc,
     Apply,
@@ -22,8 +23,6 @@ from kernellab.sketch.program import (
     DType,
     Gemm,
     If,
-    IntExpr,
-    IntKind,
     Kernel,
     Load,
     Loop,
@@ -33,7 +32,6 @@ from kernellab.sketch.program import (
     Store,
     Tile,
     Value,
-    num,
     statements,
     subvalues,
 )

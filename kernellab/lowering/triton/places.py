@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from kernellab.lowering.triton.ints import Ints, canonical
 from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
 from kernellab.lowering.triton.text import Names, Writer, is_atom
-from kernellab.sketch.program import IntExpr, IntKind, Point, Range, Region, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Point, Range, Region
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.ints import Ints, canonical, host_text
 from kernellab.lowering.triton.text import Names, tidy
-from kernellab.sketch.program import IntExpr, IntKind, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 
 #: Triton's limit on the elements of one tile
 MAX_ELEMENTS = 1 << 20

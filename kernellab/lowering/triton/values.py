@@ -10,19 +10,9 @@ from dataclasses import dataclass
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.shapes import Shapes, shaped
 from kernellab.lowering.triton.text import Names, Writer, is_atom
+from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import (
-    Apply,
-    Const,
-    DType,
-    Index,
-    IntExpr,
-    Param,
-    Read,
-    Tile,
-    Value,
-    num,
-)
+from kernellab.sketch.program import Apply, Const, DType, Index, Param, Read, Tile, Value
 
 TL_DTYPES = {
     DType.F64: "tl.float64", DType.F32: "tl.float32", DType.F16: "tl.float16", DType.BF16: "tl.bfloat16",
