@@ -1,4 +1,9 @@
-"""What a role is told and what it answers; the same for rules, models and people."""
+"""What a role is told and what it answers; the same for rules, models and people.
+
+Four fields stand in every brief: ``headroom``, the share of the speed-of-light bound that the best candidate reaches
+(0 to 1; None before a timing); ``budget_left``, what may still be spent, in words; ``ablation``, the parts that this
+session leaves out on purpose (:data:`ABLATIONS`); ``pins``, the pinned lines of the sketch that a revision must keep.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,11 @@ from kernellab.target import Target
 
 if TYPE_CHECKING:
     from kernellab.task import Task
+
+#: parts of the method that a session can do without, so that their worth can be measured
+ABLATIONS = ("gate", "routing", "sketch", "examples")
+
+NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,10 @@ class DesignBrief:
     #: the sketch to revise; its pins and require lines must be kept
     previous: str | None = None
     notes: tuple[str, ...] = ()
+    headroom: float | None = None
+    budget_left: str = ""
+    ablation: frozenset[str] = NOTHING
+    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,8 @@ class DesignReply:
 
 @dataclass(frozen=True)
 class CodeBrief:
+    """``sketch`` is empty where the session works without sketches."""
+
     task: Task
     target: Target
     sketch: str
@@ -56,6 +72,10 @@ class CodeBrief:
     route: Route | None = None
     previous: Source | None = None
     notes: tuple[str, ...] = ()
+    headroom: float | None = None
+    budget_left: str = ""
+    ablation: frozenset[str] = NOTHING
+    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +83,7 @@ class CodeReply:
     source: Source
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
     rationale: str = ""
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,39 @@ class RouteBrief:
     turns_left: int = 0
     #: why the Coder could not write any source (its sentence and remedy); empty when it did
     error: str = ""
+    notes: tuple[str, ...] = ()
+    #: go on after a candidate passed, while there is headroom
+    improve: bool = False
+    #: the fastest verdict that passed so far
+    best: Verdict | None = None
+    headroom: float | None = None
+    budget_left: str = ""
+    ablation: frozenset[str] = NOTHING
+    pins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AnalyseBrief:
+    """What the Analyst explains: a session up to now, or the answer to a person's ``question`` about it."""
+
+    task: Task
+    target: Target
+    history: tuple[Attempt, ...] = ()
+    best: Verdict | None = None
+    #: the best candidate's number of turn
+    best_turn: int | None = None
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    headroom: float | None = None
+    budget_left: str = ""
+    ablation: frozenset[str] = NOTHING
+    pins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AnalyseReply:
+    text: str
+    claims: tuple[str, ...] = ()
 
 
 class Designer(Protocol):
@@ -97,3 +151,9 @@ class Conductor(Protocol):
     author: Author
 
     def route(self, brief: RouteBrief) -> Route: ...
+
+
+class Analyst(Protocol):
+    author: Author
+
+    def analyse(self, brief: AnalyseBrief) -> AnalyseReply: ...

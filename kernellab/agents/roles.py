@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Union
 
 from kernellab.errors import SessionError
 from kernellab.records import Role
 
 #: the roles that a person may hand out; the Verifier is nobody's to replace
-ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
+ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 VARIANTS = ("rules", "human", "model", "replay")
 
 _RULES = {
     Role.DESIGNER: ("kernellab.agents.designer", "RulesDesigner"),
     Role.CODER: ("kernellab.agents.coder", "RulesCoder"),
     Role.CONDUCTOR: ("kernellab.agents.conductor", "RulesConductor"),
+    Role.ANALYST: ("kernellab.agents.analyst", "RulesAnalyst"),
 }
 
 #: a spec for every role, a spec or an object for some, or "designer=human,coder=rules"
@@ -31,7 +33,7 @@ def parse_roles(roles: Roles) -> tuple[dict[Role, str], dict[Role, Any]]:
     """The spec of each role, and the role objects that were given instead of words.
 
     Raises:
-        SessionError: an unknown role or variant, or one that is not built yet.
+        SessionError: an unknown role or variant, or one that cannot play here.
     """
     specs = dict.fromkeys(ASSIGNABLE, "rules")
     objects: dict[Role, Any] = {}
@@ -55,17 +57,27 @@ def parse_role(name: str | Role) -> Role:
 
 
 def check_spec(spec: str) -> str:
-    """``spec`` when it can play a role here.
+    """``spec`` when it can play a role here; a replay's file comes back as an absolute path.
 
     Raises:
-        SessionError: an unknown variant, or one that is not built yet.
+        SessionError: an unknown variant, a model that is not configured, or a replay file that is not there.
     """
-    variant = spec.strip().partition(":")[0]
-    if variant in ("rules", "human") and spec.strip() == variant:
+    spec = spec.strip()
+    variant, sign, rest = spec.partition(":")
+    if variant in ("rules", "human") and not sign:
         return variant
-    if variant in ("model", "replay"):
-        raise SessionError(f"The role variant {spec!r} is not built yet.", "Use rules or human.")
+    if variant == "model":
+        if sign and not rest.strip():
+            raise SessionError("The role 'model:' names no model.", "Write model, or model:NAME.")
+        raise SessionError(f"No chat model is configured for the role {spec!r}.", "Use rules, human or replay:FILE.")
+    if variant == "replay":
+        return f"replay:{_replay_file(rest.strip())}"
     raise SessionError(f"There is no role variant {spec!r}.", _nearest(variant, VARIANTS))
+
+
+def is_model(spec: str) -> bool:
+    """Is the role played by a model, live or replayed?"""
+    return spec.partition(":")[0] in ("model", "replay")
 
 
 def make_role(role: Role, spec: str) -> Any:
@@ -81,6 +93,17 @@ def make_role(role: Role, spec: str) -> Any:
         )
     module, cls = _RULES[role]
     return getattr(import_module(module), cls)()
+
+
+def _replay_file(name: str) -> Path:
+    if not name:
+        raise SessionError("The role 'replay:' names no file.", "Write replay:FILE, a file of recorded exchanges.")
+    path = Path(name).expanduser().resolve()
+    if not path.is_file():
+        raise SessionError(
+            f"There is no file {name} to replay.", "Write one with `kernellab replay export SESSION --out FILE`."
+        )
+    return path
 
 
 def _pairs(roles: Roles) -> list[tuple[str | None, Any]]:

@@ -16,6 +16,7 @@ from kernellab.records import (
     Author,
     Candidate,
     Comparison,
+    Exchange,
     GateResult,
     Record,
     Role,
@@ -164,6 +165,14 @@ class Compared(_Event):
     flags: tuple[str, ...] = ()
 
 
+class Exchanged(_Event):
+    """A role asked a model and was answered, or was not; ``turn`` is empty for what came before the first turn."""
+
+    kind: Literal["exchanged"] = "exchanged"
+    turn: str
+    exchange: Exchange
+
+
 class HeadMoved(_Event):
     kind: Literal["head_moved"] = "head_moved"
     to: str | None
@@ -208,6 +217,7 @@ Event = Annotated[
         TurnStarted,
         TurnEnded,
         Compared,
+        Exchanged,
         HeadMoved,
         Approved,
         StatusChanged,

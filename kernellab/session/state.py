@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
-from kernellab.records import Author, Candidate, GateState, Role, Trust, Verdict
+from kernellab.records import Author, Candidate, Exchange, GateState, Role, Trust, Verdict
 from kernellab.session.records import (
     ApprovalSet,
     Approved,
     Compared,
     Created,
     Event,
+    Exchanged,
     HeadMoved,
     NoteAdded,
     Question,
@@ -46,6 +47,8 @@ class State:
     approved: frozenset[str] = frozenset()
     #: turns that roles other than a person took since a person last decided
     unattended: int = 0
+    #: what models were asked and answered, by turn
+    said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -66,6 +69,12 @@ class State:
             if str(which) in (turn.id, str(turn.number)):
                 return turn
         raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
+
+    def exchanges(self, turn: str | None = None) -> tuple[Exchange, ...]:
+        """What a turn's role asked models and was answered, oldest first; of the whole session without ``turn``."""
+        if turn is not None:
+            return self.said.get(turn, ())
+        return tuple(exchange for exchanges in self.said.values() for exchange in exchanges)
 
     def sketch_turn(self, to: str | None = None) -> Turn | None:
         """The last turn above ``to`` that gave a sketch."""
@@ -155,6 +164,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return replace(state, turns={**state.turns, turn.id: turn})
         case Compared():
             return replace(state, turns={**state.turns, event.turn: _compared(state.turns[event.turn], event)})
+        case Exchanged(turn=asked, exchange=exchange):
+            return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
             return replace(state, head=to)
         case Approved(turn=approved):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
-from kernellab.agents.roles import make_role
+from kernellab.agents.roles import is_model, make_role
 from kernellab.errors import KernellabError, SessionError, SketchError, VerifierError
 from kernellab.records import Author, Candidate, Diagnostic, GateResult, GateState, Role, Source, StageResult, Verdict
 from kernellab.session.engine import engine
@@ -259,8 +259,10 @@ def author_of(bench: Bench, state: State, role: Role) -> Author:
     """Who takes a turn of ``role``; an object says it itself."""
     if role is Role.VERIFIER:
         return Author.RULES
-    spec = state.roles[role]
-    return Author(bench.role(role, spec).author) if spec.startswith("object:") else Author(spec.partition(":")[0])
+    spec = state.roles.get(role, "rules")
+    if spec.startswith("object:"):
+        return Author(bench.role(role, spec).author)
+    return Author.MODEL if is_model(spec) else Author(spec)
 
 
 def _route_to(state: State, turn: Turn) -> Any:
