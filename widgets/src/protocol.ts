@@ -348,6 +348,18 @@ export interface Answers {
   compare: Compared;
 }
 
+/** What each question is answered with. */
+export interface Answers {
+  check: Checked;
+  complete: Completion[];
+  hover: Hover | null;
+  exchange: ExchangeText;
+  brief: Brief;
+  artefact: Artefact;
+  candidates: Candidates;
+  compare: Compared;
+}
+
 export interface ToKernel {
   id: string;
   body: Act | Ask;

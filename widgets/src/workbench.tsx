@@ -1,0 +1,16 @@
+/** The widget: anywidget calls `render` once for every place where the session is shown. */
+import { render as mount } from "preact";
+import { Workbench } from "./shell";
+import { type Model, View } from "./view";
+import "./styles/workbench.css";
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  const view = new View(model);
+  mount(<Workbench view={view} />, el);
+  return () => {
+    mount(null, el);
+    view.dispose();
+  };
+}
+
+export default { render };
