@@ -284,8 +284,8 @@ export type Ask =
   | { ask: "exchange"; exchange: string } // -> ExchangeText
   | { ask: "brief" } // -> Brief
   | { ask: "artefact"; name: string } // -> Artefact, of the shown turn
-  | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> CandidatePage
-  | { ask: "compare"; a: string; b: string }; // ids of turns -> CandidateComparison
+  | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> Candidates
+  | { ask: "compare"; a: string; b: string }; // ids of turns -> Compared
 
 /** answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed */
 export interface Checked {
@@ -328,24 +328,41 @@ export interface Artefact {
   lines: Record<number, number>;
 }
 
+/** A candidate: a Coder's turn and its verdict's figures, null while there are none. */
+export interface CandidateRow {
+  turn: string;
+  number: number;
+  author: string;
+  state: "passed" | "failed" | "unverified";
+  on_path: boolean;
+  time_ms: number | null;
+  speedup: number | null;
+  low: number | null;
+  high: number | null;
+  baseline: string;
+  trust: string;
+  note: string;
+}
+
+export interface Candidates {
+  total: number;
+  offset: number;
+  rows: CandidateRow[];
+}
+
+/** Two candidates side by side. `ratio` is b's time over a's, null when they were not timed against one baseline. */
+export interface Compared {
+  a: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
+  b: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
+  ratio: Figure | null;
+}
+
 export interface ExchangeText {
   head: ExchangeHead;
   messages: { role: string; content: string }[];
   reply: string;
   reasoning: string;
   sections: { name: string; source: string; tokens: number; note: string }[];
-}
-
-/** What each question is answered with. */
-export interface Answers {
-  check: Checked;
-  complete: Completion[];
-  hover: Hover | null;
-  exchange: ExchangeText;
-  brief: Brief;
-  artefact: Artefact;
-  candidates: Candidates;
-  compare: Compared;
 }
 
 /** What each question is answered with. */
