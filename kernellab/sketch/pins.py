@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
+from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
 from kernellab.sketch import tree
+from kernellab.sketch.layout import LineKind, LogicalLine, cut
 from kernellab.sketch.messages import diagnostic
 from kernellab.sketch.parse import parse_with_faults
 from kernellab.sketch.printer import format_expr, format_statement
+
+_MARK = "#: pin"
+_ELSE = re.compile(r"\s*else\b")
 
 #: a pinned line: its canonical text, and the headers (hints included) of the loops and ifs around it
 _Pin = tuple[str, tuple[str, ...]]
@@ -36,6 +42,58 @@ def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagno
         if kept[pin] < wanted[pin]:
             found.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
     return found + _constraints(parent, child)
+
+
+def pinned_lines(text: str) -> list[tuple[int, str]]:
+    """The pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
+    file, _ = parse_with_faults(text)
+    return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
+
+
+def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
+    """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
+
+    Raises:
+        SketchError: there is no statement that could be pinned at that line.
+    """
+    group = _statement(text, line)
+    what = "pinned" if on else "unpinned"
+    if not group:
+        raise SketchError(
+            f"Line {line} holds no statement that can be {what}.", "Choose the line of a declaration or a statement."
+        )
+    if any(part.pinned for part in group) == on:
+        raise SketchError(f"Line {line} is {'pinned already' if on else 'not pinned'}.", "Nothing was changed.")
+    lines = text.split("\n")
+    if on:
+        last = _last(group[-1]) - 1
+        words = " ".join(reason.replace("#", " ").split())
+        comment = f"  # {words}" if words and "#" not in lines[last] else ""
+        lines[last] = f"{lines[last].rstrip()}{comment}  {_MARK}"
+    else:
+        for at in range(group[0].line - 1, _last(group[-1])):
+            if lines[at].rstrip().endswith(_MARK):
+                lines[at] = lines[at].rstrip().removesuffix(_MARK).rstrip()
+    return "\n".join(lines)
+
+
+def _statement(text: str, line: int) -> list[LogicalLine]:
+    """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
+    group: list[LogicalLine] = []
+    for found in cut(text).lines:
+        group.append(found)
+        if found.text.lstrip().startswith("@"):
+            continue
+        if line <= _last(found):
+            code = found.kind in (LineKind.CODE, LineKind.DECLARATIONS) and not _ELSE.match(found.text)
+            inside = any(part.line <= line <= _last(part) for part in group)
+            return group if code and inside else []
+        group = []
+    return []
+
+
+def _last(line: LogicalLine) -> int:
+    return line.line + line.text.count("\n")
 
 
 def _near(child: tree.SketchFile, span: tree.Span) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kernellab.errors import SketchError
 from kernellab.records import Author
 from kernellab.sketch import check, check_pins
+from kernellab.sketch.pins import pinned_lines, set_pin
 
 PARENT = """sketch s {
   symbols: M, N;
@@ -62,3 +64,56 @@ def test_check_holds_a_revision_to_its_parent() -> None:
     result = check(child, parent=PARENT)
     assert result.program is None
     assert [d.rule for d in result.errors] == ["pin"]
+
+
+# -- setting them ------------------------------------------------------------------------------------------------------
+
+LAID_OUT = """sketch s {
+  symbols: M, N;
+  tensors: X[M, N]: f32; Y[M, N]: f32 out;
+  constexpr: BLOCK = 16;
+  @llm_hint("parallel")
+  for m in range(M):
+    x = alloc([BLOCK],
+              f32)
+    load(X[m, 0:BLOCK] -> x)  # the row
+    if m > 0:
+      store(x -> Y[m, 0:BLOCK])
+    else:
+      store(x -> Y[m, 0:BLOCK])
+}
+"""
+
+
+@pytest.mark.parametrize("line", [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13])
+def test_each_statement_can_be_pinned_and_unpinned_to_the_byte(line: int) -> None:
+    pinned = set_pin(LAID_OUT, line)
+    assert len(pinned_lines(pinned)) >= 1
+    assert check_pins(LAID_OUT, pinned, Author.MODEL) == []
+    assert [d.rule for d in check_pins(pinned, LAID_OUT, Author.MODEL)] == ["pin"] * len(pinned_lines(pinned))
+    assert set_pin(pinned, line, on=False) == LAID_OUT
+
+
+@pytest.mark.parametrize("line", [0, 1, 12, 14, 99])
+def test_a_line_without_a_statement_cannot_be_pinned(line: int) -> None:
+    with pytest.raises(SketchError, match="no statement"):
+        set_pin(LAID_OUT, line)
+
+
+def test_pinning_twice_and_unpinning_what_is_free_change_nothing() -> None:
+    with pytest.raises(SketchError, match="pinned already"):
+        set_pin(set_pin(LAID_OUT, 6), 6)
+    with pytest.raises(SketchError, match="not pinned"):
+        set_pin(LAID_OUT, 6, on=False)
+
+
+def test_a_reason_is_the_lines_comment_unless_it_has_one() -> None:
+    assert "for m in range(M):  # rows are independent  #: pin" in set_pin(LAID_OUT, 6, reason="rows are\nindependent")
+    assert "-> x)  # the row  #: pin" in set_pin(LAID_OUT, 9, reason="why not")
+    assert pinned_lines(set_pin(LAID_OUT, 9)) == [(9, "load(X[m, 0:BLOCK] -> x)")]
+
+
+def test_a_pin_on_a_loops_hint_is_the_loops() -> None:
+    by_hand = LAID_OUT.replace('@llm_hint("parallel")', '@llm_hint("parallel")  #: pin')
+    assert pinned_lines(set_pin(LAID_OUT, 5)) == pinned_lines(by_hand) == [(6, "for m in range(M):")]
+    assert set_pin(by_hand, 6, on=False) == LAID_OUT
