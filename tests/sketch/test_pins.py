@@ -115,5 +115,7 @@ def test_a_reason_is_the_lines_comment_unless_it_has_one() -> None:
 
 def test_a_pin_on_a_loops_hint_is_the_loops() -> None:
     by_hand = LAID_OUT.replace('@llm_hint("parallel")', '@llm_hint("parallel")  #: pin')
-    assert pinned_lines(set_pin(LAID_OUT, 5)) == pinned_lines(by_hand) == [(6, "for m in range(M):")]
+    assert (
+        pinned_lines(set_pin(LAID_OUT, 5)) == pinned_lines(by_hand) == [(6, '@llm_hint("parallel") for m in range(M):')]
+    )
     assert set_pin(by_hand, 6, on=False) == LAID_OUT
