@@ -1,10 +1,13 @@
-"""Where the documents are: ``knowledge/`` and ``notebooks/`` of this installation."""
+"""Where the documents are: ``knowledge/`` and ``notebooks/`` of this installation, and the person's workspace."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from kernellab.errors import KernellabError
+
+#: the folder of a workspace that holds its journal
+WORKSPACE = ".kernellab"
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -22,3 +25,12 @@ def content(name: str) -> Path:
         if folder.is_dir():
             return folder
     raise KernellabError(f"This installation has no {name!r} folder.", "Install kernellab again from its wheel.")
+
+
+def find_workspace(start: Path | None = None) -> Path:
+    """The nearest parent with ``kernellab.toml`` or ``.kernellab/``, else ``start`` (the current folder)."""
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if (folder / "kernellab.toml").is_file() or (folder / WORKSPACE).is_dir():
+            return folder
+    return start

@@ -1,6 +1,7 @@
 """What a DSL must say of itself: whether it is ready here, how its code is built, how its errors read.
 
-To add a DSL, write one module with one subclass of :class:`Adapter` and list it in ``dsls/__init__.py``.
+To add a DSL, write documents with a ``spec.toml`` (:mod:`kernellab.dsls.spec`); where that is not enough, one module
+with one subclass of :class:`Adapter`, listed in ``dsls/__init__.py``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Adapter:
     backends: tuple[Backend, ...] = ()
     #: modules that the fork server imports before any candidate, in order
     preload: tuple[str, ...] = ()
+    #: run in the source's folder before its entry is imported; empty where the import builds
+    build: tuple[str, ...] = ()
+    #: where a source of this DSL is called unless it says otherwise
+    entry_file: str = "kernel.py"
+    entry: str = "kernel"
 
     def readiness(self) -> Readiness:
         """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""

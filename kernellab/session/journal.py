@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from kernellab.content import WORKSPACE
+from kernellab.content import find_workspace as find_workspace
 from kernellab.errors import JournalError, SessionError
 from kernellab.session.records import EVENT, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER = ".kernellab"
+FOLDER = WORKSPACE
 FILE = "journal.db"
 #: seconds without a sign of life after which another engine may take a lease over
 LEASE_SECONDS = 15.0
@@ -53,15 +55,6 @@ CREATE TABLE IF NOT EXISTS leases (
     seen REAL NOT NULL
 ) STRICT;
 """
-
-
-def find_workspace(start: Path | None = None) -> Path:
-    """The nearest parent with ``kernellab.toml`` or ``.kernellab/``, else ``start`` (the current folder)."""
-    start = (start or Path.cwd()).resolve()
-    for folder in (start, *start.parents):
-        if (folder / "kernellab.toml").is_file() or (folder / FOLDER).is_dir():
-            return folder
-    return start
 
 
 class Journal:

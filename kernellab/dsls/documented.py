@@ -1,0 +1,145 @@
+"""The adapter of a DSL that only documents describe: everything it does is in its spec.toml."""
+
+from __future__ import annotations
+
+import ast
+import glob
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+
+from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.spec import DslSpec
+from kernellab.records import CompilerLine, Source
+from kernellab.target import Backend
+
+
+class DocumentedAdapter(Adapter):
+    """A DSL as its :class:`~kernellab.dsls.spec.DslSpec` describes it."""
+
+    def __init__(self, spec: DslSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.backends = spec.backends
+        self.preload = spec.worker.preload
+        self.build = spec.build.command
+        self.entry_file = spec.entry_file
+        self.entry = spec.entry
+
+    def readiness(self) -> Readiness:
+        ready = self.spec.ready
+        if ready.refuse:
+            return Readiness(False, ready.refuse, ready.remedy)
+        for need in ready.needs:
+            missing = (
+                (need.package and not _importable(need.package) and f"the Python package {need.package}")
+                or (need.command and shutil.which(need.command) is None and f"the command {need.command}")
+                or (need.path and not glob.glob(need.path) and f"{need.path}")
+            )
+            if missing:
+                return Readiness(False, f"{self.spec.title} needs {missing}, which is not found.", need.remedy)
+        return Readiness(True, backend=self.backends[0])
+
+    def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
+        given = self.spec.worker.environment
+        return {name: value.replace("{scratch}", str(scratch)) for name, value in given.items()}
+
+    def static(self, source: Source) -> list[Finding]:
+        rules = self.spec.static
+        kernels: dict[str, tuple[str, int]] = {}
+        called: set[str] = set()
+        for file, text in source.files.items():
+            if file.endswith(".py"):
+                try:
+                    tree = ast.parse(text)
+                except SyntaxError as error:
+                    return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
+                decorated = list(_decorated(tree, rules.decorators))
+                kernels |= {node.name: (file, node.lineno) for node in decorated}
+                called |= _names_used(tree, skip=decorated)
+                if rules.pattern:
+                    for string in _strings(tree):
+                        kernels |= _matches(rules.pattern, string.value, file, string.lineno - 1)
+            if rules.pattern and file.endswith(rules.files or ("\0",)):
+                kernels |= _matches(rules.pattern, text, file, 0)
+        if not (rules.decorators or rules.pattern):
+            return []
+        if not kernels:
+            shown = ", ".join([*(f"@{name}" for name in rules.decorators), *filter(None, [rules.pattern])])
+            return [Finding("no-kernel", f"No kernel is defined ({shown}).", source.entry_file, fatal=True)]
+        if rules.called and not called & kernels.keys():
+            file, line = next(iter(kernels.values()))
+            return [Finding("no-launch", "No kernel is called from code outside the kernels.", file, line, fatal=True)]
+        return []
+
+    def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
+        names = {PurePath(file).name: file for file in files}
+        found: list[CompilerLine] = []
+        for part in self.spec.diagnostics:
+            for match in re.finditer(part.pattern, log, re.MULTILINE):
+                groups = match.groupdict()
+                given = groups.get("file") or ""
+                own = names.get(PurePath(given).name)
+                number = groups.get("line") or ""
+                line = CompilerLine(
+                    file=own or given or (files[0] if files else ""),
+                    line=int(number) if number.isdigit() and (own or given) else None,
+                    message=" ".join(match["message"].split()),
+                )
+                if line not in found:
+                    found.append(line)
+        found.sort(key=lambda line: line.file not in files)
+        return found
+
+
+def _importable(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _decorated(tree: ast.AST, decorators: tuple[str, ...]) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(_last_name(d) in decorators for d in node.decorator_list):
+            yield node
+
+
+def _last_name(node: ast.expr) -> str:
+    """``a.b.c(...)[...]`` -> c."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
+    """What is called, or reached as an attribute or by its name as text, outside the functions of ``skip``."""
+    inside = {id(node) for function in skip for node in ast.walk(function)}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.Call):
+            names.add(_last_name(node.func))
+            names |= {a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    return names
+
+
+def _strings(tree: ast.AST) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node
+
+
+def _matches(pattern: str, text: str, file: str, before: int) -> dict[str, tuple[str, int]]:
+    found = {}
+    for match in re.finditer(pattern, text, re.MULTILINE):
+        name = match.groupdict().get("name") or match[0]
+        found[name] = (file, before + text.count("\n", 0, match.start()) + 1)
+    return found

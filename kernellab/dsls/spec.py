@@ -1,0 +1,181 @@
+"""A DSL by documents: what ``knowledge/dsl/<name>/spec.toml`` says of it, read and checked.
+
+The file says how a source is built and called, what must be installed, what an honest source shows, and how the
+compiler's errors read. :mod:`kernellab.dsls.documented` makes the adapter from it, so a new DSL needs no Python.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kernellab.content import content, find_workspace
+from kernellab.errors import KernellabError, TargetError
+from kernellab.target import Backend
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SPEC = "spec.toml"
+
+
+class SpecError(TargetError):
+    """A spec.toml that cannot be read; the message names the file and the field."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Needed(_Part):
+    """Something that must be there: exactly one of a Python package, a command on PATH, or a path (a glob)."""
+
+    package: str = ""
+    command: str = ""
+    path: str = ""
+    remedy: str
+
+    @model_validator(mode="after")
+    def _one(self) -> Needed:
+        if sum(map(bool, (self.package, self.command, self.path))) != 1:
+            raise ValueError("name one of package, command and path")
+        return self
+
+
+class Ready(_Part):
+    """``refuse`` says, in one sentence, why nothing of this DSL can be run by kernellab at all."""
+
+    needs: tuple[Needed, ...] = ()
+    refuse: str = ""
+    remedy: str = ""
+
+
+class Build(_Part):
+    """``command`` runs in the source's folder before the entry is imported; empty where the import builds."""
+
+    command: tuple[str, ...] = ()
+
+
+class WorkerPart(_Part):
+    """``preload``: modules imported once, before workers are forked; ``environment``: ``{scratch}`` is filled in."""
+
+    preload: tuple[str, ...] = ()
+    environment: Mapping[str, str] = Field(default_factory=dict)
+
+
+class StaticPart(_Part):
+    """What an honest source shows. A kernel is a Python function with one of ``decorators``, or text that ``pattern``
+    matches in a file with one of ``files``'s endings or in a string of Python; its group ``name`` is the kernel's.
+    ``called``: code that is no kernel itself must call it."""
+
+    decorators: tuple[str, ...] = ()
+    pattern: Pattern = ""
+    files: tuple[str, ...] = ()
+    called: bool = True
+
+
+class DiagnosticPart(_Part):
+    """A compiler's line: ``pattern`` with the group ``message``, and ``file`` and ``line`` where it has them."""
+
+    pattern: Pattern
+
+    @model_validator(mode="after")
+    def _message(self) -> DiagnosticPart:
+        if "message" not in re.compile(self.pattern).groupindex:
+            raise ValueError(f"{self.pattern!r} has no group (?P<message>...)")
+        return self
+
+
+class DocumentsPart(_Part):
+    """``toolchain``: the name that code uses -> the module whose names the documents may speak of. ``versions``: the
+    distributions whose versions are recorded when the code blocks pass. ``not_run`` says why no block is executed."""
+
+    toolchain: Mapping[str, str] = Field(default_factory=dict)
+    versions: tuple[str, ...] = ()
+    not_run: str = ""
+
+
+class DslSpec(_Part):
+    """One DSL. ``adapter`` is ``python`` where ``kernellab/dsls`` has code for it; ``call`` is module:function."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    title: str
+    summary: str
+    adapter: Literal["documents", "python"] = "documents"
+    backends: tuple[Backend, ...] = Field(min_length=1)
+    frameworks: tuple[str, ...] = ("torch",)
+    suffixes: tuple[str, ...] = (".py",)
+    call: str = Field(default="kernel:kernel", pattern=r"^[A-Za-z_]\w*:[A-Za-z_]\w*$")
+    ready: Ready = Ready()
+    build: Build = Build()
+    worker: WorkerPart = WorkerPart()
+    static: StaticPart = StaticPart()
+    diagnostics: tuple[DiagnosticPart, ...] = ()
+    documents: DocumentsPart = DocumentsPart()
+
+    @property
+    def entry_file(self) -> str:
+        return f"{self.call.partition(':')[0]}.py"
+
+    @property
+    def entry(self) -> str:
+        return self.call.partition(":")[2]
+
+
+def read_spec(path: Path) -> DslSpec:
+    """The DSL that ``path`` describes.
+
+    Raises:
+        SpecError: no such file, no TOML, an unknown or missing field, or a name that is not the folder's.
+    """
+    try:
+        fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        spec = DslSpec.model_validate(fields)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}.", "A DSL's folder holds a spec.toml.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} is not TOML: {error}.", "Mend that line.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise SpecError(f"{path}: {field}: {first['msg']}.", "See kernellab.dsls.spec.DslSpec.") from None
+    if spec.name != path.parent.name:
+        raise SpecError(f"{path} names {spec.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")
+    return spec
+
+
+def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
+    """The folders of documents: the workspace's own first, then those of this installation."""
+    found = [(workspace or find_workspace()) / "knowledge"]
+    with suppress(KernellabError):  # an installation without documents still has its adapters
+        found.append(content("knowledge"))
+    unique = dict.fromkeys(root.resolve() for root in found if root.is_dir())
+    return tuple(unique)
+
+
+def spec_files(workspace: Path | None = None) -> dict[str, Path]:
+    """DSL name -> its spec.toml; a workspace's own document goes before the installation's."""
+    found: dict[str, Path] = {}
+    for root in knowledge_roots(workspace):
+        for path in sorted(root.glob(f"dsl/*/{SPEC}")):
+            found.setdefault(path.parent.name, path)
+    return found

@@ -1,0 +1,88 @@
+"""Cutting long documents to what a sketch and an error need: by rule, and by a model where a caller gives one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kernellab.knowledge.pages import Section
+from kernellab.knowledge.passage import tokens
+from kernellab.knowledge.rank import scores, words
+
+#: a function from an instruction to a shorter text; what a model Coder's talk can be wrapped into
+Shorten = Callable[[str], str]
+
+#: a section that nobody named is taken from this share of the best score on
+_SHARE = 0.4
+
+_INSTRUCTION = """From the documentation below, keep only what is needed for the work described. Copy signatures and
+code exactly as they stand; drop the rest. Add nothing that the documentation does not say.
+
+The work uses: {names}
+The error to mend: {error}
+
+{text}
+"""
+
+
+def cut(
+    sections: Sequence[Section], names: Iterable[str], error: str = "", budget: int = 2000, keep_first: bool = False
+) -> list[Section]:
+    """The sections that ``names`` and ``error`` need, in the document's order, within ``budget`` tokens.
+
+    A section that has a wanted name in its heading, or in its line ``Sketch operations: ...``, goes before one that
+    only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it says. Nothing asked for
+    means the document from its beginning.
+    """
+    names = list(names)
+    if not names and not error.strip():
+        chosen = range(len(sections))
+        order = list(chosen)
+    else:
+        found = scores([*names, error], [section.text for section in sections])
+        wanted = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
+        wanted |= {word for word in words(error) if len(word) > 3}
+        named = [bool(wanted & _named(section)) for section in sections]
+        least = _SHARE * max(found, default=0.0)
+        order = sorted(range(len(sections)), key=lambda i: (not named[i], -found[i]))
+        order = [i for i in order if named[i] or found[i] > least]
+        if keep_first and sections:
+            order = [0, *(i for i in order if i != 0)]
+    taken: list[int] = []
+    left = budget
+    for index in order:
+        size = tokens(sections[index].text)
+        if size <= left:
+            taken.append(index)
+            left -= size
+    return [sections[index] for index in sorted(taken)]
+
+
+def _named(section: Section) -> set[str]:
+    listed = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
+    return set(words(section.title)) | set(words(" ".join(line.partition(":")[2] for line in listed)))
+
+
+def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder: Path, who: str = "") -> str:
+    """``text`` cut by a model; the answer is kept by the hash of everything that it depends on.
+
+    An answer that is empty or longer than the text is not used: the text itself is.
+    """
+    names = sorted(set(names))
+    key = hashlib.sha256(json.dumps([_INSTRUCTION, who, names, error, text]).encode()).hexdigest()[:24]
+    path = folder / f"{key}.md"
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    answer = model(_INSTRUCTION.format(names=", ".join(names) or "nothing named", error=error or "none", text=text))
+    if not answer.strip() or tokens(answer) >= tokens(text):
+        return text
+    with suppress(OSError):  # a read-only home: asked again next time
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(answer, encoding="utf-8")
+        scratch.replace(path)
+    return answer

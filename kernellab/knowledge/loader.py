@@ -1,0 +1,278 @@
+"""Knowledge: one object that answers what a Designer, a Coder or a person asks of the documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+
+from kernellab.chips import known_chips
+from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
+from kernellab.errors import KernellabError
+from kernellab.knowledge.cut import Shorten, cut, shorten
+from kernellab.knowledge.examples import Example, read_example
+from kernellab.knowledge.pages import Page, Section, read_page
+from kernellab.knowledge.passage import Passage, tokens
+from kernellab.knowledge.rank import scores
+from kernellab.knowledge.toolchain import Name, missing_names, toolchain
+from kernellab.target import Chip, Target
+from kernellab.target_detect import user_cache
+
+_MODEL_CACHE = "documents"
+
+
+@dataclass(frozen=True)
+class DslDocuments:
+    """The four parts of a DSL's DocSpec, and what its spec.toml says."""
+
+    spec: DslSpec
+    folder: Path
+    basic: Passage
+    api: Passage
+    suggestions: Passage
+    examples: tuple[Example, ...]
+
+
+class Knowledge:
+    """The documents for one target and workspace. Reading is lazy; nothing is imported or run but the parts asked for."""
+
+    def __init__(self, target: Target | None = None, workspace: Path | None = None) -> None:
+        self.target = target
+        self.workspace = workspace
+        self.roots = knowledge_roots(workspace)
+
+    @classmethod
+    def load(cls, target: Target | None = None, workspace: str | Path | None = None) -> Knowledge:
+        """The knowledge of this installation and of ``workspace`` (default: the one around the current folder).
+
+        Raises:
+            KernellabError: there are no documents at all.
+        """
+        found = cls(target, Path(workspace) if workspace is not None else None)
+        if not found.roots:
+            raise KernellabError("There is no knowledge folder.", "Install kernellab again from its wheel.")
+        return found
+
+    # -- the sketch language
+
+    def language(self, names: Iterable[str] = (), error: str = "", budget: int = 3500) -> Passage:
+        """The language's reference. With ``names`` (operations, hints, rule words or codes) or an error, its overview
+        and the sections that these need; without, all of it that ``budget`` tokens hold."""
+        pages = self._pages("language")
+        sections = _order([s for _, page in pages for s in page.sections], first="overview", pages=pages)
+        wanted = list(names)
+        chosen = cut(sections, wanted, error, budget, keep_first=True)
+        return Passage("The sketch language", "language/", _join(chosen))
+
+    # -- DSLs
+
+    def dsls(self) -> tuple[str, ...]:
+        """Names of the DSLs that have documents."""
+        return tuple(spec_files(self.workspace))
+
+    def dsl(self, name: str) -> DslDocuments:
+        """The documents of a DSL.
+
+        Raises:
+            KernellabError: there are none; the remedy names the nearest.
+        """
+        files = spec_files(self.workspace)
+        if name not in files:
+            raise KernellabError(f"There are no documents of a DSL {name!r}.", _nearest(name, files))
+        folder = files[name].parent
+        spec = read_spec(files[name])
+
+        def part(file: str, title: str) -> Passage:
+            path = folder / file
+            text = read_page(path).text if path.is_file() else ""
+            return Passage(f"{spec.title}: {title}", f"dsl/{name}/{file}", text)
+
+        examples = tuple(read_example(path, name) for path in sorted(folder.glob("examples/*/*.py")))
+        return DslDocuments(
+            spec,
+            folder,
+            part("basic.md", "basics"),
+            part("api.md", "API"),
+            part("suggestions.md", "suggestions"),
+            examples,
+        )
+
+    def api_for(
+        self,
+        dsl: str,
+        names: Iterable[str] = (),
+        error: str = "",
+        budget: int = 2500,
+        model: Shorten | None = None,
+    ) -> Passage:
+        """What the Coder needs of a DSL's API for ``names`` (operations of a sketch, functions of the DSL) and an error.
+
+        First the sections of api.md, then the installed toolchain's own signatures and docstrings of the functions
+        that these sections, ``names`` and ``error`` speak of. ``model`` may cut the result further.
+        """
+        documents = self.dsl(dsl)
+        wanted = list(names)
+        page = read_page(documents.folder / "api.md")
+        chosen = cut(page.sections, wanted, error, budget * 2 // 3)
+        text = _join(chosen)
+        signatures, versions = self._signatures(documents.spec, f"{text}\n{' '.join(wanted)}", error)
+        source = documents.api.source
+        room = budget - tokens(text)
+        installed = _fit(signatures, room)
+        if installed:
+            text = f"{text}\n## As installed ({versions})\n\n{installed}"
+            source = f"{source}; {versions}"
+        if model is not None:
+            text = shorten(text, wanted, error, model, user_cache() / _MODEL_CACHE)
+        return Passage(documents.api.title, source, text)
+
+    def unknown_names(self, dsl: str, text: str) -> list[str]:
+        """Names of the DSL's toolchain in ``text`` that the installed version does not have (``tl.softmx``)."""
+        modules = self.dsl(dsl).spec.documents.toolchain
+        return missing_names(modules, dotted(text, modules))
+
+    def _signatures(self, spec: DslSpec, text: str, error: str) -> tuple[list[str], str]:
+        modules = spec.documents.toolchain
+        if not modules:
+            return [], ""
+        offered = toolchain(modules)
+        asked = [*dotted(error, modules), *dotted(text, modules)]
+        rows = [_entry(offered.names[name], name in error) for name in dict.fromkeys(asked) if name in offered.names]
+        return rows, ", ".join(f"{name} {number}" for name, number in offered.versions.items())
+
+    def examples(self, dsl: str, family: str = "", k: int = 2, words: str = "") -> tuple[Passage, ...]:
+        """The ``k`` examples nearest to a family of operators and to ``words`` (a sketch, a task)."""
+        found = self.dsl(dsl).examples
+        rank = scores(f"{family} {words}", [f"{e.family} {e.title} {e.text}" for e in found])
+        order = sorted(range(len(found)), key=lambda i: (found[i].family != family, -rank[i]))
+        return tuple(found[i].passage for i in order[:k])
+
+    # -- chips and patterns
+
+    def chip(self, target: Target | None = None) -> Passage:
+        """The chip's facts as this machine or its file gives them, and what its file says of it in words."""
+        target = target or self.target
+        if target is None:
+            raise KernellabError("No target is known.", "Give a target: Knowledge.load(detect_target(dsl)).")
+        chip = target.chip
+        file = next((entry for entry in known_chips() if entry.chip.name == chip.name), None)
+        file = file or next(
+            (e for e in known_chips() if e.match and all(w in chip.name.lower() for w in e.match)), None
+        )
+        words = "" if file is None else _without_title(read_page(file.path))
+        source = f"hardware/{file.path.name}" if file else chip.source or "this machine"
+        return Passage(chip.name, source, f"{chip_facts(chip)}\n{words}".rstrip() + "\n")
+
+    @cached_property
+    def families(self) -> tuple[str, ...]:
+        """Families of operators that have a pattern document."""
+        return tuple(sorted({path.stem for path, _ in self._pages("patterns")}))
+
+    def patterns(self, family: str) -> Passage:
+        """What wins for a family of operators, and why.
+
+        Raises:
+            KernellabError: there is no such document; the remedy names the nearest.
+        """
+        for path, page in self._pages("patterns"):
+            if path.stem == family:
+                return Passage(page.title, f"patterns/{path.name}", page.text)
+        raise KernellabError(f"There is no pattern document {family!r}.", _nearest(family, self.families))
+
+    def family(self, words: str) -> str:
+        """The family that ``words`` (a task's text, a sketch, a person's sentence) speaks of most; empty when none."""
+        pages = self._pages("patterns")
+        found = scores(words, [page.front.get("words", "") + " " + path.stem for path, page in pages])
+        best = max(range(len(pages)), key=lambda i: found[i], default=None)
+        return pages[best][0].stem if best is not None and found[best] > 0 else ""
+
+    def _pages(self, folder: str) -> list[tuple[Path, Page]]:
+        """The documents of a folder by file name; a workspace's own goes before the installation's of that name."""
+        found: dict[str, Path] = {}
+        for root in self.roots:
+            for path in sorted((root / folder).glob("*.md")):
+                found.setdefault(path.name, path)
+        return [(path, read_page(path)) for _, path in sorted(found.items())]
+
+
+def chip_facts(chip: Chip) -> str:
+    """The chip's numbers, one line each; what is not known is left out."""
+    gpu = chip.kind == "gpu"
+    lines = [f"- {chip.cores} {'SMs' if gpu else 'cores'}" if chip.cores else ""]
+    lines += [f"- SIMD {chip.simd_bits} bits ({', '.join(chip.isa)})" if chip.simd_bits else ""]
+    sizes = {
+        "L1": chip.l1_bytes,
+        "L2": chip.l2_bytes,
+        "L3": chip.l3_bytes,
+        "shared memory of one block": chip.shared_bytes,
+        "memory": chip.memory_bytes,
+    }
+    lines += [f"- {name} {_size(count)}" for name, count in sizes.items() if count]
+    lines += [f"- {chip.registers_per_core} 32-bit registers per SM" if chip.registers_per_core else ""]
+    lines += [f"- bandwidth {chip.bandwidth / 1e9:,.0f} GB/s" if chip.bandwidth else ""]
+    peaks = ", ".join(f"{kind} {rate / 1e12:.4g}" for kind, rate in chip.peak_flops.items())
+    lines += [f"- dense peaks in TFLOP/s: {peaks}" if peaks else ""]
+    if chip.bandwidth and chip.peak_flops.get("f32"):
+        ridge = chip.peak_flops["f32"] / chip.bandwidth
+        lines += [f"- below {ridge:.1f} FLOPs a byte an f32 kernel is bound by memory"]
+    lines += [f"- from: {chip.source}" if chip.source else ""]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:g} {unit}" if count % scale == 0 else f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _order(sections: list[Section], first: str, pages: Sequence[tuple[Path, Page]]) -> list[Section]:
+    """The page ``first`` as one section before the others: an introduction is not cut in pieces."""
+    page = next((page for path, page in pages if path.stem == first), None)
+    if page is None or not page.sections:
+        return sections
+    whole = replace(page.sections[0], text=page.text)
+    return [whole, *(s for s in sections if s not in page.sections)]
+
+
+def _join(sections: Sequence[Section]) -> str:
+    return "\n".join(section.text for section in sections)
+
+
+def _without_title(page: Page) -> str:
+    lines = page.text.splitlines()
+    return "\n".join(line for line in lines if not line.startswith("# ")).strip() + "\n"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = sorted(known)
+    near = get_close_matches(name, known, n=1, cutoff=0.4)
+    listed = f"There are {', '.join(known)}." if known else "There are none."
+    return f"Did you mean {near[0]!r}? {listed}" if near else listed
+
+
+def dotted(text: str, roots: Iterable[str]) -> list[str]:
+    """Dotted names in ``text`` that begin with one of ``roots``, in order."""
+    roots = list(roots)
+    pattern = rf"(?<![\w.])(?:{'|'.join(map(re.escape, roots))})(?:\.[A-Za-z_]\w*)+"
+    return re.findall(pattern, text) if roots else []
+
+
+def _entry(name: Name, whole: bool) -> str:
+    """A signature with its docstring: the first paragraph, or all of it for what an error speaks of."""
+    doc = name.doc if whole else name.doc.split("\n\n")[0]
+    doc = "\n".join(f"    {line}" for line in doc.strip().splitlines())
+    return f"{name.name}{name.signature}\n{doc}".rstrip()
+
+
+def _fit(rows: Sequence[str], budget: int) -> str:
+    taken: list[str] = []
+    for row in rows:
+        budget -= tokens(row) + 1
+        if budget < 8:
+            break
+        taken.append(row)
+    return "```text\n" + "\n".join(taken) + "\n```\n" if taken else ""

@@ -1,0 +1,181 @@
+"""The API of the installed toolchain, read by ``inspect``: signatures and docstrings that fit the version.
+
+The modules are imported in a process of their own, since a DSL may read its environment when it is imported, and
+what they say is kept by module and version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kernellab.target_detect import user_cache
+
+#: seconds for importing a toolchain's modules; the first import of one compiles its bytecode
+_DEADLINE = 180
+
+
+@dataclass(frozen=True)
+class Name:
+    """One public name of a module, spelled as code spells it (``tl.sum``). ``signature`` is empty for what is no
+    function; ``doc`` is its docstring, whole."""
+
+    name: str
+    signature: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What one or more modules offer. ``missing`` are those that are not installed here."""
+
+    names: Mapping[str, Name]
+    versions: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+
+
+def toolchain(modules: Mapping[str, str]) -> Toolchain:
+    """The names of ``modules`` (the name that code uses -> the module), from the cache where the version is known."""
+    return _toolchain(tuple(sorted(modules.items())))
+
+
+@lru_cache(maxsize=16)
+def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
+    missing = tuple(alias for alias, module in modules if not _installed(module))
+    present = {alias: module for alias, module in modules if alias not in missing}
+    versions = {name: found for module in present.values() if (found := _version(name := module.split(".")[0]))}
+    if not present:
+        return Toolchain({}, versions, missing)
+    key = json.dumps([present, versions, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
+    path = user_cache() / "api" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    found = _stored(path)
+    if found is None:
+        found = _ask([present])
+        with suppress(OSError):  # a read-only home: asked again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_suffix(f".{os.getpid()}")
+            scratch.write_text(json.dumps(found))
+            scratch.replace(path)
+    broken = tuple(alias for alias in present if alias not in found)
+    return Toolchain({name: Name(**row) for name, row in found.items()}, versions, (*missing, *broken))
+
+
+def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    """Which of ``names`` (``tl.sum``) the installed version does not have; those of a module not installed are left out."""
+    offered = toolchain(modules)
+    asked = sorted({n for n in names if n not in offered.names and n.split(".")[0] not in offered.missing})
+    if not asked:
+        return []
+    present = {alias: module for alias, module in modules.items() if alias not in offered.missing}
+    return [name for name, there in _ask([present, asked]).items() if not there]
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module.split(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _version(package: str) -> str:
+    for distribution in packages_distributions().get(package, ()):
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return ""
+
+
+def _stored(path: Path) -> dict[str, dict[str, str]] | None:
+    try:
+        found: dict[str, dict[str, str]] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _ask(arguments: list[Any]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "kernellab.knowledge.toolchain", json.dumps(arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return {}  # its modules cannot be imported here: the caller lists them as missing
+    return found
+
+
+def describe(modules: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The public names of ``modules``, two levels deep: a module's functions and classes, and a class's methods."""
+    import importlib
+    import inspect
+    from types import ModuleType
+
+    found: dict[str, dict[str, str]] = {}
+
+    def add(name: str, value: object, root: str, depth: int) -> None:
+        found.setdefault(name, asdict(Name(name, _signature(value), inspect.getdoc(_plain(value)) or "")))
+        if depth == 0 or not (isinstance(value, type) or _inside(value, root)):
+            return
+        for inner in dir(value):
+            if not inner.startswith("_"):
+                with suppress(Exception):  # a property of a foreign class may raise anything
+                    add(f"{name}.{inner}", getattr(value, inner), root, depth - 1)
+
+    def _inside(value: object, root: str) -> bool:
+        return isinstance(value, ModuleType) and value.__name__.split(".")[0] == root
+
+    for alias, module in modules.items():
+        with suppress(ImportError):
+            add(alias, importlib.import_module(module), module.split(".")[0], 2)
+    return found
+
+
+def _plain(value: object) -> object:
+    """The function behind a decorator's object (Triton's jit functions and builtins hold it as ``fn``)."""
+    inner = getattr(value, "fn", None)
+    return inner if callable(inner) else value
+
+
+def _signature(value: object) -> str:
+    import inspect
+
+    value = _plain(value)
+    if not callable(value):
+        return ""
+    try:
+        return str(inspect.signature(value)).replace("_semantic=None", "").replace(", )", ")")
+    except (TypeError, ValueError):
+        return "(...)"
+
+
+def resolve(modules: Mapping[str, str], names: Iterable[str]) -> dict[str, bool]:
+    """Whether each dotted name can be reached, submodules included."""
+    import importlib
+
+    found = {}
+    for name in names:
+        alias, *parts = name.split(".")
+        try:
+            value = importlib.import_module(modules[alias])
+            for at, part in enumerate(parts):
+                if not hasattr(value, part):
+                    importlib.import_module(".".join([modules[alias], *parts[: at + 1]]))
+                value = getattr(value, part)
+            found[name] = True
+        except (ImportError, AttributeError, TypeError):
+            found[name] = False
+    return found
+
+
+if __name__ == "__main__":
+    modules_, *names_ = json.loads(sys.argv[1])
+    print(json.dumps(resolve(modules_, names_[0]) if names_ else describe(modules_)))
