@@ -6,6 +6,7 @@ without a traceback; a program can catch :class:`KernellabError`.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 
@@ -74,3 +75,45 @@ class SessionError(KernellabError):
 
 class JournalError(KernellabError):
     """The journal cannot be opened or written; the message names the file."""
+
+
+class ModelFault(str, Enum):
+    """What went wrong between a role and its chat model."""
+
+    AUTH = "auth"
+    RATE_LIMIT = "rate-limit"
+    #: the request is longer than the model's window
+    CONTEXT = "context"
+    TRUNCATED = "truncated"
+    FILTERED = "filtered"
+    EMPTY = "empty"
+    #: connected, and then nothing came for too long
+    STALLED = "stalled"
+    SERVER = "server"
+    NETWORK = "network"
+    #: something came that is not a chat completion, or not the JSON that was asked for
+    GARBAGE = "garbage"
+    BUDGET = "budget"
+    CANCELLED = "cancelled"
+    #: a recording that holds no answer to this request
+    NO_ANSWER = "no-answer"
+    CONFIG = "config"
+
+
+class ModelError(KernellabError):
+    """A chat model gave no usable answer.
+
+    ``resumable``: the same request may be answered when it is asked again later; otherwise a person must change
+    something first (``remedy`` says what). ``reply`` is what had come by then, a
+    :class:`~kernellab.models.ChatReply` or None; it is for the record, never to be used as an answer.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, kind: ModelFault, message: str, remedy: str = "", *, resumable: bool = False, reply: Any = None
+    ) -> None:
+        super().__init__(message, remedy)
+        self.kind = kind
+        self.resumable = resumable
+        self.reply = reply

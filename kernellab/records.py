@@ -256,6 +256,8 @@ class Usage(Record):
     reasoning_tokens: int = 0
     usd: float | None = None
     seconds: float = 0.0
+    #: the server reported no tokens; these were counted from the text's length
+    estimated: bool = False
 
 
 class ChatMessage(Record):

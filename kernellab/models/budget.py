@@ -1,0 +1,138 @@
+"""How much a session may cost. Checked before each request, so that it stops within one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.errors import KernellabError, ModelError, ModelFault
+from kernellab.models.ledger import added, tokens
+from kernellab.records import Usage
+
+_LIMITS = ("tokens", "usd", "minutes", "gpu_s")
+_EXAMPLE = "Write for example tokens=200000,usd=1,minutes=30,gpu_s=600."
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``tokens`` in and out, ``usd``, ``minutes`` of wall time, ``gpu_s`` seconds of verification; None is no limit."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    minutes: float | None = None
+    gpu_s: float | None = None
+
+    def __str__(self) -> str:
+        """As :meth:`Budget.parse` reads it."""
+        return ",".join(f"{name}={getattr(self, name)}" for name in _LIMITS if getattr(self, name) is not None)
+
+
+class Budget:
+    """Limits and what has been spent of them. Shared by all talks of a session; safe to use from several threads.
+
+    The clock of ``minutes`` runs from creation; :meth:`pause` stops it while a person thinks. A session that is opened
+    again spends what its journal holds with :meth:`spend`.
+    """
+
+    def __init__(
+        self,
+        tokens: int | None = None,
+        usd: float | None = None,
+        minutes: float | None = None,
+        gpu_s: float | None = None,
+    ) -> None:
+        self.limits = Limits(tokens, usd, minutes, gpu_s)
+        self._lock = threading.Lock()
+        self._usage = Usage()
+        self._unpriced = False
+        self._gpu_s = 0.0
+        self._seconds = 0.0
+        self._since: float | None = time.monotonic()
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """From "tokens=200000,usd=1"; underscores, and k or M behind a number, are understood. "" limits nothing.
+
+        Raises:
+            KernellabError: an unknown or repeated name, or no positive number.
+        """
+        values: dict[str, Any] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, number = (piece.strip() for piece in part.partition("="))
+            if name not in _LIMITS or not equals:
+                raise KernellabError(f"A budget knows {', '.join(_LIMITS)}, not {part!r}.", _EXAMPLE)
+            if name in values:
+                raise KernellabError(f"The budget names {name} twice.", _EXAMPLE)
+            values[name] = _number(name, number)
+        if values.get("tokens") is not None:
+            values["tokens"] = int(values["tokens"])
+        return cls(**values)
+
+    def spend(self, usage: Usage | None = None, *, gpu_s: float = 0.0, seconds: float = 0.0) -> None:
+        """Count an exchange's usage, seconds of verification, or wall seconds of an earlier run."""
+        with self._lock:
+            if usage is not None:
+                self._usage = added(self._usage, usage)
+                self._unpriced |= usage.usd is None and tokens(usage) > 0
+            self._gpu_s += gpu_s
+            self._seconds += seconds
+
+    def pause(self) -> None:
+        """Stop the clock of ``minutes``."""
+        with self._lock:
+            self._seconds, self._since = self._elapsed(), None
+
+    def go_on(self) -> None:
+        with self._lock:
+            if self._since is None:
+                self._since = time.monotonic()
+
+    def spent(self) -> dict[str, float]:
+        """What is spent, by the limits' names."""
+        with self._lock:
+            return {
+                "tokens": tokens(self._usage), "usd": self._usage.usd or 0.0,
+                "minutes": self._elapsed() / 60, "gpu_s": self._gpu_s,
+            }  # fmt: skip
+
+    def reached(self) -> str:
+        """Which limit is reached, in a sentence; "" while there is something left."""
+        spent = self.spent()
+        for name in _LIMITS:
+            limit = getattr(self.limits, name)
+            if limit is not None and spent[name] >= limit:
+                return f"The budget {name}={limit:g} is reached: {_figure(name, spent[name])} spent."
+        return ""
+
+    def check(self) -> None:
+        """
+        Raises:
+            ModelError: a limit is reached, or dollars are limited and a model's price is unknown.
+        """
+        if reached := self.reached():
+            raise ModelError(ModelFault.BUDGET, reached, "Raise the budget and resume; nothing is lost.")
+        if self.limits.usd is not None and self._unpriced:
+            raise ModelError(
+                ModelFault.BUDGET, "The budget limits dollars, and the price of the model in use is not known.",
+                "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",
+            )  # fmt: skip
+
+    def _elapsed(self) -> float:
+        return self._seconds + (time.monotonic() - self._since if self._since is not None else 0.0)
+
+
+def _number(name: str, text: str) -> float:
+    scale = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
+    try:
+        value = float(text if scale == 1.0 else text[:-1]) * scale
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise KernellabError(f"The budget's {name} should be a number above zero, not {text!r}.", _EXAMPLE)
+    return value
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:,.0f}" if name == "tokens" else f"{value:.4g}"

@@ -1,0 +1,70 @@
+"""What is asked of a chat model, what comes back, and what a chat model is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernellab.records import ChatMessage, Finish, Usage
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One request. Order ``messages`` from what never changes to what changes each time: servers cache equal prefixes.
+
+    ``schema`` is a JSON schema that the reply should follow, ``schema_name`` its name; say the form in the prompt too,
+    since a server may know no schemas. ``max_tokens`` and ``temperature`` override the role's settings.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    schema: Mapping[str, Any] | None = None
+    schema_name: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """What came back. Only ``finish == Finish.STOP`` is an answer; ``text`` is without the reasoning.
+
+    ``usage`` covers every attempt, ``seconds`` is wall time, ``model`` the name that the server gave.
+    """
+
+    text: str
+    reasoning: str
+    finish: Finish
+    usage: Usage
+    model: str
+    seconds: float
+    attempts: int
+
+
+class ChatModel(Protocol):
+    """Anything that answers a request: an endpoint, or a recording of one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ask(
+        self,
+        request: ChatRequest,
+        *,
+        cancel: threading.Event | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> ChatReply:
+        """Block until the reply is whole. Call it on a worker thread.
+
+        ``on_text`` is called on the caller's thread with all of the answer so far (not the last piece: a retry begins
+        again); before the answer begins it gets the reasoning after ``THINKING``. ``cancel`` ends the wait within a
+        tenth of a second.
+
+        Raises:
+            ModelError: there is no reply. A reply that is cut, filtered or empty is returned and says so.
+        """
+        ...
+
+
+#: what ``on_text`` shows before the answer begins, in front of the reasoning
+THINKING = "[thinking] "

@@ -1,0 +1,315 @@
+"""A chat model at an OpenAI-compatible endpoint.
+
+Reads are timed between tokens, attempts are repeated by our own policy: the openai package's retries know neither our
+deadline nor a stream that breaks half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models import faults
+from kernellab.models.chat import THINKING, ChatReply, ChatRequest
+from kernellab.models.dialect import dialect
+from kernellab.models.keys import scrub
+from kernellab.models.ledger import added
+from kernellab.models.loop import Line, loop
+from kernellab.models.partial import Partial, split_thinking
+from kernellab.models.settings import Endpoint, ModelSettings
+from kernellab.records import Finish, Usage
+
+#: a cancellation is seen, and text shown, this often
+_TICK_S = 0.05
+#: a stall has already cost a minute or more: it is tried only once more
+_STALL_RETRIES = 1
+
+
+class EndpointModel:
+    """One model at one endpoint. Safe to use from several threads; ``settings.concurrency`` requests at a time."""
+
+    def __init__(self, endpoint: Endpoint, settings: ModelSettings) -> None:
+        self.endpoint = endpoint
+        self.settings = settings
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.model
+
+    def __repr__(self) -> str:
+        return f"EndpointModel({self.name!r} at {self.endpoint.host})"
+
+    def ask(
+        self,
+        request: ChatRequest,
+        *,
+        cancel: threading.Event | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> ChatReply:
+        """See :meth:`kernellab.models.ChatModel.ask`."""
+        import openai  # noqa: F401  # slow at first, so not on the loop
+
+        asked = _Asked(self.endpoint, self.settings, request)
+        future = loop().submit(asked.run())
+        try:
+            _wait(future, asked, cancel, on_text)
+        except BaseException as error:
+            future.cancel()
+            if isinstance(error, ModelError):
+                error.reply = asked.reply()
+            raise
+        try:
+            return future.result()
+        except ModelError as error:
+            error.reply = asked.reply()
+            raise
+
+
+def _wait(
+    future: Future[ChatReply], asked: _Asked, cancel: threading.Event | None, on_text: Callable[[str], None] | None
+) -> None:
+    """Until ``future`` is done, showing the text on this thread.
+
+    Raises:
+        ModelError: ``cancel`` was set.
+    """
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    shown = None
+    while True:
+        over = done.wait(_TICK_S)
+        if on_text is not None:
+            text = asked.visible()
+            if text and text != shown:
+                shown = text
+                on_text(text)
+        if over:
+            return
+        if cancel is not None and cancel.is_set():
+            raise faults.cancelled()
+
+
+class _Asked:
+    """One request in all its attempts. ``run`` works on the loop; the caller's thread reads the others."""
+
+    def __init__(self, endpoint: Endpoint, settings: ModelSettings, request: ChatRequest) -> None:
+        self.endpoint, self.settings, self.request = endpoint, settings, request
+        self.partial = Partial()
+        self.attempts = 0
+        self.spent = Usage()
+        self.began = time.monotonic()
+        self.deadline = float("inf")
+
+    def visible(self) -> str:
+        text, thoughts = "".join(self.partial.pieces), "".join(self.partial.thoughts)
+        answer, inline = split_thinking(text)
+        return scrub(answer or (THINKING + (thoughts or inline) if thoughts or inline else ""))
+
+    def reply(self, finish: Finish | None = None) -> ChatReply:
+        """What there is: whole when ``finish`` is given, else a remainder for the record."""
+        text, reasoning = self.partial.answer()
+        model = self.partial.model or self.endpoint.model
+        seconds = time.monotonic() - self.began
+        usage = added(self.spent, self.partial.spent(self.request.messages))
+        price = self.settings.price(self.endpoint.model) or self.settings.price(model)
+        usd = price.of(usage) if price else None
+        return ChatReply(
+            text=scrub(text) or scrub(self.partial.refusal),
+            reasoning=scrub(reasoning),
+            finish=finish or Finish.ERROR,
+            usage=usage.model_copy(update={"usd": usd, "seconds": seconds}),
+            model=scrub(model),
+            seconds=seconds,
+            attempts=max(self.attempts, 1),
+        )
+
+    async def run(self) -> ChatReply:
+        line = loop().line(self.endpoint, self.settings.concurrency, self.settings.connect_s)
+        tries = stalls = 0
+        while True:
+            async with line.slots:
+                if self.deadline == float("inf"):  # waiting for other requests costs this one nothing
+                    self.deadline = time.monotonic() + self.settings.total_s
+                await self._quiet(line)
+                error, pause = await self._attempt(line)
+            if error is None:
+                return self.reply(self.partial.ending())
+            stalls += error.kind is ModelFault.STALLED
+            if tries >= self.settings.retries or not self._again(error, stalls):
+                raise error
+            await self._pause(error, pause, tries, line)
+            tries += 1
+            self.spent, self.partial = added(self.spent, self.partial.spent(self.request.messages)), Partial()
+
+    def _again(self, error: ModelError, stalls: int) -> bool:
+        """Would the same request, sent once more now, have a chance?"""
+        passing = (ModelFault.NETWORK, ModelFault.SERVER, ModelFault.RATE_LIMIT)
+        again = error.kind in passing or (error.kind is ModelFault.STALLED and stalls <= _STALL_RETRIES)
+        return again and error.resumable and time.monotonic() < self.deadline
+
+    async def _attempt(self, line: Line) -> tuple[ModelError | None, float | None]:
+        """One attempt, repeated at once for each part of the request that the server does not know.
+
+        The error and the pause that the server asks for; (None, None) for a whole reply in ``partial``.
+        """
+        learned: set[str] = set()
+        known = dialect(self.endpoint)
+        while True:
+            self.attempts += 1
+            body = known.body(self.request, self.endpoint)
+            error, response = await self._once(line, body)
+            if error is None or response is None:
+                return error, None
+            status, headers, said = response
+            part = known.learn(error, status, str(_param(said)), faults.words_of(said), body)
+            if part is None:
+                if error.kind is ModelFault.CONFIG:
+                    known.forget(learned)
+                return error, faults.asked_pause(headers)
+            learned.add(part)
+
+    async def _once(
+        self, line: Line, body: dict[str, Any]
+    ) -> tuple[ModelError | None, tuple[int, Mapping[str, str], Any] | None]:
+        """One HTTP request. With an answer of an HTTP status that is no success: (status, headers, body) of it."""
+        import openai
+
+        try:
+            async with aclosing(self._chunks(line, body)) as chunks:
+                async for _ in chunks:
+                    if self.partial.chars > self.settings.max_reply_chars:
+                        self.partial.finish = "length"
+                        return None, None
+            return self._whole(), None
+        except ModelError as error:
+            return error, None
+        except openai.APIStatusError as error:
+            said = error.body if error.body is not None else error.response.text
+            status = error.response.status_code
+            fault = faults.from_status(status, said, error.response.headers, self.endpoint)
+            return fault, (status, error.response.headers, said)
+        except openai.APIConnectionError as error:
+            return self._broken(error), None
+        except openai.APIError as error:  # an error inside the stream
+            return self._inside(error), None
+        except (json.JSONDecodeError, UnicodeError):
+            return faults.garbage(self.endpoint, "a stream of something that is no JSON"), None
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl"):
+                raise
+            return self._broken(error), None  # older openai packages let these through while a stream is read
+
+    async def _chunks(self, line: Line, body: dict[str, Any]) -> AsyncGenerator[None, None]:
+        """Fold the stream into ``partial``, one chunk a step, each within its deadline."""
+        settings = self.settings
+        first = time.monotonic() + settings.first_token_s
+        stream = await self._within(line.client.chat.completions.create(**body), first)
+        try:
+            kind = stream.response.headers.get("content-type", "").split(";")[0].strip().lower()
+            if kind in ("application/json", "text/html"):
+                await self._within(self._unstreamed(stream.response.aiter_bytes(), kind), first)
+                yield
+                return
+            chunks = aiter(stream)
+            while True:
+                limit = time.monotonic() + settings.stall_s if self.partial.chars else first
+                try:
+                    chunk = await self._within(anext(chunks), limit)
+                except StopAsyncIteration:
+                    return
+                self.partial.add(chunk)
+                yield
+        finally:
+            await stream.response.aclose()
+
+    async def _unstreamed(self, pieces: AsyncIterator[bytes], kind: str) -> None:
+        """A server that does not stream sends the completion at once."""
+        body = b""
+        async for piece in pieces:
+            body += piece
+            if len(body) > 8 * self.settings.max_reply_chars:
+                raise faults.garbage(self.endpoint, f"more than {len(body):,} bytes")
+        if kind == "text/html":
+            raise faults.garbage(self.endpoint, "a web page")
+        completion = json.loads(body, object_hook=lambda entries: SimpleNamespace(**entries))
+        if isinstance(fault := getattr(completion, "error", None), SimpleNamespace):
+            raise faults.from_status(500, {"error": vars(fault)}, {}, self.endpoint)
+        if not isinstance(getattr(completion, "choices", None), list):
+            raise faults.garbage(self.endpoint, "JSON")
+        self.partial.add(completion)
+
+    async def _within(self, work: Any, limit: float) -> Any:
+        """``await work``, at the latest until ``limit`` or the request's deadline.
+
+        Raises:
+            ModelError: stalled.
+        """
+        settings = self.settings
+        try:
+            return await asyncio.wait_for(work, max(min(limit, self.deadline) - time.monotonic(), 0.001))
+        except (asyncio.TimeoutError, TimeoutError):
+            if time.monotonic() >= self.deadline:
+                raise faults.out_of_time(self.endpoint, settings.total_s) from None
+            if self.partial.chars:
+                raise faults.stalled(self.endpoint, settings.stall_s, True, "stall_s") from None
+            raise faults.stalled(self.endpoint, settings.first_token_s, False, "first_token_s") from None
+
+    def _whole(self) -> ModelError | None:
+        """What is wrong with a stream that ended without an error; None when it is a reply."""
+        partial = self.partial
+        if partial.tools or partial.finish in ("tool_calls", "function_call"):
+            return faults.tool_call(self.endpoint, ", ".join(partial.tools))
+        if partial.finish is None:
+            return faults.cut(self.endpoint, "the stream ended before the reply did")
+        if partial.ending() is Finish.ERROR:
+            return faults.odd_finish(self.endpoint, partial.finish)
+        return None
+
+    def _broken(self, error: Exception) -> ModelError:
+        cause = error.__cause__ or error
+        reason = str(cause) or type(cause).__name__
+        if self.partial.chars:
+            return faults.cut(self.endpoint, reason)
+        return faults.no_connection(self.endpoint, reason)
+
+    def _inside(self, error: Any) -> ModelError:
+        """An error that came as an event of the stream, with an HTTP status as its code or without one."""
+        code = error.code if isinstance(error.code, (int, str)) else ""
+        status = int(code) if str(code).isdigit() and 400 <= int(code) < 600 else 500
+        return faults.from_status(status, error.body or error.message, {}, self.endpoint)
+
+    async def _quiet(self, line: Line) -> None:
+        """Wait while a rate limit of this endpoint lasts, whichever request met it."""
+        while (left := line.quiet_until - time.monotonic()) > 0 and time.monotonic() + left < self.deadline:
+            await asyncio.sleep(left)
+
+    async def _pause(self, error: ModelError, asked: float | None, tries: int, line: Line) -> None:
+        """Back off: doubled each time with jitter, or as long as the server asks and a little more.
+
+        Raises:
+            ModelError: the server asks for more patience than the settings allow.
+        """
+        settings = self.settings
+        pause = settings.retry_s * 2**tries * random.uniform(0.5, 1.0)
+        if asked is not None:
+            if asked > settings.retry_max_s or time.monotonic() + asked > self.deadline:
+                error.message += f" It asks to wait {asked:.0f} s."
+                raise error
+            pause = asked + random.uniform(0, 0.1 * asked + 0.05)
+            line.quiet_until = max(line.quiet_until, time.monotonic() + asked)
+        await asyncio.sleep(min(pause, settings.retry_max_s, max(self.deadline - time.monotonic(), 0)))
+
+
+def _param(body: Any) -> Any:
+    """Which part of the request a refusal names, where it does."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    return inner.get("param") or "" if isinstance(inner, Mapping) else ""

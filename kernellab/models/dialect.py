@@ -1,0 +1,92 @@
+"""What an endpoint accepts. "OpenAI-compatible" servers refuse different parts of a request; each is learned once."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models.chat import ChatRequest
+from kernellab.models.settings import Endpoint
+
+#: parts that a server may refuse and that a request can do without, by what a refusal says
+_OPTIONAL = (
+    ("max_tokens", "max_tokens"),
+    ("max_completion_tokens", "max_completion_tokens"),
+    ("temperature", "temperature"),
+    ("stream_options", "stream_options"),
+)
+#: "unknown", unlike "too large", which is for a person to mend
+_UNKNOWN = re.compile(
+    r"(un|not |n't |no )support|unknown|unrecogni|unexpected|not (permitted|allowed)|"
+    r"extra (input|field)|instead|deprecat"
+)
+_SCHEMA_WORDS = ("response_format", "json_schema", "schema", "structured", "json_object", "grammar", "guided")
+
+
+class Dialect:
+    """What one model at one address has refused so far. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+
+    def body(self, request: ChatRequest, endpoint: Endpoint) -> dict[str, Any]:
+        """The request as keyword arguments of ``chat.completions.create``."""
+        body: dict[str, Any] = {
+            "model": endpoint.model,
+            "messages": [message.model_dump() for message in request.messages],
+            "stream": True,
+        }
+        if "stream_options" not in self.refused:
+            body["stream_options"] = {"include_usage": True}
+        temperature = endpoint.temperature if request.temperature is None else request.temperature
+        if temperature is not None and "temperature" not in self.refused:
+            body["temperature"] = temperature
+        limit = endpoint.max_tokens if request.max_tokens is None else request.max_tokens
+        if limit is not None:
+            # newer models refuse the older name, most other servers know only that
+            name = next((n for n in ("max_tokens", "max_completion_tokens") if n not in self.refused), None)
+            if name:
+                body[name] = limit
+        if request.schema is not None:
+            name = request.schema_name or "answer"
+            if "json_schema" not in self.refused:
+                schema = {"name": name, "schema": dict(request.schema), "strict": True}
+                body["response_format"] = {"type": "json_schema", "json_schema": schema}
+            elif "json_object" not in self.refused:
+                body["response_format"] = {"type": "json_object"}
+        return body
+
+    def learn(self, error: ModelError, status: int, param: str, said: str, body: dict[str, Any]) -> str | None:
+        """The part of ``body`` that the server refused, to be left out from now on; None when it was none of ours.
+
+        A refusal that names nothing is put down to the schema, the part that most servers do not know. If the request
+        is refused without it too, :meth:`forget` takes that back.
+        """
+        if error.kind is not ModelFault.CONFIG or status not in (400, 404, 415, 422, 501):
+            return None
+        text = f"{param} {said}".lower()
+        for name, word in _OPTIONAL:
+            # "use max_completion_tokens instead" names both: the one that was sent is meant
+            if name in body and word in text and _UNKNOWN.search(text):
+                self.refused.add(name)
+                return name
+        form = body.get("response_format")
+        if form is not None and (status != 404 or any(word in text for word in _SCHEMA_WORDS)):
+            self.refused.add(form["type"])
+            return str(form["type"])
+        return None
+
+    def forget(self, parts: set[str]) -> None:
+        self.refused -= parts
+
+
+_DIALECTS: dict[tuple[str, str], Dialect] = {}
+_LOCK = threading.Lock()
+
+
+def dialect(endpoint: Endpoint) -> Dialect:
+    """The process's knowledge of this model at this address."""
+    with _LOCK:
+        return _DIALECTS.setdefault((endpoint.base_url, endpoint.model), Dialect())

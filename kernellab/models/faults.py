@@ -1,0 +1,153 @@
+"""What a failed request means: one kind, one sentence, one remedy, and whether to ask again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models.keys import scrub_error
+from kernellab.models.settings import Endpoint
+
+_CONTEXT = re.compile(
+    r"context.{0,20}(length|window|size)|maximum.{0,20}(context|prompt|input).{0,20}(length|tokens)|"
+    r"(prompt|input|request).{0,30}too (long|large|many tokens)|too many (input )?tokens|exceeds?.{0,40}context",
+    re.I | re.S,
+)
+_FILTER = re.compile(r"content.?(filter|policy|management)|responsible.?ai|safety (system|polic)|flagged", re.I)
+_NO_CREDIT = re.compile(r"insufficient.?(quota|balance|credit|funds)|billing|payment|exceeded your current quota", re.I)
+#: a server's own words, cut to this
+_QUOTE = 300
+
+
+def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: Endpoint) -> ModelError:
+    """The error of an answer with an HTTP status that is no success."""
+    said = words_of(body)
+    host, quoted = endpoint.host, f" It says: {said}" if said else ""
+    if 300 <= status < 400:
+        target = scrub_error(headers.get("location", "another address"))
+        return ModelError(
+            ModelFault.CONFIG, f"{host} sends the request on to {target}; prompts and keys are not sent there unasked.",
+            "If you trust it, set that address as base_url.",
+        )  # fmt: skip
+    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(said)):
+        return ModelError(
+            ModelFault.RATE_LIMIT, f"The account at {host} has no credit left.{quoted}",
+            "Pay in, or choose another model.",
+        )  # fmt: skip
+    if status in (401, 403, 407):
+        missing = "" if endpoint.key else " No key is configured."
+        return ModelError(
+            ModelFault.AUTH, f"{host} refuses the key (HTTP {status}).{missing}{quoted}",
+            "Put a valid key into the variable or file that the settings name, then resume.",
+        )  # fmt: skip
+    if status == 413 or (status in (400, 422, 500) and _CONTEXT.search(said)):
+        return ModelError(
+            ModelFault.CONTEXT, f"The request is too long for {endpoint.model}.{quoted}",
+            "Lower the prompt's token budget, or choose a model with a larger window.",
+        )  # fmt: skip
+    if status in (400, 403, 451) and _FILTER.search(said):
+        return ModelError(
+            ModelFault.FILTERED, f"The content filter of {host} refused the request.{quoted}",
+            "Word the task or the notes differently, or choose another model.",
+        )  # fmt: skip
+    if status == 429:
+        return ModelError(
+            ModelFault.RATE_LIMIT, f"{host} allows no more requests for now (HTTP 429).{quoted}",
+            "Resume later, or lower `concurrency`.", resumable=True,
+        )  # fmt: skip
+    if status >= 500 or status in (408, 409, 425):
+        return ModelError(
+            ModelFault.SERVER, f"{host} failed (HTTP {status}).{quoted}", "Resume when it works again.", resumable=True
+        )
+    if status in (404, 405):
+        return ModelError(
+            ModelFault.CONFIG, f"{host} knows no model {endpoint.model!r}, or no chat completions there.{quoted}",
+            "Check the model's name and base_url, which mostly ends in /v1.",
+        )  # fmt: skip
+    return ModelError(
+        ModelFault.CONFIG, f"{host} refuses the request (HTTP {status}).{quoted}", "Change the setting that it names."
+    )
+
+
+def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
+    return ModelError(
+        ModelFault.NETWORK, f"{endpoint.host} cannot be reached: {scrub_error(reason)}.",
+        "Check base_url and that the server runs, then resume.", resumable=True,
+    )  # fmt: skip
+
+
+def cut(endpoint: Endpoint, reason: str) -> ModelError:
+    return ModelError(
+        ModelFault.NETWORK, f"The reply of {endpoint.host} broke off: {scrub_error(reason)}.", "Resume to ask again.",
+        resumable=True,
+    )  # fmt: skip
+
+
+def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> ModelError:
+    what = "sent nothing more" if began else "sent no first token"
+    return ModelError(
+        ModelFault.STALLED, f"{endpoint.host} {what} for {seconds:g} s.",
+        f"Resume to ask again, or raise `{setting}` for a slow model.", resumable=True,
+    )  # fmt: skip
+
+
+def out_of_time(endpoint: Endpoint, seconds: float) -> ModelError:
+    return ModelError(
+        ModelFault.STALLED, f"{endpoint.host} did not finish within {seconds:g} s.",
+        "Resume to ask again, raise `total_s`, or lower `max_tokens`.", resumable=True,
+    )  # fmt: skip
+
+
+def garbage(endpoint: Endpoint, what: str) -> ModelError:
+    return ModelError(
+        ModelFault.GARBAGE, f"{endpoint.host} answered with {what}, not with a chat completion.",
+        "Check base_url, which mostly ends in /v1, and that no proxy answers instead; then resume.", resumable=True,
+    )  # fmt: skip
+
+
+def tool_call(endpoint: Endpoint, names: str) -> ModelError:
+    return ModelError(
+        ModelFault.GARBAGE, f"{endpoint.model} called a tool ({names or 'without a name'}) although none was offered.",
+        "Resume to ask again, or turn tools off at the server.", resumable=True,
+    )  # fmt: skip
+
+
+def odd_finish(endpoint: Endpoint, word: str) -> ModelError:
+    return ModelError(
+        ModelFault.SERVER, f"{endpoint.host} ended the reply with {word!r}, which is no known ending.",
+        "Resume to ask again.", resumable=True,
+    )  # fmt: skip
+
+
+def cancelled() -> ModelError:
+    return ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
+
+
+def asked_pause(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait: ``Retry-After-Ms``, or ``Retry-After`` in seconds or as a date."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name, "")
+        try:
+            return max(float(value) * scale, 0.0)
+        except ValueError:
+            continue
+    try:
+        return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return None
+
+
+def words_of(body: Any) -> str:
+    """A server's own sentence, without keys, on one line."""
+    if isinstance(body, Mapping):
+        inner = body.get("error", body)
+        if isinstance(inner, Mapping):
+            parts = [str(inner[name]) for name in ("message", "code", "detail") if inner.get(name)]
+            inner = " / ".join(parts) or str(inner)
+        body = inner
+    text = " ".join(scrub_error(str(body or "")).split())
+    return text if len(text) <= _QUOTE else text[:_QUOTE] + " ..."

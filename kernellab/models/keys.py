@@ -1,0 +1,77 @@
+"""API keys: where they are read, and how they are kept out of everything that is written down.
+
+Settings hold the name of an environment variable or the path of a file, never a key. A key that was read is remembered
+here for one purpose: :func:`scrub` removes it from any text that is about to be kept or shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from kernellab.errors import ModelError, ModelFault
+
+REMOVED = "[key removed]"
+
+#: keys that this process has read
+_READ: set[str] = set()
+#: shorter "keys" are words such as EMPTY that local servers ask for
+_SHORTEST = 8
+#: what servers quote of a key in their errors, also when it is not the one that was sent
+_LIKE_A_KEY = re.compile(
+    r"(?i)\bbearer\s+[^\s\"',}]+|\b(?:sk|pk|gsk|xai|hf|api|key|ak)[-_][\w*.\-]{8,}|\b[\w\-]{2,}\*{3,}[\w\-]*"
+)
+
+
+def read_key(env: str = "", file: Path | None = None) -> str | None:
+    """The key from the environment variable ``env``, else from ``file``; None when neither is named.
+
+    Raises:
+        ModelError: the variable is not set, or the file cannot be read or is empty.
+    """
+    if env:
+        key = os.environ.get(env, "").strip()
+        if not key:
+            raise ModelError(
+                ModelFault.CONFIG, f"The environment variable {env}, which should hold the model's key, is not set.",
+                "Set it before JupyterLab or the command starts.",
+            )  # fmt: skip
+    elif file is not None:
+        try:
+            key = file.expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ModelError(
+                ModelFault.CONFIG, f"The key file {file} cannot be read: {reason}.", "Mend the path in key_file."
+            ) from None
+        if not key or "\n" in key:
+            raise ModelError(
+                ModelFault.CONFIG, f"The key file {file} should hold one line, the key.", "Write the key alone into it."
+            )
+    else:
+        return None
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ModelError(
+            ModelFault.CONFIG, f"What {env or file} holds is no key: it has characters that a key cannot have.",
+            "Copy the key again.",
+        )  # fmt: skip
+    if len(key) >= _SHORTEST:
+        _READ.add(key)
+    return key
+
+
+def scrub(text: str) -> str:
+    """``text`` without any key that this process has read."""
+    for key in sorted(_READ, key=len, reverse=True):  # a key may begin with another
+        text = text.replace(key, REMOVED)
+        escaped = quote(key, safe="")
+        if escaped != key:
+            text = text.replace(escaped, REMOVED)
+    return text
+
+
+def scrub_error(text: str) -> str:
+    """:func:`scrub` for what a server said, which may quote a part of a key or somebody else's."""
+    return _LIKE_A_KEY.sub(REMOVED, scrub(text))

@@ -1,0 +1,72 @@
+"""What models cost: tokens, money and seconds, per turn, role and model. A fold over the recorded exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.records import Exchange, Finish, Usage
+
+
+def added(a: Usage, b: Usage) -> Usage:
+    """The sum. Dollars add where known: None and a price give the price, so count what is unpriced beside it."""
+    known = [usd for usd in (a.usd, b.usd) if usd is not None]
+    return Usage(
+        input_tokens=a.input_tokens + b.input_tokens,
+        cached_tokens=a.cached_tokens + b.cached_tokens,
+        output_tokens=a.output_tokens + b.output_tokens,
+        reasoning_tokens=a.reasoning_tokens + b.reasoning_tokens,
+        usd=sum(known) if known else None,
+        seconds=a.seconds + b.seconds,
+        estimated=a.estimated or b.estimated,
+    )
+
+
+@dataclass
+class Totals:
+    """A sum of exchanges: ``failed`` brought no answer, ``unpriced`` cost something and have no known price."""
+
+    requests: int = 0
+    failed: int = 0
+    unpriced: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, exchange: Exchange) -> None:
+        self.requests += 1
+        self.failed += exchange.finish is not Finish.STOP
+        self.unpriced += exchange.usage.usd is None and tokens(exchange.usage) > 0
+        self.usage = added(self.usage, exchange.usage)
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {"requests": self.requests, "failed": self.failed, "unpriced": self.unpriced}
+        return {**counts, **self.usage.model_dump(mode="json")}
+
+
+class Ledger:
+    """Totals of a session: ``total``, and by turn, role and model."""
+
+    def __init__(self, exchanges: Iterable[tuple[str, Exchange]] = ()) -> None:
+        """``exchanges`` are pairs of a turn's id and an exchange, as the journal's ``Exchanged`` events have them."""
+        self.total = Totals()
+        self.turns: dict[str, Totals] = {}
+        self.roles: dict[str, Totals] = {}
+        self.models: dict[str, Totals] = {}
+        for turn, exchange in exchanges:
+            self.add(turn, exchange)
+
+    def add(self, turn: str, exchange: Exchange) -> None:
+        self.total.add(exchange)
+        for part, name in ((self.turns, turn), (self.roles, exchange.role.value), (self.models, exchange.model)):
+            part.setdefault(name, Totals()).add(exchange)
+
+    def as_dict(self) -> dict[str, Any]:
+        """``{total, turns: {id: ...}, roles: {role: ...}, models: {name: ...}}``, JSON-like."""
+        parts = {"turns": self.turns, "roles": self.roles, "models": self.models}
+        split = {part: {name: totals.as_dict() for name, totals in of.items()} for part, of in parts.items()}
+        return {"total": self.total.as_dict(), **split}
+
+
+def tokens(usage: Usage) -> int:
+    """Tokens that count against a budget: all in and all out."""
+    return usage.input_tokens + usage.output_tokens

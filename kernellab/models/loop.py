@@ -1,0 +1,103 @@
+"""The process's one thread for model traffic: an asyncio loop, its connections and the limits of each endpoint.
+
+Roles run on worker threads and block; everything that waits for a socket runs here, so that connections are shared
+and a cancellation needs no co-operation of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+    from kernellab.models.settings import Endpoint
+
+T = TypeVar("T")
+
+
+@dataclass
+class Line:
+    """What requests to one address share. Used on the loop alone."""
+
+    client: AsyncOpenAI
+    slots: asyncio.Semaphore
+    #: the loop's time before which a rate limit asks for silence
+    quiet_until: float = 0.0
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._lines: dict[tuple[object, ...], Line] = {}
+        self.thread = threading.Thread(target=self._run, name="kernellab-models", daemon=True)
+        self.thread.start()
+        atexit.register(self._close)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start ``work``, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def line(self, endpoint: Endpoint, concurrency: int, connect_s: float) -> Line:
+        """The line to ``endpoint``; call it on the loop."""
+        name = (endpoint.base_url, endpoint.key, concurrency, connect_s)
+        if name not in self._lines:
+            self._lines[name] = Line(_client(endpoint, connect_s), asyncio.Semaphore(concurrency))
+        return self._lines[name]
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def _close(self) -> None:
+        if self.pid != os.getpid() or not self.thread.is_alive():
+            return
+        with contextlib.suppress(Exception):  # the interpreter leaves: nobody is left to tell
+            self.submit(self._leave()).result(1)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(1)
+
+    async def _leave(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for line in self._lines.values():
+            await line.client.close()
+
+
+def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
+    import openai
+
+    return openai.AsyncOpenAI(
+        # the package insists on a key; a server without one ignores it
+        api_key=endpoint.key or "none",
+        base_url=endpoint.base_url,
+        # reads are timed by us: between tokens, not between bytes
+        timeout=openai.Timeout(None, connect=connect_s),
+        # its retries know neither our deadline nor a stream that broke
+        max_retries=0,
+        # a prompt and a key go where the settings say and nowhere else
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+    )
+
+
+_LOOP: Loop | None = None
+_STARTING = threading.Lock()
+
+
+def loop() -> Loop:
+    global _LOOP
+    with _STARTING:
+        if _LOOP is None or _LOOP.pid != os.getpid() or not _LOOP.thread.is_alive():
+            _LOOP = Loop()
+        return _LOOP

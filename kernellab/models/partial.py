@@ -1,0 +1,147 @@
+"""A reply as it grows: text apart from reasoning, how it ended, and what it cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.records import ChatMessage, Finish, Usage
+
+_FINISH = {
+    "stop": Finish.STOP, "end_turn": Finish.STOP, "eos": Finish.STOP, "stop_sequence": Finish.STOP,
+    "length": Finish.TRUNCATED, "max_tokens": Finish.TRUNCATED, "model_length": Finish.TRUNCATED,
+    "content_filter": Finish.FILTERED, "safety": Finish.FILTERED, "recitation": Finish.FILTERED,
+    "refusal": Finish.FILTERED,
+}  # fmt: skip
+_OPEN, _CLOSE = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>\s*")
+#: characters a token, for servers that count none; English and code lie between three and a half and four
+_CHARS = 4
+
+
+@dataclass
+class Partial:
+    """Folds the chunks of one attempt. ``finish`` is the server's own word, None while the reply is not whole."""
+
+    pieces: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    finish: str | None = None
+    refusal: str = ""
+    #: names of tools that the model called although none was offered
+    tools: list[str] = field(default_factory=list)
+    model: str = ""
+    usage: Any = None
+    chars: int = 0
+
+    def add(self, chunk: Any) -> str:
+        """Take a streamed chunk, or a whole completion; the answer's new piece.
+
+        Fields are read one by one and may be missing: servers that call themselves compatible leave many out.
+        """
+        self.model = _text(getattr(chunk, "model", None)) or self.model
+        self.usage = getattr(chunk, "usage", None) or self.usage
+        piece = ""
+        choices = getattr(chunk, "choices", None)
+        for choice in choices[:1] if isinstance(choices, list) else ():
+            self.finish = _text(getattr(choice, "finish_reason", None)) or self.finish
+            said = getattr(choice, "delta", None) or getattr(choice, "message", None)
+            if said is not None:
+                piece += self._take(said)
+        return piece
+
+    def _take(self, said: Any) -> str:
+        piece, thought = _content(getattr(said, "content", None))
+        thought += _text(getattr(said, "reasoning_content", None)) or _text(getattr(said, "reasoning", None))
+        self.refusal += _text(getattr(said, "refusal", None))
+        for call in getattr(said, "tool_calls", None) or ():
+            if name := _text(getattr(getattr(call, "function", None), "name", None)):
+                self.tools.append(name)
+        if old := getattr(said, "function_call", None):
+            self.tools.append(_text(getattr(old, "name", None)) or "function")
+        if piece:
+            self.pieces.append(piece)
+        if thought:
+            self.thoughts.append(thought)
+        self.chars += len(piece) + len(thought)
+        return piece
+
+    @property
+    def text(self) -> str:
+        return self.answer()[0]
+
+    def answer(self) -> tuple[str, str]:
+        """(text, reasoning): blocks of thinking at the text's beginning count as reasoning."""
+        text, inline = split_thinking("".join(self.pieces))
+        return text, "\n".join(filter(None, ["".join(self.thoughts), inline]))
+
+    def ending(self) -> Finish:
+        """How the whole reply ended; ERROR for a word that we do not know, or a tool that nobody offered."""
+        if self.refusal:
+            return Finish.FILTERED
+        if self.tools or self.finish in ("tool_calls", "function_call"):
+            return Finish.ERROR
+        finish = _FINISH.get((self.finish or "").lower(), Finish.ERROR)
+        return Finish.EMPTY if finish is Finish.STOP and not self.text.strip() else finish
+
+    def spent(self, messages: tuple[ChatMessage, ...]) -> Usage:
+        """Tokens by the server's count, else by length; an attempt that brought nothing counts as nothing."""
+        if self.usage is not None:
+            return read_usage(self.usage)
+        if not self.chars and self.finish is None:
+            return Usage()
+        asked = sum(len(message.content) for message in messages)
+        thought = sum(map(len, self.thoughts))
+        return Usage(
+            input_tokens=-(-asked // _CHARS), output_tokens=-(-self.chars // _CHARS),
+            reasoning_tokens=thought // _CHARS, estimated=True,
+        )  # fmt: skip
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """(answer, reasoning) of a text that may begin with a ``<think>`` block.
+
+    A block that does not end is all reasoning. A text with only the end of one began inside it: some servers put the
+    opening mark into the prompt.
+    """
+    opened = _OPEN.match(text)
+    closed = _CLOSE.search(text)
+    if closed and (opened or not re.search(r"<think(?:ing)?>", text[: closed.start()])):
+        return text[closed.end() :], text[opened.end() if opened else 0 : closed.start()].strip()
+    if opened:
+        return "", text[opened.end() :].strip()
+    return text, ""
+
+
+def read_usage(usage: Any) -> Usage:
+    """The server's count. Cached and reasoning tokens are where OpenAI or DeepSeek put them."""
+    asked = getattr(usage, "prompt_tokens_details", None)
+    answered = getattr(usage, "completion_tokens_details", None)
+    return Usage(
+        input_tokens=_count(usage, "prompt_tokens"),
+        cached_tokens=_count(asked, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
+        output_tokens=_count(usage, "completion_tokens"),
+        reasoning_tokens=_count(answered, "reasoning_tokens"),
+    )
+
+
+def _content(content: Any) -> tuple[str, str]:
+    """(text, thinking) of a content that is a string, or a list of typed parts."""
+    if not isinstance(content, list):
+        return _text(content), ""
+    text, thinking = "", ""
+    for part in content:
+        get = part.get if isinstance(part, Mapping) else lambda name, part=part: getattr(part, name, None)
+        text += _text(get("text"))
+        inner = get("thinking")
+        thinking += _content(inner)[0] if isinstance(inner, list) else _text(inner)
+    return text, thinking
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(holder: Any, name: str) -> int:
+    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    return value if isinstance(value, int) and value > 0 else 0

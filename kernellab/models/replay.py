@@ -1,0 +1,247 @@
+"""Recorded exchanges as a model: no key, no network, and the same answers again.
+
+A replay file is JSON lines: a header that says when and with which models it was recorded, then one
+:class:`~kernellab.records.Exchange` a line. Requests are matched by content, the messages and the schema, whatever
+model or settings are asked; measured figures may differ, since a prompt quotes them from this machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models import faults
+from kernellab.models.chat import ChatReply, ChatRequest
+from kernellab.models.keys import scrub
+from kernellab.records import ChatMessage, Exchange, Finish, Role
+
+_FORMAT, _VERSION = "kernellab replay", 1
+#: what an endpoint once said; faults of a network or of a person's patience are not worth repeating
+_REPLAYED = (Finish.STOP, Finish.TRUNCATED, Finish.FILTERED, Finish.EMPTY)
+#: what differs between two machines in the same prompt: measured figures, addresses, scratch folders
+_MEASURED = re.compile(
+    r"0x[0-9a-fA-F]{4,}|/tmp/[^\s\"')]+"
+    r"|[-+]?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?\s?"
+    r"(?:ns|us|µs|ms|s|min|[KMGT]i?B(?:/s)?|bytes/s|[GT]?FLOPS?(?:/s)?|GHz|MHz|%|x|×|cores|threads)(?![\w/])"
+    r"|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
+)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay file as read. ``recorded`` is its date (ISO), ``models`` the names that answered."""
+
+    path: Path
+    recorded: str
+    models: tuple[str, ...]
+    note: str
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def mark(self) -> str:
+        """The line that stands beside everything that is replayed."""
+        return f"recorded on {self.recorded} with {', '.join(self.models) or 'no model'}"
+
+
+def write_replay(path: Path, exchanges: Iterable[Exchange], note: str = "") -> Path:
+    """Write ``exchanges`` as a replay file, at once or not at all; keys that this process read are left out."""
+    kept = tuple(exchanges)
+    first = min((exchange.started for exchange in kept), default=0.0)
+    header = {
+        "format": _FORMAT, "version": _VERSION, "note": note,
+        "recorded": datetime.fromtimestamp(first, timezone.utc).date().isoformat(),
+        "models": sorted({exchange.model for exchange in kept}),
+    }  # fmt: skip
+    lines = [json.dumps(header, ensure_ascii=False), *(exchange.model_dump_json() for exchange in kept)]
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(scrub("\n".join(lines) + "\n"), encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+def read_replay(path: Path) -> Replay:
+    """
+    Raises:
+        ModelError: no such file, no replay file, or a line that is no exchange (the sentence names it).
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise _unusable(f"The replay file {path} cannot be read: {reason}.") from None
+    try:
+        header = json.loads(lines[0]) if lines else {}
+    except ValueError:
+        header = {}
+    if not isinstance(header, Mapping) or header.get("format") != _FORMAT:
+        raise _unusable(f"{path} is no replay file: its first line is not the header of one.")
+    if header.get("version") != _VERSION:
+        raise _unusable(f"{path} has version {header.get('version')} of the replay format, not {_VERSION}.")
+    exchanges = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        try:
+            exchanges.append(Exchange.model_validate_json(line))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(step) for step in fault["loc"])
+            raise _unusable(f"{path}, line {number}: {place or 'the line'} is wrong: {fault['msg']}.") from None
+    return Replay(
+        path, str(header.get("recorded", "?")), tuple(map(str, header.get("models", ()))), str(header.get("note", "")),
+        tuple(exchanges),
+    )  # fmt: skip
+
+
+class ReplayModel:
+    """Answers as the file did. Equal requests are answered in the order in which they were recorded.
+
+    A request is looked for word by word first, then with measured figures left out (times, rates, decimals, scratch
+    folders, addresses). Usage and seconds are those of the recording. Safe to use from several threads.
+    """
+
+    def __init__(self, replay: Replay, role: Role | None = None) -> None:
+        """``role`` limits the answers to what was recorded for it."""
+        self.replay = replay
+        self._lock = threading.Lock()
+        usable = [e for e in replay.exchanges if e.finish in _REPLAYED and role in (None, e.role)]
+        self._usable = usable
+        self._left: dict[str, list[int]] = defaultdict(list)
+        for index, exchange in enumerate(usable):
+            for key in _keys(exchange.messages, exchange.schema_):
+                self._left[key].append(index)
+        self._given: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        return f"{', '.join(self.replay.models) or 'no model'} (recorded on {self.replay.recorded})"
+
+    def __repr__(self) -> str:
+        return f"ReplayModel({str(self.replay.path)!r}, {self.replay.mark})"
+
+    def skip(self, exchanges: Iterable[Exchange]) -> None:
+        """Count ``exchanges`` as answered: a session that is opened again goes on where it was."""
+        for exchange in exchanges:
+            if exchange.finish in _REPLAYED:
+                self._next(exchange.messages, exchange.schema_)
+
+    def ask(
+        self,
+        request: ChatRequest,
+        *,
+        cancel: threading.Event | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> ChatReply:
+        """The recorded reply.
+
+        Raises:
+            ModelError: kind ``no-answer``: nothing was recorded for this request; the message names the nearest that
+                was and the first difference.
+        """
+        if cancel is not None and cancel.is_set():
+            raise faults.cancelled()
+        found = self._next(request.messages, request.schema)
+        if found is None:
+            raise self._nothing(request)
+        if on_text is not None and found.reply:
+            on_text(found.reply)
+        return ChatReply(
+            text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=found.usage,
+            model=f"{found.model} (recorded on {self.replay.recorded})", seconds=found.usage.seconds,
+            attempts=found.attempts,
+        )  # fmt: skip
+
+    def _next(self, messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> Exchange | None:
+        with self._lock:
+            for key in _keys(messages, schema):
+                for index in self._left.get(key, ()):
+                    if index not in self._given:
+                        self._given.add(index)
+                        return self._usable[index]
+        return None
+
+    def _nothing(self, request: ChatRequest) -> ModelError:
+        remedy = "Record it with a model (`model`), or take back the change that altered the prompt."
+        where = self.replay.path.name
+        asked = _lines(request.messages)
+        if not self._usable:
+            return ModelError(ModelFault.NO_ANSWER, f"{where} holds no answer for this role.", remedy)
+        key = _keys(request.messages, request.schema)[1]
+        same = sum(_keys(e.messages, e.schema_)[1] == key for e in self._usable)
+        if same:
+            times = "once" if same == 1 else f"{same} times"
+            return ModelError(
+                ModelFault.NO_ANSWER, f"{where} answers this request {times}, and it was asked once more.", remedy
+            )
+        nearest = max(self._usable, key=lambda e: _likeness(asked, _lines(e.messages)))
+        number = self.replay.exchanges.index(nearest) + 1
+        return ModelError(
+            ModelFault.NO_ANSWER,
+            f"{where} holds no answer to this request. The nearest is number {number} ({nearest.role.value}, "
+            f"{nearest.purpose}); {_difference(nearest, request)}.",
+            remedy,
+        )  # fmt: skip
+
+
+def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> tuple[str, str]:
+    """What identifies a request: word by word, and with measured figures left out."""
+    form = json.dumps(schema, sort_keys=True) if schema else ""
+    word_by_word = "\0".join([form, *(f"{message.role}\0{message.content.strip()}" for message in messages)])
+    unmeasured = _MEASURED.sub("#", word_by_word)
+    return _hash("exact", word_by_word), _hash("unmeasured", unmeasured)
+
+
+def _hash(kind: str, text: str) -> str:
+    return hashlib.sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _lines(messages: Sequence[ChatMessage]) -> list[str]:
+    return [line for message in messages for line in (f"[{message.role}]", *message.content.strip().splitlines())]
+
+
+def _likeness(a: list[str], b: list[str]) -> float:
+    """Share of lines in common: quick, since it is asked of every recorded request."""
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).quick_ratio()
+
+
+def _difference(recorded: Exchange, request: ChatRequest) -> str:
+    """The first difference in words, figures that may differ apart."""
+    for number, (old, new) in enumerate(zip(recorded.messages, request.messages, strict=False), start=1):
+        if old.role != new.role:
+            return f"its message {number} is from {old.role}, here from {new.role}"
+        before, after = old.content.strip().splitlines(), new.content.strip().splitlines()
+        for line, (a, b) in enumerate(zip(before, after, strict=False), start=1):
+            if _MEASURED.sub("#", a) != _MEASURED.sub("#", b):
+                place = f"in message {number} ({old.role}), line {line}"
+                return f"{place}, it has {_crop(a, b)} where this has {_crop(b, a)}"
+        if len(before) != len(after):
+            longer, rest = ("it has", before) if len(before) > len(after) else ("this has", after)
+            line = min(len(before), len(after))
+            return f"in message {number} ({old.role}), line {line + 1}, {longer} one more line: {_crop(rest[line], '')}"
+    if len(recorded.messages) != len(request.messages):
+        return f"it has {len(recorded.messages)} messages, this has {len(request.messages)}"
+    return "the same messages were asked with another answer schema"
+
+
+def _crop(line: str, other: str) -> str:
+    """``line`` around the place where it departs from ``other``."""
+    place = next((i for i, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), 0)
+    start = max(place - 30, 0)
+    return repr(("..." if start else "") + line[start : start + 80] + ("..." if len(line) > start + 80 else ""))
+
+
+def _unusable(message: str) -> ModelError:
+    return ModelError(ModelFault.CONFIG, message, "Give a file that kernellab recorded.")

@@ -1,0 +1,289 @@
+"""Which model each role speaks to, and how patiently. Holds no key: only where one is found (``keys.py``)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models.keys import read_key
+from kernellab.records import Role, Usage
+
+FILE = "kernellab.toml"
+#: the roles that a model can play
+MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
+_OPENAI = "https://api.openai.com/v1"
+_HOW = (
+    "Set KERNELLAB_MODEL_URL, KERNELLAB_MODEL and, where the endpoint wants one, KERNELLAB_MODEL_KEY; "
+    f"or write base_url and model under [models] in {FILE}."
+)
+
+
+class _Settings(BaseModel):
+    # a key in the wrong place must not come back in the error about it
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Price(_Settings):
+    """US dollars a million tokens. ``cached`` is for input that the server had cached; None means the input's price."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached: float | None = Field(default=None, ge=0)
+
+    def of(self, usage: Usage) -> float:
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(usage.input_tokens - usage.cached_tokens, 0)
+        return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
+
+
+class RoleSettings(_Settings):
+    """One role's own choice; None takes the common one. A role with an endpoint of its own has a key of its own."""
+
+    model: str | None = None
+    base_url: str | None = None
+    key_env: str | None = None
+    key_file: Path | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, address: str | None) -> str | None:
+        if address is None:
+            return None
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it should be a web address such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("it may hold no user name, password, query or fragment; a key is named by key_env")
+        return address.rstrip("/")
+
+    @field_validator("key_env")
+    @classmethod
+    def _name(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
+            raise ValueError("it should be the NAME of an environment variable, in capitals, not the key itself")
+        return name
+
+
+class ModelSettings(RoleSettings):
+    """Everything about models. Seconds are wall time.
+
+    A key goes only to the address that it stands beside: OPENAI_API_KEY to OPENAI_BASE_URL or api.openai.com unless
+    ``key_env`` names it, and a role with a ``base_url`` of its own does not get the common key.
+    """
+
+    roles: dict[Role, RoleSettings] = Field(default_factory=dict)
+    #: name, or pattern with ``*``, of a model -> its price; a model without one costs None, not zero
+    prices: dict[str, Price] = Field(default_factory=dict)
+    connect_s: float = Field(default=10, gt=0)
+    #: from the request to the first token; models that reason in silence need minutes
+    first_token_s: float = Field(default=300, gt=0)
+    #: between two tokens
+    stall_s: float = Field(default=60, gt=0)
+    #: one request with all its retries
+    total_s: float = Field(default=1200, gt=0)
+    #: requests at the same time to one endpoint
+    concurrency: int = Field(default=4, ge=1)
+    #: further attempts after a fault that may pass
+    retries: int = Field(default=4, ge=0)
+    #: first pause of the back-off, doubled each time
+    retry_s: float = Field(default=0.5, gt=0)
+    #: longest pause that is taken, also when the server asks for more
+    retry_max_s: float = Field(default=60, gt=0)
+    #: a longer reply is stopped: a model that repeats itself never ends
+    max_reply_chars: int = Field(default=1_000_000, ge=1)
+
+    @field_validator("roles")
+    @classmethod
+    def _can_speak(cls, roles: dict[Role, RoleSettings]) -> dict[Role, RoleSettings]:
+        if Role.VERIFIER in roles:
+            raise ValueError("the Verifier is never played by a model")
+        return roles
+
+    @classmethod
+    def load(cls, workspace: Path | None = None, **given: Any) -> ModelSettings:
+        """Later wins: the environment, ``[models]`` of ``kernellab.toml``, the values given (None means not given).
+
+        The environment: KERNELLAB_MODEL_URL, KERNELLAB_MODEL_KEY, KERNELLAB_MODEL, each also with _DESIGNER, _CODER,
+        _CONDUCTOR or _ANALYST behind it; where none of the three places names an address, OPENAI_BASE_URL and
+        OPENAI_API_KEY. ``workspace`` is the folder of the file; by default the nearest parent folder that has one.
+
+        Raises:
+            ModelError: the file or a value is wrong; the sentence names it and never quotes it.
+        """
+        settings: dict[str, Any] = {}
+        where = "the environment"
+        for where, values in (
+            ("the environment", _from_environment()),
+            (FILE, _from_file(workspace)),
+            ("the values given", {name: value for name, value in given.items() if value is not None}),
+        ):
+            settings = _merged(settings, values)
+            cls._checked(settings, where)
+        return cls._checked(_with_openai(settings), where)
+
+    @classmethod
+    def _checked(cls, values: Mapping[str, Any], where: str) -> ModelSettings:
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            name = ".".join(str(part) for part in first["loc"])
+            reason = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                is_key = name.rsplit(".", 1)[-1] in ("key", "api_key", "token", "secret")
+                reason = "a key has no place there; name its variable in key_env" if is_key else "no such setting"
+            raise ModelError(
+                ModelFault.CONFIG, f"In {where}, the model setting {name!r} is wrong: {reason}.", "Mend it there."
+            ) from None
+
+    def endpoint(self, role: Role, model: str | None = None) -> Endpoint:
+        """Where ``role`` speaks to, with ``model`` instead of the configured one where given. Reads the key.
+
+        Raises:
+            ModelError: no address, no model, or the key is not where the settings say.
+        """
+        own = self.roles.get(role, RoleSettings())
+        address = own.base_url or self.base_url
+        model = model or own.model or self.model
+        if address is None:
+            raise ModelError(ModelFault.CONFIG, f"No endpoint is configured for the {role.value}.", _HOW)
+        if not model:
+            raise ModelError(
+                ModelFault.CONFIG, f"No model is named for the {role.value} at {_host(address)}.",
+                "Set KERNELLAB_MODEL, or say model:NAME.",
+            )  # fmt: skip
+        keyed: RoleSettings = self if own.base_url is None and not (own.key_env or own.key_file) else own
+        return Endpoint(
+            base_url=address,
+            model=model,
+            key=read_key(keyed.key_env or "", keyed.key_file),
+            temperature=self.temperature if own.temperature is None else own.temperature,
+            max_tokens=self.max_tokens if own.max_tokens is None else own.max_tokens,
+        )
+
+    def price(self, model: str) -> Price | None:
+        """The price of ``model``: by its name, else by the first pattern that fits."""
+        if model in self.prices:
+            return self.prices[model]
+        return next((price for pattern, price in self.prices.items() if fnmatchcase(model, pattern)), None)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One model at one address. The key is in no repr."""
+
+    base_url: str
+    model: str
+    key: str | None = field(repr=False)
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+    @property
+    def host(self) -> str:
+        return _host(self.base_url)
+
+
+@dataclass(frozen=True)
+class Configured:
+    """One role as ``kernellab doctor`` shows it; ``reason`` says why it is not ready, and how to make it so."""
+
+    role: Role
+    model: str
+    host: str
+    ready: bool
+    reason: str
+
+
+def configured(settings: ModelSettings | None = None) -> list[Configured]:
+    """Each role that a model can play: which model, where, and is it ready? Asks no server; no key is in it."""
+    try:
+        settings = settings or ModelSettings.load()
+    except ModelError as error:
+        return [Configured(role, "", "", False, str(error)) for role in MODEL_ROLES]
+    rows = []
+    for role in MODEL_ROLES:
+        own = settings.roles.get(role, RoleSettings())
+        model, address = own.model or settings.model or "", own.base_url or settings.base_url
+        reason = ""
+        try:
+            settings.endpoint(role)
+        except ModelError as error:
+            reason = str(error)
+        rows.append(Configured(role, model, _host(address) if address else "", not reason, reason))
+    return rows
+
+
+def _host(address: str) -> str:
+    parts = urlsplit(address)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _from_environment() -> dict[str, Any]:
+    names = {"KERNELLAB_MODEL": "model", "KERNELLAB_MODEL_URL": "base_url"}
+    values: dict[str, Any] = {}
+    for role in (None, *MODEL_ROLES):
+        suffix = f"_{role.value.upper()}" if role else ""
+        found = {field: os.environ[name + suffix] for name, field in names.items() if os.environ.get(name + suffix)}
+        key = f"KERNELLAB_MODEL_KEY{suffix}"
+        if os.environ.get(key):
+            found["key_env"] = key
+        if role is None:
+            values |= found
+        elif found:
+            values.setdefault("roles", {})[role.value] = found
+    return values
+
+
+def _from_file(workspace: Path | None) -> dict[str, Any]:
+    start = (workspace or Path.cwd()).resolve()
+    folders = (start, *start.parents) if workspace is None else (start,)
+    path = next((folder / FILE for folder in folders if (folder / FILE).is_file()), None)
+    if path is None:
+        return {}
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        models = tomllib.loads(path.read_text(encoding="utf-8")).get("models", {})
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise ModelError(ModelFault.CONFIG, f"{path} cannot be read: {error}.", "Mend the file.") from None
+    if not isinstance(models, dict):
+        raise ModelError(ModelFault.CONFIG, f"[models] in {path} should be a table.", "Write it as [models].")
+    return models
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` over ``below``, tables entry by entry. Who names a key names all of it: variable or file."""
+    merged = dict(below)
+    if above.get("key_env") or above.get("key_file"):
+        merged.pop("key_env", None)
+        merged.pop("key_file", None)
+    for name, value in above.items():
+        old = merged.get(name)
+        merged[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _with_openai(settings: dict[str, Any]) -> dict[str, Any]:
+    """OPENAI_* where nothing else names an address, and its key for its own address alone."""
+    theirs = os.environ.get("OPENAI_BASE_URL") or _OPENAI
+    has_key = bool(os.environ.get("OPENAI_API_KEY"))
+    if "base_url" not in settings and (has_key or os.environ.get("OPENAI_BASE_URL")):
+        settings = {**settings, "base_url": theirs}
+    no_key = not (settings.get("key_env") or settings.get("key_file"))
+    if has_key and no_key and str(settings.get("base_url", "")).rstrip("/") in (theirs.rstrip("/"), _OPENAI):
+        settings = {**settings, "key_env": "OPENAI_API_KEY"}
+    return settings

@@ -1,0 +1,170 @@
+"""What a role speaks through: each request is checked against the budget, recorded and counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models.budget import Budget
+from kernellab.models.chat import ChatModel, ChatReply, ChatRequest
+from kernellab.models.json_text import NoJson, fault_of, read_object
+from kernellab.models.keys import scrub
+from kernellab.records import ChatMessage, Exchange, Finish, Role, Section, Usage
+
+#: finishes that are no answer: kind, sentence, remedy
+_NO_ANSWER = {
+    Finish.TRUNCATED: (
+        ModelFault.TRUNCATED, "The reply of {model} was cut off after {tokens} tokens; half a reply is not used.",
+        "Raise `max_tokens`, or lower the prompt's token budget.",
+    ),
+    Finish.FILTERED: (
+        ModelFault.FILTERED, "{model} or its filter refused to answer{said}.",
+        "Word the task or the notes differently, or choose another model.",
+    ),
+    Finish.EMPTY: (
+        ModelFault.EMPTY, "{model} answered with nothing{only}.", "Resume to ask again, or choose another model.",
+    ),
+}  # fmt: skip
+#: asks again for JSON when a reply held none that fits
+_REPAIR = (
+    "Your last reply cannot be used: {fault}. Answer again with one JSON object and nothing else, "
+    "following this JSON schema:\n{schema}"
+)
+
+
+class Talk:
+    """One role's line to its model. ``record`` gets an :class:`Exchange` for each request, also when it failed.
+
+    A reply that is cut, filtered or empty is recorded and raised; it never reaches the role.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        role: Role,
+        record: Callable[[Exchange], None],
+        budget: Budget | None = None,
+        cancel: threading.Event | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.role = role
+        self.budget = budget
+        self.cancel = cancel
+        self._record = record
+        self._on_text = on_text
+
+    def ask(
+        self,
+        purpose: str,
+        messages: Sequence[ChatMessage],
+        sections: Sequence[Section] = (),
+        schema: Mapping[str, Any] | None = None,
+        schema_name: str = "",
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """Ask and wait; the reply is whole and not empty. ``sections`` say why the prompt is as it is.
+
+        Raises:
+            ModelError: no answer, or the budget is spent. What had come is in the record.
+        """
+        if self.budget is not None:
+            self.budget.check()
+        if self.cancel is not None and self.cancel.is_set():
+            raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
+        # a key that a log or a person's cell brought into the prompt goes to nobody and is not kept
+        messages = tuple(message.model_copy(update={"content": scrub(message.content)}) for message in messages)
+        request = ChatRequest(messages, schema, schema_name, max_tokens)
+        started = time.time()
+
+        def keep(reply: ChatReply | None, finish: Finish, error: str = "") -> None:
+            usage = reply.usage if reply else Usage(seconds=time.time() - started)
+            if self.budget is not None:
+                self.budget.spend(usage)
+            exchange = Exchange(
+                id=uuid.uuid4().hex, role=self.role, purpose=purpose, model=reply.model if reply else self.model.name,
+                messages=messages, schema_=dict(schema) if schema is not None else None, sections=tuple(sections),
+                reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
+                error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
+            )  # fmt: skip
+            self._record(exchange)
+
+        try:
+            reply = self.model.ask(request, cancel=self.cancel, on_text=self._on_text)
+        except ModelError as error:
+            finish = _FINISH_OF.get(error.kind, Finish.ERROR)
+            keep(error.reply, finish, f"{error.kind.value}: {error.message}")
+            raise
+        except KeyboardInterrupt:
+            keep(None, Finish.CANCELLED, "cancelled: interrupted")
+            raise
+        no_answer = _no_answer(reply)
+        keep(reply, reply.finish, f"{no_answer.kind.value}: {no_answer.message}" if no_answer else "")
+        if no_answer is not None:
+            raise no_answer
+        return reply
+
+    def ask_json(
+        self,
+        purpose: str,
+        messages: Sequence[ChatMessage],
+        schema: Mapping[str, Any],
+        sections: Sequence[Section] = (),
+        schema_name: str = "",
+        max_tokens: int | None = None,
+        repairs: int = 1,
+    ) -> tuple[dict[str, Any], ChatReply]:
+        """Ask for JSON that follows ``schema``: by the server's own means where it has them, else read tolerantly.
+
+        A reply that does not fit is sent back with its fault, ``repairs`` times, each an exchange of its own.
+
+        Raises:
+            ModelError: as :meth:`ask`; kind ``garbage`` when the last reply does not fit either.
+        """
+        talked = tuple(messages)
+        while True:
+            reply = self.ask(purpose, talked, sections, schema, schema_name, max_tokens)
+            try:
+                value = read_object(reply.text)
+                fault = fault_of(value, schema)
+            except NoJson as error:
+                fault = f"there is no usable JSON in it: {error}"
+            if not fault:
+                return value, reply
+            if repairs <= 0:
+                raise ModelError(
+                    ModelFault.GARBAGE, f"{reply.model} did not answer in the form that was asked for: {fault}.",
+                    "Resume to ask again, or choose another model.", resumable=True, reply=reply,
+                )  # fmt: skip
+            repairs -= 1
+            again = _REPAIR.format(fault=fault, schema=json.dumps(schema))
+            talked = (
+                *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=again)
+            )  # fmt: skip
+
+
+_FINISH_OF = {
+    ModelFault.CANCELLED: Finish.CANCELLED, ModelFault.FILTERED: Finish.FILTERED,
+    ModelFault.TRUNCATED: Finish.TRUNCATED, ModelFault.EMPTY: Finish.EMPTY,
+}  # fmt: skip
+
+
+def _no_answer(reply: ChatReply) -> ModelError | None:
+    """What is wrong with a reply that came back; None for an answer."""
+    finish = Finish.EMPTY if reply.finish is Finish.STOP and not reply.text.strip() else reply.finish
+    if finish is Finish.STOP:
+        return None
+    kind, sentence, remedy = _NO_ANSWER.get(
+        finish, (ModelFault.SERVER, "{model} ended its reply with an error.", "Resume to ask again.")
+    )
+    said = " ".join(reply.text.split())[:200]
+    sentence = sentence.format(
+        model=reply.model, tokens=reply.usage.output_tokens, said=f": {said}" if said else "",
+        only=" but reasoning" if reply.reasoning else "",
+    )  # fmt: skip
+    return ModelError(kind, sentence, remedy, resumable=kind in (ModelFault.EMPTY, ModelFault.SERVER), reply=reply)
