@@ -1,0 +1,124 @@
+"""The Analyst that a model plays: a few sentences from the record, whose numbers are checked against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernellab.agents.analyst import RulesAnalyst
+from kernellab.agents.briefs import AnalyseBrief, AnalyseReply
+from kernellab.agents.model.assembly import Part, Prompt, assemble
+from kernellab.agents.model.claims import check_claims
+from kernellab.agents.model.facts import history_text, verdict_figures
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.speaking import Conversation
+from kernellab.agents.model.templates import render
+from kernellab.records import Author
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge
+    from kernellab.models import Talk
+
+_FILE = "prompts/analyst.j2"
+
+ANALYSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"summary": {"type": "string"}, "claims": {"type": "array", "items": {"type": "string"}}},
+    "required": ["summary", "claims"],
+    "additionalProperties": False,
+}
+
+
+class ModelAnalyst:
+    """Asks a model what happened. What its answer says against the record is sent back once, then left out."""
+
+    author = Author.MODEL
+
+    def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
+        self._talk = talk
+        self._options = options or Options(token_budget=4_000)
+
+    def prompt(self, brief: AnalyseBrief) -> Prompt:
+        """What the model will be sent. Raises PromptError when it does not fit."""
+        return analyse_prompt(brief, self._options)
+
+    def analyse(self, brief: AnalyseBrief) -> AnalyseReply:
+        """Sentences whose numbers stand in the record; a sentence whose numbers do not is not in the text.
+
+        Raises:
+            ModelError: the model could not be asked, or gave no usable answer.
+            PromptError: the record does not fit the budget.
+        """
+        conversation = Conversation(self._talk, self.prompt(brief), self._options)
+        data = conversation.ask_json()
+        wrong = wrong_sentences(data, brief)
+        if wrong and self._options.repairs:
+            findings = [f"{sentence} ({why})" for sentence, why in wrong]
+            data = conversation.again_json(render("analyst", "repair", findings=findings))
+            wrong = wrong_sentences(data, brief)
+        refused = {sentence for sentence, _ in wrong}
+        kept = [s for s in sentences(str(data["summary"])) if s not in refused]
+        if not kept:
+            # nothing that the model said is in the record; the rules' words are
+            return RulesAnalyst().analyse(brief)
+        return AnalyseReply(" ".join(kept), tuple(str(c) for c in data["claims"] if str(c).strip() not in refused))
+
+
+def analyse_prompt(brief: AnalyseBrief, options: Options) -> Prompt:
+    """The record of a session, for a model or a person to explain."""
+    question = render("analyst", "question", question=brief.question) if brief.question else ""
+    parts = [
+        Part("role", _FILE, render("analyst", "role"), stable=True),
+        Part("answer", _FILE, render("analyst", "answer"), stable=True),
+        Part("task", f"task {brief.task.hash[:8]}", render("analyst", "task", task=brief.task, target=brief.target)),
+        Part("record", "the journal", render("analyst", "record", facts=record_facts(brief).items())),
+        Part(
+            "history", "the journal", render("analyst", "history", history=history_text(brief.history)),
+            rank=2, shorter=(render("analyst", "history", history=history_text(brief.history, 4)),),
+        ),
+        Part("question", "a person", question),
+        Part("notes", "a person", render("analyst", "notes", notes=brief.notes) if brief.notes else ""),
+        Part("go", _FILE, render("analyst", "go")),
+    ]  # fmt: skip
+    return assemble(
+        parts, options.token_budget, purpose="analyse", schema=ANALYSE_SCHEMA, schema_name="analysis"
+    )  # fmt: skip
+
+
+def record_facts(brief: AnalyseBrief) -> dict[str, object]:
+    """What the record says, by name: counts, the best kernel's figures, what is left."""
+    judged = [a.verdict for a in brief.history if a.verdict is not None]
+    facts: dict[str, object] = {
+        "rounds": len(brief.history),
+        "sketches": len({a.sketch for a in brief.history if a.sketch}),
+        "kernels verified": len(judged),
+        "kernels passed": sum(v.passed for v in judged),
+    }
+    if brief.best is not None:
+        for line in verdict_figures(brief.best):
+            name, _, value = line.partition(": ")
+            # a speedup is a ratio also where it is written as a bare number
+            facts[f"best kernel, {name}"] = f"{value} (times)" if name.startswith("speedup") else value
+        if brief.best_turn is not None:
+            facts["best kernel, turn"] = brief.best_turn
+    if brief.headroom is not None:
+        facts["best kernel, share of the bound reached"] = f"{100 * brief.headroom:.3g} %"
+    if brief.budget_left:
+        facts["budget left"] = brief.budget_left
+    return facts
+
+
+def wrong_sentences(data: dict[str, Any], brief: AnalyseBrief) -> list[tuple[str, str]]:
+    """The sentences of an answer, its claims too, whose numbers the record does not hold, and why."""
+    facts = {
+        **record_facts(brief), "rounds in words": history_text(brief.history), "task": brief.task.signature,
+        "chip": brief.target.chip.name, "question": brief.question,
+    }  # fmt: skip
+    said = [*sentences(str(data["summary"])), *(str(c).strip() for c in data["claims"])]
+    return [(s, why) for s, holds, why in check_claims(list(dict.fromkeys(said)), facts) if holds is False]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text; a point inside a number ends none."""
+    import re
+
+    return [s.strip() for s in re.split(r"(?<=[.!?])\s+(?=[A-Z0-9])", text.strip()) if s.strip()]

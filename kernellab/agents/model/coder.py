@@ -1,0 +1,149 @@
+"""The Coder that a model plays: whole files or edits, applied all or not at all, looked at before the Verifier is."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import CodeBrief, CodeReply
+from kernellab.agents.model.assembly import Prompt
+from kernellab.agents.model.code_prompt import Base, base_of, code_prompt
+from kernellab.agents.model.edits import apply_edits, carry_lines
+from kernellab.agents.model.library import Library
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.replies import AnswerError, CodeAnswer, parse_code
+from kernellab.agents.model.speaking import Conversation
+from kernellab.agents.model.templates import render
+from kernellab.errors import TargetError
+from kernellab.records import Author, Source
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge
+    from kernellab.models import Talk
+
+_MOST = 6
+
+
+class ModelCoder:
+    """Asks a model for the kernel, and for a mended answer while it cannot be applied or cannot be honest.
+
+    ``talk`` is a :class:`kernellab.models.Talk`; without ``knowledge`` the DSL's documents are left out.
+    """
+
+    author = Author.MODEL
+
+    def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
+        self._talk = talk
+        self._library = Library(knowledge)
+        self._options = options or Options()
+
+    def prompt(self, brief: CodeBrief) -> Prompt:
+        """What the model will be sent first. Raises PromptError when it does not fit."""
+        return code_prompt(brief, self._library, self._options)
+
+    def code(self, brief: CodeBrief) -> CodeReply:
+        """The first answer that can be applied and is a kernel of the target's DSL.
+
+        Raises:
+            ModelError: the model could not be asked, or its replies were cut or filtered.
+            AnswerError: no answer could be used within the repairs; the message holds the last fault.
+            PromptError: the prompt does not fit its budget.
+        """
+        base = base_of(brief, self._options)
+        conversation = Conversation(self._talk, code_prompt(brief, self._library, self._options, base), self._options)
+        text = conversation.ask()
+        for _ in range(self._options.repairs):
+            try:
+                return read_code(text, brief, base)
+            except AnswerError as error:
+                request = render("coder", "repair", findings=error.findings[:_MOST])
+                text = conversation.again(request, "edit")
+        try:
+            return read_code(text, brief, base)
+        except AnswerError as error:
+            raise AnswerError(
+                f"None of the model's {self._options.repairs + 1} answers could be used. {error.findings[0]}",
+                "Look at its replies, or give the role to another model, the rules or a person.",
+                error.findings,
+            ) from error
+
+
+def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.MODEL) -> CodeReply:
+    """The source that an answer makes of the base's files.
+
+    Raises:
+        AnswerError: it cannot be read or applied, is no kernel of the DSL, or is the code that failed before.
+    """
+    answer = parse_code(text, base.main_file, base.shown)
+    source = _source(answer, brief, base, author)
+    _check(source)
+    if brief.previous is not None and source.hash == brief.previous.hash and not answer.keep:
+        raise AnswerError("The code is the same as before.", "Change what the Verifier found, or answer KEEP.")
+    critique = f"On its last code: {answer.critique}" if answer.critique else ""
+    kept = "It keeps the code that it was shown." if answer.keep else ""
+    rationale = "\n".join(filter(None, [critique, answer.rationale, kept]))
+    return CodeReply(source, dict(brief.constexpr), rationale)
+
+
+def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) -> Source:
+    if answer.keep:
+        if base.source is None:
+            raise AnswerError("There is no code to keep.", f"Write FILE: {base.main_file} and the file in a block.")
+        return base.source
+    files = {**base.files, **answer.files}
+    if answer.edits:
+        files = apply_edits(files, answer.edits)
+    source = base.source or Source(dsl=brief.target.dsl, files={}, origin=author)
+    line_map = {
+        name: carry_lines(source.files[name], files[name], lines)
+        for name, lines in source.line_map.items()
+        if name in files
+    }
+    changed = source.model_copy(update={"files": files, "line_map": line_map, "origin": author})
+    if base.lowered is not None and changed.hash == base.lowered.hash:
+        # to the byte what the rules write: it may run as theirs does
+        return base.lowered
+    return changed
+
+
+def _check(source: Source) -> None:
+    """What can be seen without building: Python that parses, and the DSL's own static rules.
+
+    Raises:
+        AnswerError: with a sentence for each finding.
+    """
+    from kernellab.dsls import get_adapter
+
+    findings: list[str] = []
+    if source.entry_file not in source.files:
+        findings.append(f"There is no {source.entry_file}, which must define {source.entry}(*inputs).")
+    for name, text in source.files.items():
+        if name.endswith(".py"):
+            try:
+                tree = ast.parse(text)
+            except SyntaxError as error:
+                findings.append(f"{name}:{error.lineno}: {error.msg}.")
+                continue
+            if name == source.entry_file and not _defines(tree, source.entry):
+                findings.append(f"{name} does not define {source.entry}.")
+    if not findings:
+        try:
+            found = get_adapter(source.dsl).static(source)
+        except TargetError:
+            found = []
+        findings = [f"{f.file}:{f.line or '?'}: {f.message}" for f in found if f.fatal]
+    if findings:
+        raise AnswerError("The code cannot be built.", "Mend it.", tuple(findings))
+
+
+def _defines(tree: ast.Module, name: str) -> bool:
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in (name, "ModelNew"):
+            return True
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                return True
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and any((a.asname or a.name) == name for a in node.names):
+            return True
+    return False

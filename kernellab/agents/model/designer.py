@@ -1,0 +1,166 @@
+"""The Designer that a model plays: its sketch is parsed, checked and run before anyone writes code from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.model.assembly import Prompt
+from kernellab.agents.model.design_prompt import design_prompt
+from kernellab.agents.model.facts import numbered
+from kernellab.agents.model.library import Library
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.replies import AnswerError, SketchAnswer, parse_sketch
+from kernellab.agents.model.speaking import Conversation
+from kernellab.agents.model.templates import render
+from kernellab.errors import DesignError
+from kernellab.records import Author, GateResult, GateState
+from kernellab.target import Target
+from kernellab.task import Task
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge
+    from kernellab.models import Talk
+
+#: findings that go back at once
+_MOST = 8
+_WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
+
+
+class ModelDesigner:
+    """Asks a model for a sketch, and for a mended one while the gate finds faults in it.
+
+    ``talk`` is a :class:`kernellab.models.Talk`; ``knowledge`` may be None, then only what the code itself knows of
+    the language and the chip is quoted.
+    """
+
+    author = Author.MODEL
+
+    def __init__(self, talk: Talk, knowledge: Knowledge | None = None, options: Options | None = None) -> None:
+        self._talk = talk
+        self._library = Library(knowledge)
+        self._options = options or Options()
+
+    def prompt(self, brief: DesignBrief) -> Prompt:
+        """What the model will be sent first. Raises PromptError when it does not fit."""
+        return design_prompt(brief, self._library, self._options)
+
+    def design(self, brief: DesignBrief) -> DesignReply:
+        """The first sketch that the gate finds right; when the repairs are used up, the best that came.
+
+        Raises:
+            ModelError: the model could not be asked, or its replies were cut or filtered.
+            DesignError: no reply held a sketch, or every revision broke a pinned line (named).
+            PromptError: the prompt does not fit its budget.
+        """
+        conversation = Conversation(self._talk, self.prompt(brief), self._options)
+        return sketch_by(conversation, conversation.ask(), brief, self._options)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A reply after the gate: ``findings`` are empty when nothing has to be mended."""
+
+    answer: SketchAnswer | None
+    gate: GateResult | None
+    problem: str = ""
+    findings: tuple[str, ...] = ()
+    breach: str = ""
+
+    @property
+    def worth(self) -> int:
+        if self.answer is None or self.breach:
+            return -1
+        return _WORTH[self.gate.state] if self.gate else 0
+
+
+def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options: Options) -> DesignReply:
+    """The sketch that a conversation ends with, mended in as many rounds as ``options.repairs`` allows."""
+    gated = "gate" not in options.ablation | brief.ablation
+    best = judged = judge_sketch(text, brief, gated)
+    rounds = 0
+    while judged.findings and rounds < options.repairs:
+        rounds += 1
+        request = render(
+            "designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST],
+            numbered=numbered(judged.answer.sketch) if judged.answer else "",
+        )  # fmt: skip
+        judged = judge_sketch(conversation.again(request, "repair-sketch"), brief, gated)
+        if judged.worth >= best.worth:
+            best = judged
+    if best.answer is None:
+        raise DesignError(
+            f"None of the model's {rounds + 1} replies holds a sketch. {best.problem}",
+            "Look at its replies, give the role to another model or to the rules, or write the sketch.",
+        )
+    if best.breach:
+        raise DesignError(
+            f"The model's revisions break what a person has fixed: {best.breach}",
+            "Unpin the line, or write the revision yourself.",
+        )
+    answer = best.answer
+    mended = f" Mended {rounds} time{'s' if rounds > 1 else ''}." if rounds and not best.findings else ""
+    open_ = f" Still open after {rounds} repairs: {best.findings[0]}" if best.findings and rounds else ""
+    return DesignReply(
+        answer.sketch, answer.constexpr or {}, f"{answer.rationale}{mended}{open_}".strip(), answer.claims
+    )
+
+
+def judge_sketch(text: str, brief: DesignBrief, gated: bool = True) -> Judged:
+    """What is wrong with a reply, in findings that its author can act on."""
+    try:
+        answer = parse_sketch(text)
+    except AnswerError as error:
+        return Judged(None, None, "The reply could not be used.", error.findings)
+    answer = _only_known(answer)
+    breaches = _breaches(brief.previous, answer.sketch)
+    if breaches:
+        return Judged(answer, None, "The sketch changes lines that must stay.", breaches, breaches[0])
+    if not gated:
+        return Judged(answer, None)
+    if brief.previous is not None and brief.route is not None and _plain(answer.sketch) == _plain(brief.previous):
+        return Judged(
+            answer, None, "The sketch is the same as before, which was sent back.", ("Nothing has changed in it.",)
+        )
+    result = gate_sketch(answer.sketch, brief.task, brief.target, answer.constexpr or {})
+    found = tuple(f"line {d.line}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
+                  if d.severity == "error")  # fmt: skip
+    if result.state is GateState.RIGHT or (result.state is GateState.NOT_RUNNABLE and not found):
+        return Judged(answer, result)
+    if found:
+        return Judged(answer, result, "The sketch has faults.", found)
+    warnings = tuple(f"line {d.line}: {d.message} {d.remedy}".strip() for d in result.diagnostics)
+    problem = "The sketch can be read, but it does not compute the reference."
+    return Judged(answer, result, problem, (result.reason, *warnings))
+
+
+def gate_sketch(sketch: str, task: Task, target: Target, constexpr: dict[str, int | float]) -> GateResult:
+    """The sketch gate's answer; a value for a name that the sketch lacks is a finding too."""
+    from kernellab.sketch.gate import gate
+
+    return gate(sketch, task, chip=target.chip, constexpr=constexpr)
+
+
+def _only_known(answer: SketchAnswer) -> SketchAnswer:
+    """The answer without values for constexprs that its sketch does not declare: they say nothing."""
+    from kernellab.sketch.check import check
+
+    program = check(answer.sketch).program
+    if program is None or not answer.constexpr:
+        return answer
+    names = {c.name for c in program.constexprs}
+    kept = {k: v for k, v in answer.constexpr.items() if k in names}
+    return SketchAnswer(answer.sketch, answer.rationale, kept, answer.claims)
+
+
+def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
+    from kernellab.sketch.pins import check_pins
+
+    if not previous:
+        return ()
+    return tuple(f"line {d.line}: {d.message} {d.remedy}" for d in check_pins(previous, sketch, Author.MODEL))
+
+
+def _plain(text: str) -> str:
+    return " ".join(line.partition("#")[0].strip() for line in text.split("\n")).strip()

@@ -1,0 +1,94 @@
+"""A person in a role: the prompt that a model would get, to read or to copy elsewhere, and a reader for the reply."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Union
+
+from kernellab.agents.briefs import (
+    AnalyseBrief,
+    AnalyseReply,
+    CodeBrief,
+    CodeReply,
+    DesignBrief,
+    DesignReply,
+    RouteBrief,
+)
+from kernellab.agents.conductor import RulesConductor
+from kernellab.agents.model.analyst import analyse_prompt
+from kernellab.agents.model.assembly import Prompt
+from kernellab.agents.model.code_prompt import base_of, code_prompt
+from kernellab.agents.model.coder import read_code
+from kernellab.agents.model.conductor import read_route
+from kernellab.agents.model.design_prompt import design_prompt
+from kernellab.agents.model.library import Library
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.replies import AnswerError, json_object, parse_sketch
+from kernellab.agents.model.route_prompt import route_prompt
+from kernellab.records import Author, Route, RouteKind
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge
+
+Brief = Union[DesignBrief, CodeBrief, RouteBrief, AnalyseBrief]
+Answer = Union[DesignReply, CodeReply, Route, AnalyseReply]
+
+_WORD = re.compile(r"\s*(?P<to>\w+)\s*(?:[:,.;\-]+\s*(?P<rest>.*))?\Z", re.DOTALL)
+
+
+def prompt(brief: Brief, knowledge: Knowledge | None = None, token_budget: int | None = None) -> Prompt:
+    """The prompt of whichever role the brief is for: what a model is sent first, and what a person is shown.
+
+    Raises:
+        PromptError: what it must hold does not fit ``token_budget``.
+    """
+    options = Options() if token_budget is None else Options(token_budget=token_budget)
+    library = Library(knowledge)
+    if isinstance(brief, DesignBrief):
+        return design_prompt(brief, library, options)
+    if isinstance(brief, CodeBrief):
+        return code_prompt(brief, library, options)
+    if isinstance(brief, RouteBrief):
+        return route_prompt(brief, RulesConductor().route(brief), library, options)
+    return analyse_prompt(brief, options)
+
+
+def parse_answer(text: str, brief: Brief, author: Author = Author.HUMAN) -> Answer:
+    """What a pasted reply says: fenced code, the whole reply, or JSON; a route also as ``coder: what to do``.
+
+    The reply is read, not judged: the session gates a sketch and verifies code as always.
+
+    Raises:
+        AnswerError: it does not hold what the role is asked for.
+    """
+    if isinstance(brief, DesignBrief):
+        answer = parse_sketch(text)
+        return DesignReply(answer.sketch, answer.constexpr or {}, answer.rationale, answer.claims)
+    if isinstance(brief, CodeBrief):
+        return read_code(text, brief, base_of(brief, Options()), author)
+    if isinstance(brief, RouteBrief):
+        return _route(text)
+    data = json_object(text)
+    if data is not None and str(data.get("summary", "")).strip():
+        claims = data.get("claims")
+        return AnalyseReply(str(data["summary"]).strip(), tuple(map(str, claims)) if isinstance(claims, list) else ())
+    if not text.strip():
+        raise AnswerError("The reply is empty.", "Write a few sentences on what happened.")
+    return AnalyseReply(text.strip())
+
+
+def _route(text: str) -> Route:
+    data = json_object(text)
+    try:
+        if data is not None:
+            return read_route({"reason": "A person's decision.", **data})
+        match = _WORD.match(text.strip())
+        if match is None:
+            raise ValueError("It names no role.")
+        rest = (match["rest"] or "").strip()
+        return read_route({"to": match["to"], "reason": "A person's decision.", "suggestion": rest})
+    except ValueError as error:
+        roles = ", ".join(kind.value for kind in RouteKind)
+        raise AnswerError(
+            f"The reply is no route. {error}", f"Write one of {roles}, a colon, and what to do."
+        ) from None

@@ -1,0 +1,23 @@
+"""How a model role works, and which parts of the method it leaves out on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.agents.briefs import NOTHING
+
+
+@dataclass(frozen=True)
+class Options:
+    """Lengths are in estimated tokens. ``repairs`` is how often a faulty reply goes back before the role gives up.
+
+    ``ablation`` leaves parts of the method out, added to the brief's own
+    (:data:`kernellab.agents.briefs.ABLATIONS`): ``gate`` (sketches are not run before code is asked for), ``routing``
+    (every failure goes to the Coder), ``sketch`` (code straight from the task), ``examples`` (no examples and no known
+    designs in prompts).
+    """
+
+    token_budget: int = 16_000
+    repairs: int = 3
+    max_tokens: int | None = None
+    ablation: frozenset[str] = NOTHING

@@ -1,0 +1,144 @@
+"""An operator in words becomes a task file, loaded and audited; a person approves it before it is used."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.agents.model.assembly import Part, Prompt, assemble
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.replies import AnswerError, fences
+from kernellab.agents.model.speaking import Conversation
+from kernellab.agents.model.templates import render
+from kernellab.errors import TaskError
+from kernellab.task import Task, load_task
+
+if TYPE_CHECKING:
+    from kernellab.models import Talk
+
+_FILE = "prompts/task.j2"
+
+
+@dataclass(frozen=True)
+class ProposedTask:
+    """A file's text, the task that it states, and what is weak about it as a test (sentences; mostly none)."""
+
+    text: str
+    task: Task
+    flags: tuple[str, ...] = ()
+
+
+def task_prompt(words: str, options: Options | None = None) -> Prompt:
+    """What a model, or a person, is told to make a task file of ``words``."""
+    parts = [
+        Part("role", _FILE, render("task", "role"), stable=True),
+        Part("example", _FILE, render("task", "example"), stable=True),
+        Part("answer", _FILE, render("task", "answer"), stable=True),
+        Part("words", "a person", render("task", "words", words=words.strip())),
+    ]
+    return assemble(parts, (options or Options()).token_budget, purpose="task")
+
+
+def task_from_words(
+    words: str, talk: Talk, name: str = "operator", options: Options | None = None
+) -> ProposedTask:  # fmt: skip
+    """A task file for an operator described in words.
+
+    The file is run here to load it, after a look that refuses what a task has no use for, and audited: outputs that
+    zeros or an input would match, inputs that do not matter and randomness go back to the model.
+
+    Raises:
+        TaskError: no words, or no reply gave a file that loads and that a kernel could pass (the last fault is named).
+        ModelError: the model could not be asked.
+    """
+    if not words.strip():
+        raise TaskError("There are no words to make a task from.", "Describe the operator, its inputs and their sizes.")
+    options = options or Options()
+    conversation = Conversation(talk, task_prompt(words, options), options)
+    text = conversation.ask()
+    loaded: ProposedTask | None = None
+    for last in [False] * options.repairs + [True]:
+        try:
+            loaded = read_task_file(text, name)
+            findings = list(loaded.flags)
+        except (AnswerError, TaskError) as error:
+            findings = [str(error)]
+        if not findings or last:
+            break
+        text = conversation.again(render("task", "repair", findings=findings), "task")
+    if loaded is None:
+        raise TaskError(
+            f"The model wrote no usable task in {options.repairs + 1} replies. {findings[0]}",
+            "Describe the operator in other words, or write the task file.",
+        )
+    return loaded
+
+
+def read_task_file(text: str, name: str) -> ProposedTask:
+    """The task of a reply: its Python block, or the whole reply.
+
+    Raises:
+        AnswerError: no code, or code that a task has no use for (other imports, files, eval).
+        TaskError: it does not load, or no kernel can pass it (random, only NaN).
+    """
+    from kernellab.task_quality import admit
+
+    blocks = [f for f in fences(text) if f.language in ("", "python", "py")]
+    code = blocks[-1].text if blocks else text.strip() + "\n"
+    if "def " not in code:
+        raise AnswerError("The reply has no Python file.", "Write the whole file in one ```python block.")
+    _harmless(code)
+    task = load_task(code, name)
+    # a file that cannot be audited at its sizes is no fault of its author
+    flags = tuple(flag.reason for flag in admit(task) if flag.rule != "not-audited")
+    return ProposedTask(code, task, flags)
+
+
+_IMPORTS = frozenset(("torch", "numpy", "math", "kernellab", "__future__", "typing", "functools"))
+_REFUSED = frozenset(
+    ("open", "exec", "eval", "compile", "__import__", "globals", "locals", "vars", "getattr", "setattr", "delattr",
+     "input", "breakpoint", "exit", "quit", "memoryview")
+)  # fmt: skip
+#: parts of torch and numpy that read, write, load or build something
+_REACHING = frozenset(
+    ("load", "save", "hub", "utils", "ops", "classes", "jit", "package", "distributed", "multiprocessing", "_C",
+     "fromfile", "tofile", "loadtxt", "savetxt", "genfromtxt", "memmap", "savez", "ctypeslib", "from_file", "cuda")
+)  # fmt: skip
+
+
+def _harmless(code: str) -> None:
+    """A reference is arithmetic: anything that reaches out of it is refused unrun. A look, not a sandbox.
+
+    Raises:
+        AnswerError: naming the line.
+        TaskError: the code does not parse.
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError as error:
+        raise TaskError(f"Line {error.lineno} does not parse: {error.msg}.", "Correct it.") from None
+    for node in ast.walk(tree):
+        bad = _reaching(node)
+        if bad:
+            line = getattr(node, "lineno", "?")
+            raise AnswerError(f"Line {line} uses {bad}, which a task has no use for.", "Write plain tensor arithmetic.")
+
+
+def _reaching(node: ast.AST) -> str:
+    if isinstance(node, ast.Import):
+        return next((a.name for a in node.names if not _allowed(a.name)), "")
+    if isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{a.name}" for a in node.names]
+        return next((n for n in names if node.level or not _allowed(n)), "")
+    if isinstance(node, ast.Name) and (node.id in _REFUSED or node.id.startswith("__")):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        hidden = node.attr.startswith("__") and node.attr != "__init__"
+        return node.attr if hidden or node.attr in _REACHING else ""
+    return ""
+
+
+def _allowed(name: str) -> bool:
+    first, *rest = name.split(".")
+    return first in _IMPORTS and not _REACHING & set(rest)

@@ -1,0 +1,163 @@
+"""A model advises and chooses where evidence leaves a choice; where it does not, evidence decides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake_server import answer, status
+
+from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.model import ModelConductor, Options
+from kernellab.agents.model.conductor import settle
+from kernellab.agents.model.library import Library
+from kernellab.agents.model.route_prompt import route_prompt
+from kernellab.errors import ModelError
+from kernellab.records import (
+    Candidate,
+    Comparison,
+    Evidence,
+    GateResult,
+    GateState,
+    Role,
+    Route,
+    RouteKind,
+    Source,
+    Stage,
+    Timing,
+    Verdict,
+)  # fmt: skip
+from tests.agents.model_parts import AFFINE, CPU, SKETCH, line
+
+RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.", cases=6)
+WRONG = GateResult(state=GateState.WRONG, reason="y is wrong at M=1, N=65.", sizes={"M": 1, "N": 65}, max_error=1.0)
+OPAQUE = GateResult(state=GateState.NOT_RUNNABLE, reason="It uses the opaque operation twist.")
+CANDIDATE = Candidate(id="c1", source=Source(dsl="cpp", files={"kernel.py": "", "kernel.cpp": "int x;"}), sketch=SKETCH)
+
+
+def failed(
+    signature: str = "wrong-values", reason: str = "It is wrong everywhere.", stage: Stage = Stage.CORRECT
+) -> Verdict:
+    return Verdict(passed=False, stage=stage, reason=reason, evidence=Evidence(signature=signature, first_wrong=[0, 0]))
+
+
+TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=9)
+PASSED = Verdict(
+    passed=True, stage=Stage.FAST, reason="ok", time=TIME, sol_ms=1.0,
+    comparisons=[Comparison(baseline="eager", baseline_time=TIME, speedup=1.5, low=1.4, high=1.6)],
+)  # fmt: skip
+
+
+def brief(verdict: Verdict | None, gate: GateResult | None = RIGHT, **fields: Any) -> RouteBrief:
+    given = {"candidate": CANDIDATE if verdict else None, "sketch": SKETCH, "turns_left": 9} | fields
+    return RouteBrief(task=AFFINE, target=CPU, gate=gate, verdict=verdict, **given)
+
+
+def says(to: str, suggestion: str = "Mask the tail.", **more: str) -> str:
+    return json.dumps({"to": to, "error_class": "algorithm", "reason": "I think so.", "suggestion": suggestion} | more)
+
+
+def test_a_choice_that_evidence_allows_is_followed_with_the_models_advice() -> None:
+    with line(Role.CONDUCTOR, says("coder")) as to:
+        route = ModelConductor(to.talk).route(brief(failed()))
+    assert (route.to, route.suggestion, route.reason) == (RouteKind.CODER, "Mask the tail.", "I think so.")
+    assert route.evidence, "the record's evidence, not the model's"
+    assert to.purposes == ["route"] and to.exchanges[0].schema_ is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "proposed", "settled"),
+    [
+        (brief(None, WRONG), "coder", RouteKind.DESIGNER),
+        (brief(failed(), WRONG), "coder", RouteKind.DESIGNER),
+        (brief(failed(), RIGHT), "designer", RouteKind.CODER),
+        (brief(failed(), RIGHT), "finish", RouteKind.CODER),
+        (brief(failed(), RIGHT), "stop", RouteKind.CODER),
+    ],
+)
+def test_evidence_overrides_a_guess_and_the_reason_says_so(
+    state: RouteBrief, proposed: str, settled: RouteKind
+) -> None:
+    with line(Role.CONDUCTOR, says(proposed)) as to:
+        route = ModelConductor(to.talk).route(state)
+    assert route.to is settled
+    assert f"The model proposed {proposed}" in route.reason
+    assert route.suggestion != "Mask the tail.", "advice for another role is not handed on"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        brief(failed(), OPAQUE),
+        brief(failed(), None, sketch=None),
+        brief(failed("accumulate-dtype")),
+        brief(failed(reason="The kernel timed out after 30 s.")),
+        brief(None, RIGHT, error="The kernel was cut off."),
+    ],
+)
+@pytest.mark.parametrize("proposed", ["coder", "designer"])
+def test_where_evidence_leaves_it_open_the_model_chooses(state: RouteBrief, proposed: str) -> None:
+    with line(Role.CONDUCTOR, says(proposed)) as to:
+        assert ModelConductor(to.talk).route(state).to.value == proposed
+
+
+def test_nothing_is_asked_where_nothing_is_to_be_judged() -> None:
+    no_compiler = failed("", "g++: not found", Stage.BUILD)
+    no_compiler = no_compiler.model_copy(update={"evidence": None})
+    with line(Role.CONDUCTOR, says("coder")) as to:
+        conductor = ModelConductor(to.talk)
+        assert conductor.route(brief(no_compiler)).to is RouteKind.STOP
+        assert conductor.route(brief(PASSED)).to is RouteKind.FINISH
+        assert conductor.route(brief(failed(), turns_left=0)).to is RouteKind.STOP
+    assert not to.exchanges
+
+
+def test_a_loop_is_left_by_rule() -> None:
+    first = failed()
+    conductor_says = says("coder")
+    with line(Role.CONDUCTOR, conductor_says) as to:
+        conductor = ModelConductor(to.talk)
+        route = conductor.route(brief(first))
+        history = (Attempt(candidate=CANDIDATE, sketch=SKETCH, gate=RIGHT, verdict=first, route=route),)
+        again = conductor.route(brief(first, history=history))
+    assert again.to is RouteKind.DESIGNER and "same code again" in again.reason
+
+
+@pytest.mark.parametrize("reply", ["Send it to the coder, please.", '{"to": "verifier"}', says("coder", reason="")])
+def test_an_unusable_answer_leaves_the_rules_route(reply: str) -> None:
+    with line(Role.CONDUCTOR, reply) as to:
+        route = ModelConductor(to.talk).route(brief(failed()))
+    assert route.to is RouteKind.CODER and "By rule; the model's answer" in route.reason and route.suggestion
+
+
+def test_prose_and_fences_around_the_object_are_read_over() -> None:
+    with line(Role.CONDUCTOR, f"Let me see.\n```json\n{says('coder')}\n```\nThat is all.") as to:
+        assert ModelConductor(to.talk).route(brief(failed())).suggestion == "Mask the tail."
+
+
+def test_a_cut_answer_is_asked_for_again_and_a_refused_key_is_raised() -> None:
+    with line(Role.CONDUCTOR, answer(says("coder"), finish="length"), says("coder")) as to:
+        assert ModelConductor(to.talk).route(brief(failed())).suggestion == "Mask the tail."
+    with line(Role.CONDUCTOR, status(401, "bad key")) as to, pytest.raises(ModelError):
+        ModelConductor(to.talk).route(brief(failed()))
+
+
+def test_a_passed_kernel_may_be_improved_by_anyone_or_be_good_enough_and_its_figures_are_told() -> None:
+    state = brief(PASSED, improve=True, headroom=0.5, best=PASSED, budget_left="90 % of the tokens")
+    rules = Route(to=RouteKind.DESIGNER, error_class="performance", reason="It is at 50 % of the bound.")
+    told = route_prompt(state, rules, Library(None), Options()).messages[-1].content
+    for part in ("share of the bound: 50 %", "speedup against eager: 1.5", "times the ideal", "90 % of the tokens"):
+        assert part in told
+    for to in RouteKind:
+        settled = settle(state, rules, Route(to=to, error_class="none", reason="I think so.", suggestion="Unroll."))
+        assert settled.to is (RouteKind.DESIGNER if to is RouteKind.STOP else to)
+        assert settled.error_class == "performance"
+
+
+def test_the_routing_ablation_sends_every_failure_to_the_coder_without_asking() -> None:
+    state = replace(brief(None, WRONG), ablation=frozenset({"routing"}))
+    with line(Role.CONDUCTOR, says("designer")) as to:
+        assert ModelConductor(to.talk).route(state).to is RouteKind.CODER
+    assert not to.exchanges

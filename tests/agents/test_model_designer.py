@@ -1,0 +1,151 @@
+"""A model's sketch is read, gated and mended inside its turn, and never breaks what a person has fixed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from fake_server import answer
+
+from kernellab.agents.briefs import Attempt, DesignBrief
+from kernellab.agents.model import ModelDesigner, Options
+from kernellab.errors import DesignError, ModelError, ModelFault
+from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind
+from tests.agents.model_parts import AFFINE, BROKEN, CPU, SKETCH, WRONG, fenced, line
+
+BRIEF = DesignBrief(task=AFFINE, target=CPU)
+
+
+def test_a_right_sketch_is_taken_with_its_words_values_and_claims() -> None:
+    values = '```json\n{"constexpr": {"BLOCK": 128, "NOTHING": 3}, "claims": ["moves 0.2 MB"]}\n```'
+    with line(Role.DESIGNER, fenced(SKETCH) + values) as to:
+        reply = ModelDesigner(to.talk).design(BRIEF)
+    assert reply.sketch.strip() == SKETCH.strip()
+    assert reply.constexpr == {"BLOCK": 128}
+    assert reply.claims == ("moves 0.2 MB",)
+    assert reply.rationale == "Rows are independent."
+    assert to.purposes == ["design"]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "told"),
+    [
+        (fenced(BROKEN), "line 10: SK101 Unknown name 'x_missing'"),
+        (fenced(WRONG), "y is wrong at"),
+        ("I would tile the rows over the cores.", "no sketch"),
+        (fenced("def kernel(x):\n    return x", "python"), "no sketch"),
+    ],
+)
+def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_mended_one_is_taken(faulty: str, told: str) -> None:
+    with line(Role.DESIGNER, faulty, fenced(SKETCH)) as to:
+        reply = ModelDesigner(to.talk).design(BRIEF)
+    assert reply.sketch.strip() == SKETCH.strip()
+    assert to.purposes == ["design", "repair-sketch"]
+    first, second = to.asked
+    assert second[: len(first)] == first, "the prompt's prefix must stay the same for the server's cache"
+    assert second[-2] == {"role": "assistant", "content": faulty}
+    assert told in second[-1]["content"]
+    assert "Mended 1 time" in reply.rationale
+
+
+def test_the_repairs_end_and_the_best_sketch_is_handed_on_with_what_is_open() -> None:
+    with line(Role.DESIGNER, fenced(WRONG), fenced(BROKEN)) as to:
+        reply = ModelDesigner(to.talk, options=Options(repairs=2)).design(BRIEF)
+    assert to.purposes == ["design", "repair-sketch", "repair-sketch"]
+    assert "Still open after 2 repairs" in reply.rationale
+
+
+def test_replies_without_any_sketch_end_in_a_sentence() -> None:
+    with line(Role.DESIGNER, "No.") as to, pytest.raises(DesignError, match="None of the model's 3 replies"):
+        ModelDesigner(to.talk, options=Options(repairs=2)).design(BRIEF)
+
+
+PINNED = SKETCH.replace("-> x_tile)", "-> x_tile) #: pin")
+
+
+def test_a_revision_that_changes_a_pinned_line_is_refused_with_the_line() -> None:
+    moved = PINNED.replace("load(x[m, n:n+BLOCK] -> x_tile) #: pin", "load(x[m, n:n+BLOCK] -> x_tile, pad=1)")
+    brief = replace(BRIEF, previous=PINNED)
+    with line(Role.DESIGNER, fenced(moved)) as to, pytest.raises(DesignError, match=r"line 9.*pin"):
+        ModelDesigner(to.talk, options=Options(repairs=1)).design(brief)
+    assert to.purposes == ["design", "repair-sketch"]
+    assert "load(x[m, n:n+BLOCK] -> x_tile) #: pin" in to.asked[0][-1]["content"]
+
+
+def test_a_person_constraint_must_stay() -> None:
+    wanted = SKETCH.replace("in {64, 128};", "in {64, 128};\n    require: BLOCK >= 64;")
+    with line(Role.DESIGNER, fenced(SKETCH), fenced(wanted)) as to:
+        reply = ModelDesigner(to.talk).design(replace(BRIEF, previous=wanted))
+    assert "require: BLOCK >= 64" in reply.sketch
+    assert "BLOCK >= 64" in to.asked[1][-1]["content"]
+
+
+def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
+    route = Route(
+        to=RouteKind.DESIGNER, error_class="performance", reason="It is slow.", suggestion="Use larger tiles."
+    )
+    other = SKETCH.replace("BLOCK = 64 in {64, 128}", "BLOCK = 256 in {256, 512}")
+    brief = replace(BRIEF, previous=SKETCH, route=route)
+    with line(Role.DESIGNER, fenced(SKETCH), fenced(other)) as to:
+        assert "256" in ModelDesigner(to.talk).design(brief).sketch
+    assert "moves fewer bytes" in to.asked[0][-1]["content"] and "Use larger tiles." in to.asked[0][-1]["content"]
+    assert "same as before" in to.asked[1][-1]["content"]
+
+
+def test_without_the_gate_a_wrong_sketch_is_handed_on() -> None:
+    with line(Role.DESIGNER, fenced(WRONG)) as to:
+        reply = ModelDesigner(to.talk).design(replace(BRIEF, ablation=frozenset({"gate"})))
+    assert reply.sketch.strip() == WRONG.strip() and to.purposes == ["design"]
+
+
+def test_a_cut_reply_is_no_sketch_and_is_asked_for_once_more_in_short() -> None:
+    with line(Role.DESIGNER, answer(fenced(SKETCH), finish="length"), fenced(SKETCH)) as to:
+        reply = ModelDesigner(to.talk).design(BRIEF)
+    assert reply.sketch.strip() == SKETCH.strip()
+    assert [e.finish for e in to.exchanges] == [Finish.TRUNCATED, Finish.STOP]
+    assert "shortest form" in to.asked[1][-1]["content"]
+
+
+def test_a_reply_that_is_cut_again_or_filtered_ends_the_turn() -> None:
+    cut = answer(fenced(SKETCH), finish="length")
+    with line(Role.DESIGNER, cut) as to, pytest.raises(ModelError) as failed:
+        ModelDesigner(to.talk).design(BRIEF)
+    assert failed.value.kind is ModelFault.TRUNCATED and len(to.exchanges) == 2
+    refused = answer("I cannot.", finish="content_filter")
+    with line(Role.DESIGNER, refused) as to, pytest.raises(ModelError) as failed:
+        ModelDesigner(to.talk).design(BRIEF)
+    assert failed.value.kind is ModelFault.FILTERED and len(to.exchanges) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SKETCH,
+        f"Here it is.\n\n{SKETCH}\nI hope that it helps.",
+        fenced(WRONG, before="A first thought:") + fenced(SKETCH, before="Better:"),
+        fenced(SKETCH, ""),
+        json.dumps({"sketch": SKETCH, "rationale": "Rows."}),
+        "```sketch\n" + SKETCH,  # never closed
+    ],
+)
+def test_the_forms_that_models_answer_in_are_read(reply: str) -> None:
+    with line(Role.DESIGNER, reply) as to:
+        assert ModelDesigner(to.talk).design(BRIEF).sketch.strip() == SKETCH.strip()
+    assert to.purposes == ["design"]
+
+
+def test_the_prompt_says_of_each_part_where_it_is_from_and_the_task_comes_after_what_never_changes() -> None:
+    gate = GateResult(state=GateState.WRONG, reason="y is wrong at M=1, N=65.")
+    brief = replace(BRIEF, previous=WRONG, history=(Attempt(sketch=WRONG, gate=gate),), notes=("Keep it simple.",))
+    with line(Role.DESIGNER, fenced(SKETCH)) as to:
+        ModelDesigner(to.talk).design(brief)
+    (exchange,) = to.exchanges
+    names = [section.name for section in exchange.sections]
+    assert names[:2] == ["role", "language"] and names[-1] == "go"
+    assert names.index("answer") < names.index("task") < names.index("history") < names.index("notes")
+    assert all(section.source for section in exchange.sections)
+    system, user = exchange.messages
+    assert "affine" not in system.content, "the cached prefix speaks of no task"
+    assert "y is wrong at M=1, N=65." in user.content and "Keep it simple." in user.content
+    assert "moves 150 KiB" in user.content, "the bytes that must be moved"
