@@ -1,0 +1,199 @@
+/** The Code panel: the files of a candidate, how they differ from the one before, and where each line comes from. */
+
+import { useEffect, useId, useMemo, useRef } from "preact/hooks";
+import { DraftBar, DraftNotice } from "../editor/DraftBar";
+import { HEAD } from "../editor/desks";
+import { GLYPHS, severityOf } from "../editor/diagnostics";
+import type { View } from "../view";
+import { type Against, type CodeEditor, codeEditorOf } from "./code-editor";
+import { copyText } from "./copy";
+import type { Tab } from "./files";
+import "../editor/editor.css";
+import "./code.css";
+
+export function CodePanel({ view }: { view: View }) {
+  const editor = useMemo(() => codeEditorOf(view), [view]);
+  const host = useRef<HTMLDivElement>(null);
+  useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
+  const { sketch } = view.state.texts.value;
+  const id = useId();
+  return (
+    <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
+      <Tabs editor={editor} view={view} controls={id} />
+      <DraftNotice
+        drafts={editor.drafts}
+        what="code"
+        onDifference={() => {
+          editor.against.value = "session";
+        }}
+        onApply={() => void editor.apply(true)}
+      />
+      <Waiting editor={editor} />
+      <div class="kl-code-pair" id={id}>
+        {editor.beside.value && sketch !== "" && <Beside editor={editor} />}
+        <div class="kl-ed-host" ref={host} />
+      </div>
+      <Findings editor={editor} />
+      <DraftBar
+        drafts={editor.drafts}
+        action={editor.drafts.place.value === HEAD ? "Verify my edit" : "Verify as a fork"}
+        onApply={() => void editor.apply()}
+        onRevert={() => editor.revert()}
+      >
+        <Compare editor={editor} view={view} />
+        {sketch !== "" && (
+          <label>
+            <input
+              type="checkbox"
+              checked={editor.beside.value}
+              onChange={(event) => {
+                editor.beside.value = event.currentTarget.checked;
+              }}
+            />
+            Sketch beside
+          </label>
+        )}
+      </DraftBar>
+    </section>
+  );
+}
+
+function Tabs({ editor, view, controls }: { editor: CodeEditor; view: View; controls: string }) {
+  const tabs = editor.tabs.value;
+  const open = editor.tab.value;
+  const step = (event: KeyboardEvent) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1, Home: -tabs.length, End: tabs.length }[event.key];
+    if (move === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = tabs.findIndex((tab) => tab.key === open?.key);
+    const next = tabs[Math.min(Math.max(0, at + move), tabs.length - 1)];
+    if (!next) return;
+    editor.open(next.key);
+    const list = event.currentTarget as HTMLElement;
+    list.querySelectorAll<HTMLElement>("[role=tab]")[tabs.indexOf(next)]?.focus();
+  };
+  return (
+    <div class="kl-ed-bar kl-code-tabs">
+      <div role="tablist" aria-label="files" onKeyDown={step}>
+        {tabs.map((tab) => (
+          <button
+            type="button"
+            key={tab.key}
+            role="tab"
+            class={tab.kind === "artefact" ? "kl-code-artefact" : ""}
+            aria-selected={tab.key === open?.key}
+            aria-controls={controls}
+            tabIndex={tab.key === open?.key ? 0 : -1}
+            title={titleOf(tab)}
+            onClick={() => editor.open(tab.key)}
+          >
+            {tab.name}
+            {tab.changed && <span aria-hidden="true"> ±</span>}
+          </button>
+        ))}
+      </div>
+      <span class="kl-ed-fill" />
+      {open && (
+        <button
+          type="button"
+          onClick={() => {
+            void copyText(editor.text).then((done) =>
+              view.say(
+                done
+                  ? `${open.name} is on the clipboard.`
+                  : "The browser refused to copy. Select the text and press Ctrl-C.",
+                done ? "info" : "error",
+              ),
+            );
+          }}
+        >
+          Copy
+        </button>
+      )}
+    </div>
+  );
+}
+
+function titleOf(tab: Tab): string {
+  if (tab.kind === "artefact") return `${tab.name}: what the compiler made of the code`;
+  return tab.changed ? `${tab.name}: differs from the candidate before` : tab.name;
+}
+
+function Waiting({ editor }: { editor: CodeEditor }) {
+  const got = editor.fetched.value;
+  if (got === "fetching")
+    return (
+      <p class="kl-ed-dim kl-code-line" role="status">
+        Fetching {editor.tab.value?.name}.
+      </p>
+    );
+  if (got && typeof got === "object" && "error" in got) {
+    return (
+      <p class="kl-ed-notice kl-ed-refused" role="alert">
+        {got.error}
+      </p>
+    );
+  }
+  return null;
+}
+
+function Beside({ editor }: { editor: CodeEditor }) {
+  const host = useRef<HTMLDivElement>(null);
+  useEffect(() => (host.current ? editor.mountSketch(host.current) : undefined), [editor]);
+  return <div class="kl-ed-host kl-code-beside" ref={host} />;
+}
+
+function Findings({ editor }: { editor: CodeEditor }) {
+  const placed = editor.findings.value;
+  const remarks = editor.remarks.value;
+  if (!placed.length && !remarks.length) return null;
+  return (
+    <ol class="kl-ed-findings" aria-label="what the compiler said">
+      {placed.map((one) => (
+        <li key={`${one.line}:${one.message}`} class={`kl-ed-${severityOf(one)}`}>
+          <button type="button" onClick={() => editor.focusLine(one.line)}>
+            <span class="kl-ed-glyph" aria-hidden="true">
+              {GLYPHS[severityOf(one)]}
+            </span>
+            <em>
+              {severityOf(one)}, line {one.line}
+            </em>
+            <span>{one.message}</span>
+          </button>
+        </li>
+      ))}
+      {remarks.map((one) => (
+        <li key={one.message} class={`kl-ed-${severityOf(one)} kl-code-line`}>
+          <span class="kl-ed-glyph" aria-hidden="true">
+            {GLYPHS[severityOf(one)]}
+          </span>{" "}
+          {one.message}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Compare({ editor, view }: { editor: CodeEditor; view: View }) {
+  const changed = Object.keys(view.state.texts.value.files_before).length > 0;
+  return (
+    <label>
+      Difference
+      <select
+        value={editor.against.value}
+        onChange={(event) => {
+          editor.against.value = event.currentTarget.value as Against;
+        }}
+      >
+        <option value="none">not shown</option>
+        <option value="before" disabled={!changed}>
+          to the candidate before
+        </option>
+        <option value="session" disabled={editor.drafts.standing.value === "same"}>
+          to the session's code
+        </option>
+      </select>
+    </label>
+  );
+}

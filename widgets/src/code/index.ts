@@ -1,0 +1,1 @@
+export { CodePanel } from "./CodePanel";

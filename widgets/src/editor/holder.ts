@@ -1,0 +1,71 @@
+/**
+ * One CodeMirror view that shows one of several texts at a time.
+ *
+ * Each text has a key; its state (caret, history, marks, scroll) is kept while another is shown and while nothing is.
+ */
+
+import type { EditorState, StateEffect } from "@codemirror/state";
+import { EditorView } from "@codemirror/view";
+import { changeOf, keepKeys, Outside } from "./basics";
+
+export class Holder {
+  /** null while no panel shows it */
+  view: EditorView | null = null;
+  /** key of the text that is shown */
+  key: string | null = null;
+
+  #kept = new Map<string, { state: EditorState; scroll: StateEffect<unknown> }>();
+  #fresh: (key: string, text: string) => EditorState;
+
+  constructor(fresh: (key: string, text: string) => EditorState) {
+    this.#fresh = fresh;
+  }
+
+  /** Puts an editor into `host` until the returned function is called. */
+  mount(host: HTMLElement, key: string, text: string): () => void {
+    const release = keepKeys(host);
+    const kept = this.#kept.get(key);
+    const view = new EditorView({
+      parent: host,
+      state: kept?.state ?? this.#fresh(key, text),
+      ...(kept ? { scrollTo: kept.scroll } : {}),
+    });
+    this.view = view;
+    this.key = key;
+    this.show(key, text);
+    return () => {
+      this.#keep();
+      this.view = null;
+      release();
+      view.destroy();
+    };
+  }
+
+  /** Shows `text` under `key`, by the smallest change when that is shown already. True when another text came up. */
+  show(key: string, text: string): boolean {
+    const { view } = this;
+    if (!view) return false;
+    const other = key !== this.key;
+    if (other) {
+      this.#keep();
+      this.key = key;
+      const kept = this.#kept.get(key);
+      view.setState(kept?.state ?? this.#fresh(key, text));
+      if (kept) view.dispatch({ effects: kept.scroll });
+      else view.scrollDOM.scrollTop = 0;
+    }
+    const changes = changeOf(view.state.doc.toString(), text);
+    if (changes) view.dispatch({ changes, annotations: Outside.of(true) });
+    return other;
+  }
+
+  /** Drops the states that `wanted` does not name. */
+  forget(wanted: (key: string) => boolean): void {
+    for (const key of [...this.#kept.keys()]) if (!wanted(key)) this.#kept.delete(key);
+  }
+
+  #keep(): void {
+    if (!this.view || this.key === null) return;
+    this.#kept.set(this.key, { state: this.view.state, scroll: this.view.scrollSnapshot() });
+  }
+}

@@ -1,0 +1,1 @@
+export { SketchPanel } from "./SketchPanel";
