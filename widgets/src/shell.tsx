@@ -1,12 +1,174 @@
+/** The workbench: header, timeline, panels, the question to the person, the session's buttons. */
+import type { ComponentChild } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ConductorCard } from "./card";
 import { CodePanel } from "./code";
+import { Controls } from "./controls";
 import { SketchPanel } from "./editor";
-import type { View } from "./view";
+import { Header, Notices } from "./header";
+import { Help } from "./help";
+import { PANELS, press, typing } from "./keys";
+import { CandidatesPanel } from "./panels/candidates";
+import { MemoryPanel } from "./panels/memory";
+import { PromptPanel } from "./panels/prompt";
+import { RooflinePanel } from "./panels/roofline";
+import { VerdictPanel } from "./panels/verdict";
+import { PredictionCard } from "./prediction";
+import { Timeline } from "./timeline";
+import { Tooltip } from "./tooltip";
+import { TurnNote } from "./turn-note";
+import { Button } from "./ui";
+import type { Panel, View } from "./view";
 
 export function Workbench({ view }: { view: View }) {
+  const root = useRef<HTMLDivElement>(null);
+  const before = useRef<HTMLElement | null>(null);
+  const [help, setHelp] = useState(false);
+  const head = view.state.head.value;
+  const openHelp = () => {
+    before.current = document.activeElement as HTMLElement | null;
+    setHelp(true);
+  };
+  const closeHelp = () => {
+    setHelp(false);
+    before.current?.focus();
+  };
   return (
-    <div class="kl" data-kernellab={view.state.head.value.name}>
-      <SketchPanel view={view} />
-      <CodePanel view={view} />
+    // biome-ignore lint/a11y/useSemanticElements: a section would be announced as a landmark of the page
+    <div
+      ref={root}
+      class={`kl${view.link.value === "gone" ? " kl-gone" : ""}`}
+      role="group"
+      aria-label={`workbench of ${head.name}`}
+      data-kernellab={head.name}
+      data-status={head.status}
+      // the notebook has single-letter commands of its own: two d's delete a cell
+      data-lm-suppress-shortcuts="true"
+      onKeyDown={(event) => {
+        if (!root.current) return;
+        if (event.key === "?" && !typing(event.target)) openHelp();
+        else if (!press(event, view, root.current)) return event.stopPropagation();
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+    >
+      <Header view={view} />
+      <Notices view={view} />
+      <div class="kl-main">
+        <Timeline view={view} />
+        <div class="kl-work">
+          <Tabs view={view} help={openHelp} />
+          <TurnNote view={view} />
+          <Panels view={view} />
+        </div>
+      </div>
+      <div class="kl-cards">
+        <PredictionCard view={view} />
+        <ConductorCard view={view} />
+      </div>
+      <Controls view={view} />
+      <Tooltip root={root} />
+      {help && <Help close={closeHelp} />}
     </div>
+  );
+}
+
+function Tabs({ view, help }: { view: View; help: () => void }) {
+  const open = view.panel.value;
+  const marks = useMarks(view);
+  const go = (step: number) => {
+    const at = PANELS.findIndex((panel) => panel.id === open);
+    const next = PANELS[(at + step + PANELS.length) % PANELS.length];
+    if (next) view.open(next.id);
+  };
+  return (
+    <div class="kl-tabs">
+      <div
+        class="kl-tablist"
+        role="tablist"
+        aria-label="panels"
+        onKeyDown={(event) => {
+          if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+          event.preventDefault();
+          const list = event.currentTarget;
+          go(event.key === "ArrowRight" ? 1 : -1);
+          queueMicrotask(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
+        }}
+      >
+        {PANELS.map((panel) => (
+          <button
+            key={panel.id}
+            type="button"
+            role="tab"
+            id={tabId(view, panel.id)}
+            aria-selected={panel.id === open}
+            aria-controls={panelId(view, panel.id)}
+            tabIndex={panel.id === open ? 0 : -1}
+            class="kl-tab"
+            onClick={() => view.open(panel.id)}
+          >
+            {panel.name}
+            {marks[panel.id] && <span class={`kl-tab-mark ${marks[panel.id]?.kind ?? ""}`}>{marks[panel.id]?.text}</span>}
+          </button>
+        ))}
+      </div>
+      <Button quiet sign="help" action="help" label="keys" title="Keys (?)" onClick={help} />
+    </div>
+  );
+}
+
+const tabId = (view: View, panel: Panel) => `kl-tab-${view.key}-${panel}`;
+const panelId = (view: View, panel: Panel) => `kl-panel-${view.key}-${panel}`;
+
+/** What a closed panel has to say, on its tab. */
+function useMarks(view: View): { [P in Panel]?: { text: string; kind: string } } {
+  const { diagnostics, verdict, exchanges, memory } = view.state.detail.value;
+  const errors = diagnostics.filter((one) => one.severity === "error").length;
+  return {
+    ...(errors ? { sketch: { text: String(errors), kind: "kl-bad" } } : {}),
+    ...(verdict ? { verdict: { text: verdict.passed ? "\u2713" : "\u2717", kind: verdict.passed ? "kl-good" : "kl-bad" } } : {}),
+    ...(exchanges.length ? { prompt: { text: String(exchanges.length), kind: "kl-dim" } } : {}),
+    ...(memory.length ? { memory: { text: String(memory.length), kind: "kl-dim" } } : {}),
+  };
+}
+
+/** Editors stay mounted when another panel is open: what was typed, the selection and the undo steps live in them. */
+const KEPT: Partial<Record<Panel, (props: { view: View }) => ComponentChild>> = {
+  sketch: SketchPanel,
+  code: CodePanel,
+};
+const OTHERS: Partial<Record<Panel, (props: { view: View }) => ComponentChild>> = {
+  verdict: VerdictPanel,
+  roofline: RooflinePanel,
+  prompt: PromptPanel,
+  memory: MemoryPanel,
+  candidates: CandidatesPanel,
+};
+
+function Panels({ view }: { view: View }) {
+  const open = view.panel.value;
+  // an editor is made when it is first opened: a page of ten sessions must not make twenty editors
+  const opened = useRef(new Set<Panel>());
+  useEffect(() => () => opened.current.clear(), []);
+  opened.current.add(open);
+  return (
+    <>
+      {PANELS.map(({ id }) => {
+        const Shown = KEPT[id] ?? (id === open ? OTHERS[id] : undefined);
+        const made = id === open || (id in KEPT && opened.current.has(id));
+        return (
+          <div
+            key={id}
+            role="tabpanel"
+            id={panelId(view, id)}
+            aria-labelledby={tabId(view, id)}
+            class={`kl-panel kl-panel-${id}`}
+            hidden={id !== open}
+          >
+            {made && Shown && <Shown view={view} />}
+          </div>
+        );
+      })}
+    </>
   );
 }

@@ -85,6 +85,8 @@ interface Waiting {
 let views = 0;
 
 export class View {
+  /** unlike any other view's: the stem of the ids of this view's elements */
+  readonly key: string;
   /** the kernel's traits */
   readonly state: State;
   readonly link: ReadonlySignal<Link>;
@@ -111,7 +113,6 @@ export class View {
   #waiting = new Map<string, Waiting>();
   #same = new Map<string, Promise<Outcome>>();
   #sent = 0;
-  #name: string;
   #beatAt = Date.now();
   #checkedAt = Date.now();
   #lookTimer: ReturnType<typeof setTimeout> | undefined;
@@ -120,7 +121,7 @@ export class View {
   constructor(model: Model) {
     this.#model = model;
     views += 1;
-    this.#name = `${Date.now().toString(36)}-${views}`;
+    this.key = `${Date.now().toString(36)}-${views}`;
     this.#traits = Object.fromEntries(
       Object.keys(NOTHING).map((name) => [name, signal(fill(name as keyof Traits, model.get(name)))]),
     ) as Signals;
@@ -269,7 +270,7 @@ export class View {
     if (this.#link.value === "gone") return Promise.reject(new Unanswered(GONE));
     if (abort?.aborted) return Promise.reject(abort.reason);
     this.#sent += 1;
-    const id = `${this.#name}-${this.#sent}`;
+    const id = `${this.key}-${this.#sent}`;
     return new Promise((resolve, reject) => {
       const busy = setTimeout(() => {
         if (this.#link.value === "ready") this.#link.value = "busy";

@@ -1,0 +1,60 @@
+/** A person holds a role: the brief that a model would get, and a form for the answer. */
+import { useState } from "preact/hooks";
+import type { Act, Brief, Card } from "./protocol";
+import { Area, Button, Copy, Empty, Fold, useAnswer } from "./ui";
+import type { Panel, View } from "./view";
+
+const EXPECTS: Record<Brief["expects"], { words: string; panel: Panel | null }> = {
+  sketch: { words: "a sketch", panel: "sketch" },
+  code: { words: "the kernel's file or files", panel: "code" },
+  route: { words: "where to go next, and a suggestion", panel: null },
+};
+
+interface Props {
+  view: View;
+  card: Card;
+  free: boolean;
+  decide: (act: Act) => void;
+}
+
+export function BriefForm({ view, card, free, decide }: Props) {
+  const [text, setText] = useState("");
+  const asked = useAnswer(card.id, (signal) => view.request({ ask: "brief" }, { signal }));
+  const brief = asked?.value;
+  const expects = brief ? EXPECTS[brief.expects] : undefined;
+  const answer = () => text.trim() !== "" && decide({ action: "answer", card: card.id, text });
+  return (
+    <div class="kl-brief">
+      <div class="kl-row">
+        {expects?.panel && (
+          <Button action="answer-in-panel" onClick={() => view.open(expects.panel as Panel)}>
+            Write it in the {expects.panel === "sketch" ? "Sketch" : "Code"} panel
+          </Button>
+        )}
+        {brief && (
+          <Copy view={view} text={brief.text}>
+            Copy the prompt
+          </Copy>
+        )}
+        <span class="kl-dim">or let a model of your own answer it: copy the prompt, paste its reply below</span>
+      </div>
+      <Fold title="The brief, as a model would get it" aside={brief ? `${brief.text.length} characters` : undefined}>
+        {brief ? <pre class="kl-text">{brief.text}</pre> : <Empty>{asked?.error ?? "asking the kernel"}</Empty>}
+      </Fold>
+      <Area
+        label={`your answer as the ${card.role}`}
+        value={text}
+        rows={3}
+        code
+        placeholder={`paste the reply here: ${expects?.words ?? "an answer"}`}
+        onInput={setText}
+        onSubmit={answer}
+      />
+      <div class="kl-row">
+        <Button primary action="answer" busy={!free} disabled={text.trim() === ""} onClick={answer}>
+          Answer
+        </Button>
+      </div>
+    </div>
+  );
+}

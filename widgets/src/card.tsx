@@ -1,0 +1,173 @@
+/** The question to the person: what is proposed, on which evidence, and every answer one click away. */
+import { useReducer } from "preact/hooks";
+import { BriefForm } from "./brief";
+import { type CardEvent, type CardState, canSend, edited, opened, step } from "./card-state";
+import { capital } from "./format";
+import { RoleSign } from "./icons";
+import type { Act, Card } from "./protocol";
+import { Area, Button } from "./ui";
+import type { View } from "./view";
+
+/** Where a proposal can go; the words are those of the magics and of `session.approve(to=...)`. */
+const ELSEWHERE: Record<string, string> = {
+  coder: "To Coder",
+  designer: "To Designer",
+  me: "To me",
+  finish: "Finish",
+};
+const YES: Record<Card["kind"], string> = {
+  route: "Approve",
+  turn: "Go on",
+  brief: "Keep as it is",
+  error: "Try again",
+};
+
+export function ConductorCard({ view }: { view: View }) {
+  const { card, status } = view.state.head.value;
+  const elsewhere = status === "waiting" && !card?.pending && !view.following.value;
+  return (
+    <>
+      {card && (card.pending ? <Question key={card.id} view={view} card={card} /> : <Proposed card={card} />)}
+      {elsewhere && (
+        <div class="kl-card kl-card-away">
+          <span>The session waits for your answer at its newest turn.</span>
+          <Button action="to-question" onClick={() => view.follow()}>
+            Go to the question
+          </Button>
+        </div>
+      )}
+    </>
+  );
+}
+
+/** What was proposed at a turn that is looked back at. */
+function Proposed({ card }: { card: Card }) {
+  return (
+    <section class="kl-card kl-card-past" aria-label="the Conductor's proposal at this turn">
+      <Heading card={card} />
+      {card.suggestion && <blockquote class="kl-suggested">{card.suggestion}</blockquote>}
+    </section>
+  );
+}
+
+function Heading({ card }: { card: Card }) {
+  return (
+    <>
+      <h3 class="kl-card-title">
+        <RoleSign role={card.role} /> {card.title}
+      </h3>
+      {card.text && <p>{card.text}</p>}
+      {card.evidence.length > 0 && (
+        <ul class="kl-evidence" aria-label="evidence">
+          {card.evidence.map((line) => (
+            <li key={line}>{line}</li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** What was typed on each card, by view: it outlives updates, and an interlude in which another turn is looked at. */
+const drafts = new WeakMap<View, Map<string, CardState>>();
+
+function useCard(view: View, card: Card): [CardState, (event: CardEvent) => void] {
+  let kept = drafts.get(view);
+  if (!kept) {
+    kept = new Map();
+    drafts.set(view, kept);
+  }
+  const mine = kept;
+  const [, draw] = useReducer((count: number, _: number) => count + 1, 0);
+  const before = mine.get(card.id);
+  const state = before ? step(before, { type: "card", card }) : opened(card);
+  mine.set(card.id, state);
+  const dispatch = (event: CardEvent) => {
+    mine.set(card.id, step(mine.get(card.id) ?? opened(card), event));
+    draw(0);
+  };
+  return [state, dispatch];
+}
+
+function Question({ view, card }: { view: View; card: Card }) {
+  const [state, dispatch] = useCard(view, card);
+  const free = canSend(state);
+
+  const decide = async (act: Act) => {
+    if (!free) return;
+    dispatch({ type: "send" });
+    const { error } = await view.send(act);
+    dispatch(error ? { type: "refused", error } : { type: "sent" });
+  };
+  const approve = (to?: string) =>
+    decide({
+      action: "approve",
+      card: card.id,
+      ...(to ? { to } : {}),
+      ...(card.editable ? { suggestion: state.draft } : {}),
+    });
+  const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to);
+
+  return (
+    <section class={`kl-card kl-card-${card.kind}`} aria-label="a question to you" data-card={card.id}>
+      <Heading card={card} />
+      {card.kind === "error" && <Remedy view={view} />}
+      {card.editable && (
+        <div class="kl-suggestion">
+          <Area
+            label="suggestion for the next role"
+            value={state.draft}
+            rows={2}
+            placeholder="words for the role that goes on"
+            onInput={(text) => dispatch({ type: "draft", text })}
+            onSubmit={() => approve()}
+          />
+          {edited(state) && <span class="kl-dim">edited by you</span>}
+          {state.newer !== null && (
+            <Button quiet action="take-newer" onClick={() => dispatch({ type: "take newer" })}>
+              The proposal has changed: take the new suggestion
+            </Button>
+          )}
+        </div>
+      )}
+      {!card.editable && card.hint && <p class="kl-dim">{card.hint}</p>}
+      {card.kind === "brief" && <BriefForm view={view} card={card} free={free} decide={decide} />}
+      <div class="kl-row kl-answers">
+        <Button
+          primary={card.kind !== "brief"}
+          action="approve"
+          busy={!free}
+          title={card.kind === "route" && card.to ? `Send it to the ${capital(card.to)}, with these words (a)` : undefined}
+          onClick={() => approve()}
+        >
+          {YES[card.kind] ?? "Approve"}
+          {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
+        </Button>
+        {card.kind === "route" &&
+          others.map((to) => (
+            <Button key={to} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
+              {ELSEWHERE[to]}
+            </Button>
+          ))}
+        <Button action="card-stop" busy={!free} onClick={() => decide({ action: "stop" })}>
+          Stop
+        </Button>
+        <span class="kl-dim" role="status">
+          {state.phase === "sending" ? "sending" : state.phase === "sent" ? "taken" : ""}
+        </span>
+        {state.phase === "refused" && <span class="kl-bad">{state.error}</span>}
+      </div>
+    </section>
+  );
+}
+
+/** What went wrong with the turn, and what to do about it. */
+function Remedy({ view }: { view: View }) {
+  const { error, remedy } = view.state.detail.value;
+  return (
+    <>
+      {error && <p class="kl-bad">{error}</p>}
+      {remedy && <p class="kl-remedy">{remedy}</p>}
+    </>
+  );
+}

@@ -1,0 +1,117 @@
+/** The session's buttons: what happens next, who does it, and when it stops for the person. */
+import { useState } from "preact/hooks";
+import { capital } from "./format";
+import { Area, Button, Choice } from "./ui";
+import type { View } from "./view";
+
+const POLICIES = ["none", "routing", "all"];
+
+export function Controls({ view }: { view: View }) {
+  const head = view.state.head.value;
+  const sending = view.sending.value;
+  const [noting, setNoting] = useState(false);
+  const at = view.at.value;
+  return (
+    <footer class="kl-foot">
+      <div class="kl-row" role="toolbar" aria-label="session">
+        <Button
+          action="step"
+          sign="step"
+          title="One more turn (s)"
+          disabled={!head.can.step}
+          busy={sending.has("step")}
+          onClick={() => view.send({ action: "step" })}
+        >
+          Step
+        </Button>
+        <Button
+          action="run"
+          sign="run"
+          title="Turns until the approval policy stops them (r)"
+          disabled={!head.can.run}
+          busy={sending.has("run")}
+          onClick={() => view.send({ action: "run" })}
+        >
+          Run
+        </Button>
+        <Button
+          action="pause"
+          sign="pause"
+          title="Stop after the turn that runs (p)"
+          disabled={!head.can.pause}
+          busy={sending.has("pause")}
+          onClick={() => view.send({ action: "pause" })}
+        >
+          Pause
+        </Button>
+        <Button
+          action="fork"
+          sign="fork"
+          title="Go on from the turn that is looked at, beside what followed it (f)"
+          disabled={!head.can.fork || at === null}
+          busy={sending.has("fork")}
+          onClick={() => at !== null && view.send({ action: "fork", turn: at })}
+        >
+          Fork here
+        </Button>
+        <Button
+          action="stop"
+          sign="stop"
+          title="End the session; everything so far is kept (Shift+X)"
+          disabled={!head.can.stop}
+          busy={sending.has("stop")}
+          onClick={() => view.send({ action: "stop" })}
+        >
+          Stop
+        </Button>
+        <Button action="note" sign="note" pressed={noting} title="Tell a role something to keep in mind" onClick={() => setNoting(!noting)}>
+          Note
+        </Button>
+        <span class="kl-grow" />
+        <Choice
+          label="approve"
+          value={head.approval}
+          options={POLICIES}
+          title="When the session stops for you: never, at each Conductor's proposal, or after each turn"
+          onChange={(value) => view.send({ action: "approval", value })}
+        />
+        {Object.entries(head.roles).map(([role, value]) => (
+          <Choice
+            key={role}
+            label={capital(role)}
+            value={value}
+            options={head.role_choices[role] ?? [value]}
+            title={`Who plays the ${capital(role)} from the next turn on`}
+            onChange={(choice) => view.send({ action: "role", role, value: choice })}
+          />
+        ))}
+      </div>
+      {noting && <NoteForm view={view} roles={Object.keys(head.roles)} close={() => setNoting(false)} />}
+    </footer>
+  );
+}
+
+function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: () => void }) {
+  const [role, setRole] = useState(roles[0] ?? "coder");
+  const [text, setText] = useState("");
+  const send = async () => {
+    if (text.trim() === "") return;
+    const { error } = await view.send({ action: "note", role, text });
+    if (!error) close();
+  };
+  return (
+    <div class="kl-note-form">
+      <Choice label="to the" value={role} options={roles} onChange={setRole} />
+      <Area
+        label="note"
+        value={text}
+        onInput={setText}
+        onSubmit={send}
+        placeholder="keep BLOCK at 128 or less, I will fuse this later"
+      />
+      <Button primary action="send-note" onClick={send} disabled={text.trim() === ""} busy={view.sending.value.has("note")}>
+        Send
+      </Button>
+    </div>
+  );
+}

@@ -1,0 +1,128 @@
+/** What a glance must tell: what is designed, for what, how far it is, how fast the best candidate is, what it cost. */
+import { duration, percent } from "./format";
+import { ActionSign } from "./icons";
+import type { BestFigures, Head, LedgerFigures } from "./protocol";
+import { Button, Tip, useElapsed } from "./ui";
+import type { View } from "./view";
+
+export function Header({ view }: { view: View }) {
+  const head = view.state.head.value;
+  return (
+    <header class="kl-head">
+      <div class="kl-title">
+        <strong class="kl-name">{head.name}</strong>
+        {head.operator && <code class="kl-operator">{head.operator}</code>}
+        <span class="kl-dim kl-target">{head.target}</span>
+      </div>
+      <Status view={view} head={head} />
+      <div class="kl-figures">
+        {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
+        {head.ledger && <Ledger ledger={head.ledger} />}
+      </div>
+    </header>
+  );
+}
+
+function Status({ view, head }: { view: View; head: Head }) {
+  const running = view.rows.value.findLast((row) => row.state === "running");
+  const elapsed = useElapsed(running?.started ?? 0, head.status === "running" && running !== undefined);
+  const link = view.link.value;
+  const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
+  const doing = link === "ready" && running ? `${running.role} at work` : "";
+  return (
+    <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
+      <span class="kl-lamp" aria-hidden="true" />
+      <span role="status">{words}</span>
+      {doing && (
+        <span class="kl-dim kl-doing">
+          {doing}
+          {elapsed >= 1 ? `, ${duration(elapsed)}` : ""}
+        </span>
+      )}
+    </div>
+  );
+}
+
+function Best({ view, best }: { view: View; best: BestFigures }) {
+  return (
+    <>
+      <Button
+        quiet
+        onClick={() => view.look(best.turn)}
+        title={`The best candidate so far is turn ${best.number}. Click to look at it.`}
+        action="look-best"
+      >
+        best #{best.number}
+      </Button>
+      {best.time && <Tip class="kl-figure" text={best.time.text} title={best.time.title} />}
+      {best.speedups.map((speedup) => (
+        <Tip
+          key={speedup.baseline}
+          class={`kl-figure ${speedup.low > 1 ? "kl-good" : speedup.high < 1 ? "kl-bad" : ""}`}
+          text={speedup.text}
+          title={speedup.title}
+        />
+      ))}
+      {best.headroom && <Headroom {...best.headroom} />}
+      <Tip class="kl-trust" text={best.trust} title={`Trust level ${best.trust}${best.label ? `, ${best.label}` : ""}`} />
+    </>
+  );
+}
+
+/** How much of the speed-of-light bound is reached; a share above one is drawn full and said in words. */
+function Headroom({ share, text, title }: { share: number; text: string; title: string }) {
+  const shown = Math.min(1, Math.max(0, share));
+  return (
+    <span class="kl-headroom">
+      <span
+        class="kl-meter"
+        role="meter"
+        aria-label="share of the speed-of-light bound"
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={Math.round(100 * shown)}
+        aria-valuetext={text}
+      >
+        <span style={{ width: percent(shown) }} />
+      </span>
+      <Tip class="kl-figure" text={text} title={title} />
+    </span>
+  );
+}
+
+function Ledger({ ledger }: { ledger: LedgerFigures }) {
+  const title = [
+    `${ledger.input_tokens.toLocaleString("en")} tokens in (${ledger.cached_tokens.toLocaleString("en")} cached)`,
+    `${ledger.output_tokens.toLocaleString("en")} tokens out`,
+    ledger.usd === null ? "" : `${ledger.usd.toFixed(4)} USD by the price table`,
+    ledger.seconds > 0 ? `${duration(ledger.seconds)} waited for models` : "",
+    ledger.budget ? `budget ${ledger.budget}` : "",
+  ];
+  return <Tip class="kl-ledger kl-dim" text={ledger.text} title={title.filter(Boolean).join("; ")} />;
+}
+
+/** The line under the header: what a person must hear, until it is dismissed. */
+export function Notices({ view }: { view: View }) {
+  const head = view.state.head.value;
+  const notice = view.notice.value;
+  const lines: { text: string; tone: string; dismiss?: () => void }[] = [];
+  if (notice) lines.push({ ...notice, dismiss: () => view.dismiss() });
+  if (head.message && head.message !== notice?.text) lines.push({ text: head.message, tone: "error" });
+  if (view.link.value === "busy") {
+    lines.push({ text: "Kernel busy: what you did is taken when the running cell ends.", tone: "info" });
+  }
+  return (
+    <div class="kl-notices" aria-live="polite">
+      {lines.map((line) => (
+        <div key={line.text} class={`kl-notice kl-notice-${line.tone}`}>
+          <span>{line.text}</span>
+          {line.dismiss && (
+            <button type="button" class="kl-close" aria-label="dismiss" onClick={line.dismiss}>
+              <ActionSign action="close" />
+            </button>
+          )}
+        </div>
+      ))}
+    </div>
+  );
+}

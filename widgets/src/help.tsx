@@ -1,0 +1,60 @@
+/** The keys, over the workbench; Escape or a click beside it closes. */
+import { useEffect, useRef } from "preact/hooks";
+import { type Shortcut, SHORTCUTS } from "./keys";
+import { Button } from "./ui";
+
+const GROUPS: Shortcut["group"][] = ["Session", "Timeline", "Panels"];
+
+export function Help({ close }: { close: () => void }) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => box.current?.focus(), []);
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: the veil only repeats what Escape does
+    <div
+      class="kl-veil"
+      onMouseDown={(event) => {
+        if (event.target === event.currentTarget) close();
+      }}
+    >
+      <div
+        ref={box}
+        class="kl-help"
+        role="dialog"
+        aria-modal="true"
+        aria-label="keys"
+        tabIndex={-1}
+        onKeyDown={(event) => {
+          event.stopPropagation();
+          if (event.key === "Escape" || event.key === "?") close();
+        }}
+      >
+        <div class="kl-help-groups">
+          {GROUPS.map((group) => (
+            <section key={group}>
+              <h3>{group}</h3>
+              <dl>
+                {SHORTCUTS.filter((one) => one.group === group).map((one) => (
+                  <div key={one.keys.join()}>
+                    <dt>
+                      {one.keys.map((key) => (
+                        <kbd key={key}>{key}</kbd>
+                      ))}
+                    </dt>
+                    <dd>{one.words}</dd>
+                  </div>
+                ))}
+              </dl>
+            </section>
+          ))}
+        </div>
+        <p class="kl-dim">
+          Keys count while the focus is in the workbench and nothing is typed. Everything here is also a magic and a method
+          of the session, by the same words.
+        </p>
+        <Button action="close-help" onClick={close}>
+          Close
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,69 @@
+/** What a key does when the focus is in the workbench and nothing is being typed. */
+import type { Panel, View } from "./view";
+
+export const PANELS: { id: Panel; name: string }[] = [
+  { id: "sketch", name: "Sketch" },
+  { id: "code", name: "Code" },
+  { id: "verdict", name: "Verdict" },
+  { id: "roofline", name: "Roofline" },
+  { id: "prompt", name: "Prompt" },
+  { id: "memory", name: "Memory" },
+  { id: "candidates", name: "Candidates" },
+];
+
+export interface Shortcut {
+  keys: string[];
+  words: string;
+  group: "Session" | "Timeline" | "Panels";
+  /** absent where another part takes the key itself */
+  run?: (view: View, root: HTMLElement) => void;
+}
+
+const click = (action: string) => (_: View, root: HTMLElement) =>
+  root.querySelector<HTMLElement>(`[data-action="${action}"]`)?.click();
+
+export const SHORTCUTS: Shortcut[] = [
+  { group: "Session", keys: ["s"], words: "step: one more turn", run: click("step") },
+  { group: "Session", keys: ["r"], words: "run until something stops it", run: click("run") },
+  { group: "Session", keys: ["p"], words: "pause after the turn that runs", run: click("pause") },
+  { group: "Session", keys: ["f"], words: "fork at the turn that is looked at", run: click("fork") },
+  { group: "Session", keys: ["a"], words: "approve what is proposed", run: click("approve") },
+  { group: "Session", keys: ["Shift+X"], words: "stop the session", run: click("stop") },
+  { group: "Timeline", keys: ["t"], words: "go to the timeline", run: (_, root) => focus(root, ".kl-tree") },
+  { group: "Timeline", keys: ["/"], words: "find a turn", run: (_, root) => focus(root, ".kl-search input") },
+  { group: "Timeline", keys: ["h"], words: "follow the newest turn", run: (view) => view.follow() },
+  { group: "Timeline", keys: ["b"], words: "look at the best candidate", run: click("look-best") },
+  { group: "Timeline", keys: ["\u2191", "\u2193"], words: "the turn before, the turn after" },
+  { group: "Timeline", keys: ["\u2190", "\u2192"], words: "to the parent or fold; to the child or unfold" },
+  ...PANELS.map(
+    (panel, index): Shortcut => ({
+      group: "Panels",
+      keys: [String(index + 1)],
+      words: panel.name,
+      run: (view) => view.open(panel.id),
+    }),
+  ),
+  { group: "Panels", keys: ["Ctrl+Enter"], words: "apply or send what is being typed" },
+];
+
+function focus(root: HTMLElement, selector: string): void {
+  root.querySelector<HTMLElement>(selector)?.focus();
+}
+
+/** True while the key belongs to a text that is being typed, or to a list that is open. */
+export function typing(target: EventTarget | null): boolean {
+  const element = target as HTMLElement | null;
+  if (!element || typeof element.closest !== "function") return false;
+  return element.closest("input, textarea, select, [contenteditable=''], [contenteditable=true], .cm-editor") !== null;
+}
+
+export const nameOf = (event: KeyboardEvent): string =>
+  event.shiftKey && /^[A-Z]$/.test(event.key) ? `Shift+${event.key}` : event.key;
+
+/** Carries out the shortcut; false when the key is none. */
+export function press(event: KeyboardEvent, view: View, root: HTMLElement): boolean {
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return false;
+  const shortcut = SHORTCUTS.find((one) => one.run && one.keys.includes(nameOf(event)));
+  shortcut?.run?.(view, root);
+  return shortcut !== undefined;
+}

@@ -1,0 +1,288 @@
+/** Every candidate of the session: sorted, paged from the kernel as it is scrolled, two of them side by side. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { lineDiff } from "../diff";
+import { milliseconds, plural, times } from "../format";
+import { StateSign } from "../icons";
+import type { CandidateRow, Compared } from "../protocol";
+import { Button, Empty, Fold, Tip, useAnswer } from "../ui";
+import type { View } from "../view";
+import { useSpan } from "../virtual";
+
+const ROW = 28;
+export const PAGE = 200;
+type Sort = "number" | "speedup";
+
+export function CandidatesPanel({ view }: { view: View }) {
+  const [sort, setSort] = useState<Sort>("speedup");
+  const [marked, setMarked] = useState<readonly string[]>([]);
+  const [comparing, setComparing] = useState(false);
+  const { rows, total, error } = usePages(view, sort);
+  const mark = (turn: string) =>
+    setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-2));
+  const [a, b] = marked;
+  if (comparing && a && b) return <Comparison view={view} a={a} b={b} close={() => setComparing(false)} />;
+  return (
+    <div class="kl-candidates">
+      <div class="kl-row">
+        <span class="kl-dim">{total === null ? (error ?? "asking the kernel") : plural(total, "candidate")}</span>
+        <span class="kl-grow" />
+        <Button pressed={sort === "speedup"} action="sort-speedup" onClick={() => setSort("speedup")}>
+          fastest first
+        </Button>
+        <Button pressed={sort === "number"} action="sort-number" onClick={() => setSort("number")}>
+          in order
+        </Button>
+        <Button
+          primary
+          action="compare"
+          disabled={marked.length !== 2}
+          title="Mark two candidates to see them side by side"
+          onClick={() => setComparing(true)}
+        >
+          Compare {marked.length} of 2
+        </Button>
+      </div>
+      {total === 0 && <Empty>No candidate yet. The Coder's first turn makes one.</Empty>}
+      {total !== null && total > 0 && <List view={view} rows={rows} total={total} marked={marked} mark={mark} />}
+    </div>
+  );
+}
+
+type Pages = ReadonlyMap<number, readonly CandidateRow[]>;
+
+interface Rows {
+  at: (index: number) => CandidateRow | undefined;
+  want: (first: number, end: number) => void;
+}
+
+/** Pages that were asked for so far. A new turn that ends makes them out of date: those in sight are asked again. */
+function usePages(view: View, sort: Sort) {
+  const [pages, setPages] = useState<Pages>(new Map());
+  const [total, setTotal] = useState<number | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const asked = useRef(new Set<number>());
+  const ended = view.rows.value.filter((row) => row.state !== "running").length;
+  const version = useRef(0);
+  const load = (page: number) => {
+    if (asked.current.has(page)) return;
+    asked.current.add(page);
+    const mine = version.current;
+    view.request({ ask: "candidates", offset: page * PAGE, limit: PAGE, sort }).then(
+      (answer) => {
+        if (mine !== version.current) return;
+        setError(null);
+        setTotal(answer.total);
+        setPages((before) => new Map(before).set(page, answer.rows));
+      },
+      (problem: Error) => {
+        if (mine !== version.current) return;
+        asked.current.delete(page);
+        setError(problem.message);
+      },
+    );
+  };
+  useEffect(() => {
+    version.current += 1;
+    const again = asked.current.size ? [...asked.current] : [0];
+    asked.current = new Set();
+    for (const page of again.slice(-3)) load(page);
+  }, [sort, ended]);
+  const rows: Rows = {
+    at: (index) => pages.get(Math.floor(index / PAGE))?.[index % PAGE],
+    want: (first, end) => {
+      for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(first, end - 1) / PAGE); page += 1) load(page);
+    },
+  };
+  return { rows, total, error };
+}
+
+interface ListProps {
+  view: View;
+  rows: Rows;
+  total: number;
+  marked: readonly string[];
+  mark: (turn: string) => void;
+}
+
+function List({ view, rows, total, marked, mark }: ListProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [cursor, setCursor] = useState(0);
+  const { first, end, show } = useSpan(box, total, ROW);
+  useEffect(() => rows.want(first, end), [first, end]);
+  const at = view.at.value;
+  const keys = (event: KeyboardEvent) => {
+    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 300) / ROW) - 2);
+    const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -total, End: total };
+    const step = steps[event.key];
+    const row = rows.at(cursor);
+    if (step !== undefined) {
+      const next = Math.min(total - 1, Math.max(0, cursor + step));
+      setCursor(next);
+      show(next);
+    } else if (event.key === "Enter" && row) view.look(row.turn);
+    else if (event.key === " " && row) mark(row.turn);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const shown: number[] = [];
+  for (let index = first; index < end; index += 1) shown.push(index);
+  const id = (index: number) => `kl-candidate-${view.key}-${index}`;
+  return (
+    <div
+      ref={box}
+      class="kl-candidate-list"
+      role="listbox"
+      aria-label="candidates; Enter looks at one, Space marks it for comparison"
+      aria-multiselectable="true"
+      aria-activedescendant={cursor >= first && cursor < end ? id(cursor) : undefined}
+      tabIndex={0}
+      onKeyDown={keys}
+    >
+      <div style={{ height: `${total * ROW}px`, position: "relative" }}>
+        {shown.map((index) => {
+          const row = rows.at(index);
+          return (
+            <div
+              key={index}
+              id={id(index)}
+              role="option"
+              tabIndex={-1}
+              aria-selected={row !== undefined && marked.includes(row.turn)}
+              aria-posinset={index + 1}
+              aria-setsize={total}
+              class={`kl-candidate${index === cursor ? " kl-cursor" : ""}${row?.turn === at ? " kl-current" : ""}`}
+              style={{ top: `${index * ROW}px` }}
+              onMouseDown={(event) => {
+                event.preventDefault();
+                box.current?.focus();
+                setCursor(index);
+                if (row) view.look(row.turn);
+              }}
+            >
+              {row ? <Candidate row={row} marked={marked.includes(row.turn)} mark={mark} /> : <span class="kl-dim">…</span>}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; mark: (turn: string) => void }) {
+  const interval =
+    row.low !== null && row.high !== null
+      ? `${times(row.speedup)} ${row.baseline}, 95 % interval ${row.low.toFixed(2)} to ${row.high.toFixed(2)}, trust ${row.trust}`
+      : "";
+  return (
+    <>
+      <input
+        type="checkbox"
+        tabIndex={-1}
+        checked={marked}
+        aria-label={`mark turn ${row.number} for comparison`}
+        onMouseDown={(event) => event.stopPropagation()}
+        onClick={() => mark(row.turn)}
+      />
+      <span class="kl-number">{row.number}</span>
+      <StateSign state={row.state === "unverified" ? "not reached" : row.state} />
+      <span class="kl-candidate-time">{milliseconds(row.time_ms)}</span>
+      <span class="kl-candidate-speedup" data-tip={interval || undefined}>
+        {times(row.speedup)}
+      </span>
+      <span class="kl-dim">{row.trust}</span>
+      <span class="kl-dim">{row.author}</span>
+      <span class="kl-candidate-note">{row.note}</span>
+    </>
+  );
+}
+
+function Comparison({ view, a, b, close }: { view: View; a: string; b: string; close: () => void }) {
+  const asked = useAnswer(`${a} ${b}`, (signal) => view.request({ ask: "compare", a, b }, { signal }));
+  return (
+    <div class="kl-comparison">
+      <div class="kl-row">
+        <Button action="back" onClick={close}>
+          Back to the list
+        </Button>
+        {asked?.value?.ratio && <Tip class="kl-figure" text={asked.value.ratio.text} title={asked.value.ratio.title} />}
+      </div>
+      {!asked && <Empty>asking the kernel</Empty>}
+      {asked?.error && <p class="kl-bad">{asked.error}</p>}
+      {asked?.value && <SideBySide view={view} compared={asked.value} />}
+    </div>
+  );
+}
+
+function SideBySide({ view, compared }: { view: View; compared: Compared }) {
+  const { a, b } = compared;
+  const figures = figureRows(compared);
+  const files = [...new Set([...Object.keys(a.files), ...Object.keys(b.files)])];
+  return (
+    <>
+      <table class="kl-table kl-side-by-side">
+        <thead>
+          <tr>
+            <td />
+            {[a, b].map((one) => (
+              <th key={one.turn} scope="col">
+                <button type="button" class="kl-link" onClick={() => view.look(one.turn)}>
+                  turn {one.number}
+                </button>
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {figures.map(([name, left, right]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>{left}</td>
+              <td>{right}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <Difference title="Sketch" before={a.sketch} after={b.sketch} />
+      {files.map((file) => (
+        <Difference key={file} title={file} before={a.files[file] ?? ""} after={b.files[file] ?? ""} />
+      ))}
+    </>
+  );
+}
+
+/** Name and both texts of every figure that one of the two has. */
+export function figureRows({ a, b }: Compared): [string, string, string][] {
+  const of = (one: Compared["a"]) =>
+    new Map<string, string>([
+      ["outcome", one.state],
+      ["time", milliseconds(one.time_ms)],
+      ["speedup", one.speedup === null ? "" : `${times(one.speedup)} ${one.baseline}`],
+      ["95 % interval", one.low === null || one.high === null ? "" : `${one.low.toFixed(2)} to ${one.high.toFixed(2)}`],
+      ["trust", one.trust],
+      ["author", one.author],
+      ...(one.verdict?.figures ?? []).map((figure): [string, string] => [figure.name, figure.text]),
+    ]);
+  const left = of(a);
+  const right = of(b);
+  return [...new Set([...left.keys(), ...right.keys()])]
+    .map((name): [string, string, string] => [name, left.get(name) ?? "", right.get(name) ?? ""])
+    .filter(([, one, other]) => one !== "" || other !== "");
+}
+
+function Difference({ title, before, after }: { title: string; before: string; after: string }) {
+  const lines = lineDiff(before, after);
+  const changed = lines.filter((line) => line.sign !== " ").length;
+  return (
+    <Fold title={title} aside={changed === 0 ? "the same" : `${plural(changed, "line")} differ`} open={changed > 0}>
+      <pre class="kl-text kl-diff">
+        {lines.map((line, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a difference is drawn once
+          <div key={index} class={line.sign === "+" ? "kl-added" : line.sign === "-" ? "kl-removed" : undefined}>
+            {line.sign} {line.text}
+          </div>
+        ))}
+      </pre>
+    </Fold>
+  );
+}

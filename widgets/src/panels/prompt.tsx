@@ -1,0 +1,184 @@
+/** What an agent was told, why, and what it answered: every exchange of the turn that is looked at. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { capital, count, duration } from "../format";
+import type { ExchangeHead, ExchangeText, Partial } from "../protocol";
+import { Copy, Empty, Fold, useAnswer } from "../ui";
+import type { View } from "../view";
+
+export function PromptPanel({ view }: { view: View }) {
+  const { exchanges } = view.state.detail.value;
+  const partial = view.state.partial.value;
+  const [picked, setPicked] = useState<string | null>(null);
+  const shown = exchanges.find((one) => one.id === picked) ?? exchanges[exchanges.length - 1];
+  return (
+    <div class="kl-prompt">
+      {partial.turn !== null && <Streaming partial={partial} />}
+      {exchanges.length === 0 && partial.turn === null && (
+        <Empty>No model was asked in this turn. Roles by rules need none; a person's brief is in the card below.</Empty>
+      )}
+      {exchanges.length > 1 && (
+        <ol class="kl-exchanges" aria-label="exchanges with the model">
+          {exchanges.map((one) => (
+            <li key={one.id}>
+              <button
+                type="button"
+                class={`kl-exchange${one.id === shown?.id ? " kl-current" : ""}`}
+                aria-current={one.id === shown?.id}
+                onClick={() => setPicked(one.id)}
+              >
+                <span>{capital(one.role)}</span>
+                <span>{one.purpose}</span>
+                <Mark head={one} />
+                <span class="kl-dim kl-right">
+                  {one.tokens} {duration(one.seconds)}
+                </span>
+              </button>
+            </li>
+          ))}
+        </ol>
+      )}
+      {shown && <Exchange key={shown.id} view={view} head={shown} />}
+    </div>
+  );
+}
+
+function Mark({ head }: { head: ExchangeHead }) {
+  return (
+    <>
+      {head.recorded && (
+        <span class="kl-label" data-tip="This answer is a recording; no model was asked now.">
+          {head.recorded}
+        </span>
+      )}
+      {head.error ? (
+        <span class="kl-label kl-flag">failed</span>
+      ) : (
+        head.finish && head.finish !== "stop" && <span class="kl-label kl-flag">{head.finish}</span>
+      )}
+    </>
+  );
+}
+
+function Exchange({ view, head }: { view: View; head: ExchangeHead }) {
+  const asked = useAnswer(head.id, (signal) => view.request({ ask: "exchange", exchange: head.id }, { signal }));
+  return (
+    <article aria-label={`${head.role}: ${head.purpose}`}>
+      <p class="kl-exchange-head">
+        <strong>{capital(head.role)}</strong> {head.purpose}
+        <span class="kl-dim">
+          {head.model}
+          {head.tokens && `, ${head.tokens}`}
+          {head.seconds > 0 && `, ${duration(head.seconds)}`}
+        </span>
+        <Mark head={head} />
+      </p>
+      {head.error && <p class="kl-bad">{head.error}</p>}
+      {asked?.error && <p class="kl-bad">{asked.error}</p>}
+      {!asked && <Empty>asking the kernel</Empty>}
+      {asked?.value && <Whole view={view} text={asked.value} />}
+    </article>
+  );
+}
+
+function Whole({ view, text }: { view: View; text: ExchangeText }) {
+  const prompt = text.messages.map((message) => message.content).join("\n\n");
+  return (
+    <>
+      <Why sections={text.sections} />
+      {text.messages.map((message, index) => (
+        <Fold
+          // biome-ignore lint/suspicious/noArrayIndexKey: an exchange's messages never change
+          key={index}
+          title={`${capital(message.role)} message`}
+          aside={`${count(message.content.length)} characters`}
+          open={index === text.messages.length - 1 && text.messages.length === 1}
+        >
+          <pre class="kl-text">{message.content}</pre>
+        </Fold>
+      ))}
+      {text.reasoning && (
+        <Fold title="Reasoning" aside={`${count(text.reasoning.length)} characters`}>
+          <pre class="kl-text">{text.reasoning}</pre>
+        </Fold>
+      )}
+      <Fold
+        title="Reply"
+        open
+        tools={
+          <>
+            <Copy view={view} text={prompt}>
+              Copy the prompt
+            </Copy>
+            <Copy view={view} text={text.reply}>
+              Copy the reply
+            </Copy>
+          </>
+        }
+      >
+        {text.reply ? <pre class="kl-text">{text.reply}</pre> : <Empty>There was no reply.</Empty>}
+      </Fold>
+    </>
+  );
+}
+
+/** Which part of the prompt came from where, and how much of it that is. */
+function Why({ sections }: { sections: ExchangeText["sections"] }) {
+  if (sections.length === 0) return null;
+  const total = sections.reduce((sum, section) => sum + section.tokens, 0);
+  const most = Math.max(1, ...sections.map((section) => section.tokens));
+  return (
+    <Fold title="Why this prompt" aside={`${sections.length} sections, ${count(total)} tokens`} open>
+      <table class="kl-table kl-why">
+        <thead class="kl-unseen">
+          <tr>
+            <th scope="col">section</th>
+            <th scope="col">tokens</th>
+            <th scope="col">source and reason</th>
+          </tr>
+        </thead>
+        <tbody>
+          {sections.map((section) => (
+            <tr key={`${section.name}${section.source}`}>
+              <th scope="row">{section.name}</th>
+              <td class="kl-why-tokens">
+                <span class="kl-why-bar" style={{ width: `${(100 * section.tokens) / most}%` }} />
+                <span>{count(section.tokens)}</span>
+              </td>
+              <td>
+                {section.source && <code>{section.source}</code>} <span class="kl-dim">{section.note}</span>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Fold>
+  );
+}
+
+/** What a running model has written so far; the end stays in sight unless the person has scrolled up. */
+function Streaming({ partial }: { partial: Partial }) {
+  const box = useRef<HTMLPreElement>(null);
+  const stick = useRef(true);
+  useEffect(() => {
+    if (box.current && stick.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [partial.text]);
+  return (
+    <section class="kl-streaming" aria-label={`the ${partial.role} is writing`}>
+      <p class="kl-exchange-head">
+        <strong>{capital(partial.role)}</strong> is writing
+        <span class="kl-dim">{count(partial.length)} characters so far</span>
+      </p>
+      <pre
+        ref={box}
+        class="kl-text"
+        onScroll={(event) => {
+          const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
+          stick.current = scrollHeight - scrollTop - clientHeight < 24;
+        }}
+      >
+        {partial.length > partial.text.length ? "\u2026" : ""}
+        {partial.text}
+      </pre>
+    </section>
+  );
+}

@@ -1,0 +1,284 @@
+/** The turns as a tree: lanes on the left, one row a turn, forks can be folded. Only the rows in sight exist. */
+import { Component } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { capital, count, duration, plural } from "./format";
+import { ActionSign, AuthorSign, RoleSign, StateSign } from "./icons";
+import type { TurnRow } from "./protocol";
+import { EVERYTHING, type Filter, foldsOver, type Line, layout } from "./tree";
+import { Button, useElapsed } from "./ui";
+import type { View } from "./view";
+import { useSpan } from "./virtual";
+
+export const ROW = 40;
+const LANE = 12;
+
+export function Timeline({ view }: { view: View }) {
+  const rows = view.rows.value;
+  const at = view.at.value;
+  const [folded, setFolded] = useState<ReadonlySet<string>>(new Set());
+  const [filter, setFilter] = useState<Filter>(EVERYTHING);
+  // where the arrow keys are; the turn that is looked at follows a moment later
+  const [cursor, setCursor] = useState<string | null>(null);
+  const lines = useMemo(() => layout(rows, folded, filter), [rows, folded, filter]);
+  const index = useMemo(() => new Map(lines.map((line, place) => [line.row.id, place])), [lines]);
+  const box = useRef<HTMLDivElement>(null);
+  const { first, end, show } = useSpan(box, lines.length, ROW);
+  const here = cursor !== null && index.has(cursor) ? cursor : at;
+  const place = here === null ? -1 : (index.get(here) ?? -1);
+  const lanes = useMemo(() => lines.reduce((most, line) => Math.max(most, line.lane), 0) + 1, [lines]);
+
+  useEffect(() => {
+    setCursor(null);
+    if (at === null) return;
+    const over = foldsOver(rows, folded, at);
+    if (over.length) setFolded(new Set([...folded].filter((id) => !over.includes(id))));
+    const target = index.get(at);
+    if (target !== undefined) show(target);
+  }, [at, filter]);
+
+  const go = (line: Line | undefined, soon: boolean) => {
+    if (!line) return;
+    setCursor(line.row.id);
+    show(index.get(line.row.id) ?? 0);
+    view.look(line.row.id, soon);
+  };
+  const fold = (id: string, closed: boolean) => {
+    const next = new Set(folded);
+    if (closed) next.add(id);
+    else next.delete(id);
+    setFolded(next);
+  };
+  const keys = (event: KeyboardEvent) => {
+    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 400) / ROW) - 1);
+    const steps: Record<string, number> = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: page, PageUp: -page };
+    const line = lines[place];
+    const step = steps[event.key];
+    if (step !== undefined) go(lines[Math.min(lines.length - 1, Math.max(0, place + step))], true);
+    else if (event.key === "Home") go(lines[0], true);
+    else if (event.key === "End") go(lines[lines.length - 1], true);
+    else if (event.key === "Enter" || event.key === " ") go(line, false);
+    else if (event.key === "ArrowLeft" && line) {
+      if (line.fold === "open") fold(line.row.id, true);
+      else go(lines[index.get(line.row.parent ?? "") ?? -1], true);
+    } else if (event.key === "ArrowRight" && line) {
+      if (line.fold === "closed") fold(line.row.id, false);
+      else go(lines.find((other) => other.row.parent === line.row.id), true);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  // rows are not drawn again because these functions are new ones
+  const latest = useRef({ go, fold });
+  latest.current = { go, fold };
+  const stable = useRef({
+    pick: (line: Line) => latest.current.go(line, false),
+    fold: (id: string, closed: boolean) => latest.current.fold(id, closed),
+  });
+
+  const idOf = (row: TurnRow) => `kl-turn-${view.key}-${row.id}`;
+  return (
+    <nav class="kl-side" aria-label="turns">
+      <Filters view={view} filter={filter} setFilter={setFilter} shown={lines.length} all={rows.length} />
+      <div
+        ref={box}
+        class="kl-tree"
+        role="tree"
+        aria-label="timeline of turns"
+        tabIndex={0}
+        aria-activedescendant={place >= first && place < end && here ? idOf((lines[place] as Line).row) : undefined}
+        onKeyDown={keys}
+      >
+        <div class="kl-tree-all" style={{ height: `${lines.length * ROW}px` }}>
+          {lines.slice(first, end).map((line, offset) => (
+            <Turn
+              key={line.row.id}
+              id={idOf(line.row)}
+              line={line}
+              place={first + offset}
+              size={lines.length}
+              lanes={lanes}
+              current={line.row.id === at}
+              cursor={line.row.id === here}
+              {...stable.current}
+            />
+          ))}
+        </div>
+        {rows.length === 0 && <p class="kl-empty">No turn yet. Step or Run begins the first one.</p>}
+        {rows.length > 0 && lines.length === 0 && <p class="kl-empty">No turn passes the filter.</p>}
+      </div>
+    </nav>
+  );
+}
+
+const WHICH: [Filter["which"], string, string][] = [
+  ["all", "all", "All turns"],
+  ["path", "path", "Only the turns that lead to the newest one"],
+  ["verified", "passed", "Only verdicts that passed"],
+  ["failed", "failed", "Only what failed"],
+  ["human", "mine", "Only a person's turns"],
+];
+
+interface FiltersProps {
+  view: View;
+  filter: Filter;
+  setFilter: (filter: Filter) => void;
+  shown: number;
+  all: number;
+}
+
+function Filters({ view, filter, setFilter, shown, all }: FiltersProps) {
+  return (
+    <div class="kl-filters">
+      <label class="kl-search">
+        <ActionSign action="search" />
+        <span class="kl-unseen">find a turn</span>
+        <input
+          type="search"
+          value={filter.text}
+          placeholder={shown === all ? plural(all, "turn") : `${shown} of ${plural(all, "turn")}`}
+          onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })}
+        />
+      </label>
+      <select
+        aria-label="which turns"
+        value={filter.which}
+        onChange={(event) => setFilter({ ...filter, which: event.currentTarget.value as Filter["which"] })}
+      >
+        {WHICH.map(([value, text, title]) => (
+          <option key={value} value={value} title={title}>
+            {text}
+          </option>
+        ))}
+      </select>
+      <Button
+        quiet
+        sign="follow"
+        action="follow"
+        label="follow the newest turn"
+        title={view.following.value ? "Following the newest turn" : "Follow the newest turn (h)"}
+        pressed={view.following.value}
+        onClick={() => view.follow()}
+      />
+    </div>
+  );
+}
+
+interface TurnProps {
+  id: string;
+  line: Line;
+  place: number;
+  size: number;
+  lanes: number;
+  current: boolean;
+  cursor: boolean;
+  pick: (line: Line) => void;
+  fold: (id: string, closed: boolean) => void;
+}
+
+/** Drawn again only when something in it changed: scrolling through thousands of rows must cost little. */
+class Turn extends Component<TurnProps> {
+  override shouldComponentUpdate(next: TurnProps): boolean {
+    const { line, ...rest } = this.props as TurnProps;
+    return (
+      (Object.keys(rest) as (keyof typeof rest)[]).some((key) => next[key] !== rest[key]) ||
+      (Object.keys(line) as (keyof Line)[]).some((key) => next.line[key] !== line[key])
+    );
+  }
+
+  override render({ id, line, place, size, lanes, current, cursor, pick, fold }: TurnProps) {
+    const { row } = line;
+    const kinds = [
+      "kl-turn",
+      current && "kl-current",
+      cursor && "kl-cursor",
+      !row.on_path && "kl-off-path",
+      row.state === "superseded" && "kl-superseded",
+    ];
+    return (
+      <div
+        id={id}
+        role="treeitem"
+        tabIndex={-1}
+        aria-level={line.level}
+        aria-posinset={place + 1}
+        aria-setsize={size}
+        aria-selected={current}
+        aria-expanded={line.fold === null ? undefined : line.fold === "open"}
+        aria-label={spoken(row)}
+        class={kinds.filter(Boolean).join(" ")}
+        style={{ top: `${place * ROW}px` }}
+        onMouseDown={(event) => {
+          // the tree keeps the focus: rows come and go while it scrolls
+          event.preventDefault();
+          (event.currentTarget.closest(".kl-tree") as HTMLElement | null)?.focus();
+          pick(line);
+        }}
+      >
+        <Lanes line={line} lanes={lanes} />
+        <StateSign state={row.state} />
+        <span class="kl-turn-who">
+          <RoleSign role={row.role} />
+          <span class="kl-role">{capital(row.role)}</span>
+          <span class="kl-dim kl-by">
+            <AuthorSign author={row.author} />
+            {row.author}
+          </span>
+        </span>
+        <span class="kl-turn-facts">
+          {row.tokens > 0 && <span class="kl-dim">{count(row.tokens)} tok</span>}
+          <Took row={row} />
+          <span class="kl-number">{row.number}</span>
+        </span>
+        <span class="kl-turn-note">
+          {line.fold !== null && (
+            <button
+              type="button"
+              tabIndex={-1}
+              class="kl-fold-mark"
+              aria-label={line.fold === "open" ? "fold this branch" : "unfold this branch"}
+              onMouseDown={(event) => {
+                event.preventDefault();
+                event.stopPropagation();
+                fold(row.id, line.fold === "open");
+              }}
+            >
+              {line.fold === "open" ? "fork \u2212" : `fork +${line.hidden}`}
+            </button>
+          )}
+          {row.note}
+        </span>
+      </div>
+    );
+  }
+}
+
+function Took({ row }: { row: TurnRow }) {
+  const running = row.state === "running";
+  const elapsed = useElapsed(row.started, running);
+  return <span class="kl-seconds">{running ? duration(Math.floor(elapsed)) : duration(row.seconds)}</span>;
+}
+
+const spoken = (row: TurnRow): string =>
+  [`turn ${row.number}`, `${row.role} by ${row.author}`, row.state, row.note].filter(Boolean).join(", ");
+
+function Lanes({ line, lanes }: { line: Line; lanes: number }) {
+  const width = lanes * LANE + 2;
+  const middle = ROW / 2;
+  const x = (lane: number) => lane * LANE + LANE / 2 + 1;
+  const parts: string[] = [];
+  for (let lane = 0; lane < lanes; lane += 1) {
+    const bit = 1 << lane;
+    if (line.above & bit) parts.push(`M${x(lane)} 0V${middle}`);
+    if (line.below & bit) parts.push(`M${x(lane)} ${middle}V${ROW}`);
+    if (line.opens & bit) {
+      parts.push(`M${x(line.lane)} ${middle}C${x(line.lane)} ${ROW - 4} ${x(lane)} ${middle + 4} ${x(lane)} ${ROW}`);
+    }
+  }
+  return (
+    <svg class="kl-lanes" width={width} height={ROW} aria-hidden="true">
+      <path d={parts.join("")} />
+      <circle cx={x(line.lane)} cy={middle} r="3" />
+    </svg>
+  );
+}

@@ -1,0 +1,215 @@
+/** Small parts that every panel uses. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ActionSign } from "./icons";
+import type { View } from "./view";
+
+interface ButtonProps {
+  children?: ComponentChildren;
+  onClick: () => void;
+  title?: string;
+  /** the name by which tests and the help find it */
+  action?: string;
+  sign?: string;
+  primary?: boolean;
+  quiet?: boolean;
+  disabled?: boolean;
+  busy?: boolean;
+  pressed?: boolean;
+  label?: string;
+}
+
+export function Button(props: ButtonProps) {
+  const { children, onClick, title, action, sign, primary, quiet, disabled, busy, pressed, label } = props;
+  return (
+    <button
+      type="button"
+      class={`kl-button${primary ? " kl-primary" : ""}${quiet ? " kl-quiet" : ""}${busy ? " kl-sending" : ""}`}
+      data-action={action}
+      data-tip={title}
+      aria-label={label}
+      aria-pressed={pressed}
+      aria-disabled={disabled || busy ? true : undefined}
+      onClick={() => {
+        // aria-disabled instead of disabled: a button that is refused for a moment keeps the focus
+        if (!disabled && !busy) onClick();
+      }}
+    >
+      {sign && <ActionSign action={sign} />}
+      {children}
+    </button>
+  );
+}
+
+/** A number or a word with its meaning as a tooltip, reachable by keyboard and read out by a screen reader. */
+export function Tip({ text, title, class: kind = "" }: { text: ComponentChildren; title: string; class?: string }) {
+  if (!title) return <span class={kind}>{text}</span>;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: the tooltip must be reachable without a mouse
+    <span class={`kl-tipped ${kind}`} data-tip={title} tabIndex={0}>
+      {text}
+      <span class="kl-unseen">, {title}</span>
+    </span>
+  );
+}
+
+/** Copies to the clipboard; where the page may not, the text is selected for the person to copy. */
+export function Copy({ text, children = "Copy", view }: { text: string; children?: ComponentChildren; view: View }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(false), 1500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  const copy = async () => {
+    if (await toClipboard(text)) setDone(true);
+    else view.say("This page may not write to the clipboard. Select the text and copy it with Ctrl+C.", "error");
+  };
+  return (
+    <Button onClick={copy} sign="copy" action="copy">
+      {done ? "Copied" : children}
+    </Button>
+  );
+}
+
+export async function toClipboard(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // plain http, or a frame without the permission: the old way still works there
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.style.position = "fixed";
+    area.style.opacity = "0";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+export const Empty = ({ children }: { children: ComponentChildren }) => <p class="kl-empty">{children}</p>;
+
+interface FoldProps {
+  title: ComponentChildren;
+  children: ComponentChildren;
+  open?: boolean;
+  /** words at the right end of the title */
+  aside?: ComponentChildren;
+  /** buttons beside the title; outside of it, so that they do not fold */
+  tools?: ComponentChildren;
+}
+
+export function Fold({ title, children, open = false, aside, tools }: FoldProps) {
+  return (
+    <div class="kl-fold">
+      <details open={open}>
+        <summary>
+          <span class="kl-fold-title">{title}</span>
+          {aside && <span class="kl-aside">{aside}</span>}
+        </summary>
+        <div class="kl-fold-body">{children}</div>
+      </details>
+      {tools && <div class="kl-fold-tools">{tools}</div>}
+    </div>
+  );
+}
+
+interface AreaProps {
+  value: string;
+  onInput: (text: string) => void;
+  label: string;
+  rows?: number;
+  code?: boolean;
+  placeholder?: string;
+  onSubmit?: () => void;
+  readOnly?: boolean;
+}
+
+/** A text area that grows with its text. */
+export function Area({ value, onInput, label, rows = 2, code, placeholder, onSubmit, readOnly }: AreaProps) {
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && onSubmit) {
+      event.preventDefault();
+      onSubmit();
+    }
+  };
+  return (
+    <textarea
+      class={`kl-area${code ? " kl-mono" : ""}`}
+      aria-label={label}
+      rows={Math.min(14, Math.max(rows, value.split("\n").length))}
+      value={value}
+      placeholder={placeholder}
+      readOnly={readOnly}
+      spellcheck={!code}
+      onInput={(event) => onInput(event.currentTarget.value)}
+      onKeyDown={keys}
+    />
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  value: string;
+  options: readonly string[];
+  onChange: (value: string) => void;
+  title?: string;
+  hideLabel?: boolean;
+}
+
+export function Choice({ label, value, options, onChange, title, hideLabel }: ChoiceProps) {
+  const all = options.includes(value) ? options : [value, ...options];
+  return (
+    <label class="kl-choice" data-tip={title}>
+      <span class={hideLabel ? "kl-unseen" : "kl-dim"}>{label}</span>
+      <select
+        value={value}
+        onChange={(event) => {
+          const wanted = event.currentTarget.value;
+          // what is shown is the kernel's answer, not the click: until it comes the old value stands
+          event.currentTarget.value = value;
+          onChange(wanted);
+        }}
+      >
+        {all.map((option) => (
+          <option key={option} value={option}>
+            {option}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** Seconds since a moment, counted on while `on`; reduced to whole seconds, so that little is drawn. */
+export function useElapsed(started: number, on: boolean): number {
+  const [now, setNow] = useState(() => Date.now() / 1000);
+  useEffect(() => {
+    if (!on) return;
+    const timer = setInterval(() => setNow(Date.now() / 1000), 1000);
+    return () => clearInterval(timer);
+  }, [on]);
+  return on && started > 0 ? Math.max(0, now - started) : 0;
+}
+
+/** A value that is asked from the kernel when `key` changes; an older answer never replaces a newer one. */
+export function useAnswer<T>(key: string | null, ask: (signal: AbortSignal) => Promise<T>) {
+  const [answer, setAnswer] = useState<{ key: string; value?: T; error?: string } | null>(null);
+  const latest = useRef(ask);
+  latest.current = ask;
+  useEffect(() => {
+    if (key === null) return;
+    const abort = new AbortController();
+    latest.current(abort.signal).then(
+      (value) => setAnswer({ key, value }),
+      (error: Error) => {
+        if (!abort.signal.aborted) setAnswer({ key, error: error.message });
+      },
+    );
+    return () => abort.abort();
+  }, [key]);
+  return answer !== null && answer.key === key ? answer : null;
+}
