@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,9 +200,9 @@ class _Asked:
         except openai.APIConnectionError as error:
             return self._broken(error), None
         except openai.APIError as error:  # an error inside the stream
-            return self._inside(error), None
+            return faults.from_event(error.body or error.message, self.endpoint), None
         except (json.JSONDecodeError, UnicodeError):
-            return faults.garbage(self.endpoint, "a stream of something that is no JSON"), None
+            return faults.garbage(self.endpoint, "something that is no JSON"), None
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl"):
                 raise
@@ -242,7 +242,7 @@ class _Asked:
             raise faults.garbage(self.endpoint, "a web page")
         completion = json.loads(body, object_hook=lambda entries: SimpleNamespace(**entries))
         if isinstance(fault := getattr(completion, "error", None), SimpleNamespace):
-            raise faults.from_status(500, {"error": vars(fault)}, {}, self.endpoint)
+            raise faults.from_event(vars(fault), self.endpoint)
         if not isinstance(getattr(completion, "choices", None), list):
             raise faults.garbage(self.endpoint, "JSON")
         self.partial.add(completion)
@@ -254,14 +254,15 @@ class _Asked:
             ModelError: stalled.
         """
         settings = self.settings
-        try:
-            return await asyncio.wait_for(work, max(min(limit, self.deadline) - time.monotonic(), 0.001))
-        except (asyncio.TimeoutError, TimeoutError):
-            if time.monotonic() >= self.deadline:
-                raise faults.out_of_time(self.endpoint, settings.total_s) from None
-            if self.partial.chars:
-                raise faults.stalled(self.endpoint, settings.stall_s, True, "stall_s") from None
-            raise faults.stalled(self.endpoint, settings.first_token_s, False, "first_token_s") from None
+        with suppress(asyncio.TimeoutError, TimeoutError):
+            result = await asyncio.wait_for(work, max(min(limit, self.deadline) - time.monotonic(), 0.001))
+            if time.monotonic() < self.deadline:  # a server that never pauses never lets the wait run out
+                return result
+        if time.monotonic() >= self.deadline:
+            raise faults.out_of_time(self.endpoint, settings.total_s)
+        if self.partial.chars:
+            raise faults.stalled(self.endpoint, settings.stall_s, True, "stall_s")
+        raise faults.stalled(self.endpoint, settings.first_token_s, False, "first_token_s")
 
     def _whole(self) -> ModelError | None:
         """What is wrong with a stream that ended without an error; None when it is a reply."""
@@ -280,12 +281,6 @@ class _Asked:
         if self.partial.chars:
             return faults.cut(self.endpoint, reason)
         return faults.no_connection(self.endpoint, reason)
-
-    def _inside(self, error: Any) -> ModelError:
-        """An error that came as an event of the stream, with an HTTP status as its code or without one."""
-        code = error.code if isinstance(error.code, (int, str)) else ""
-        status = int(code) if str(code).isdigit() and 400 <= int(code) < 600 else 500
-        return faults.from_status(status, error.body or error.message, {}, self.endpoint)
 
     async def _quiet(self, line: Line) -> None:
         """Wait while a rate limit of this endpoint lasts, whichever request met it."""

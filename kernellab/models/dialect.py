@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from kernellab.errors import ModelError, ModelFault
@@ -52,7 +53,7 @@ class Dialect:
         if request.schema is not None:
             name = request.schema_name or "answer"
             if "json_schema" not in self.refused:
-                schema = {"name": name, "schema": dict(request.schema), "strict": True}
+                schema = {"name": name, "schema": dict(request.schema), "strict": is_strict(request.schema)}
                 body["response_format"] = {"type": "json_schema", "json_schema": schema}
             elif "json_object" not in self.refused:
                 body["response_format"] = {"type": "json_object"}
@@ -80,6 +81,20 @@ class Dialect:
 
     def forget(self, parts: set[str]) -> None:
         self.refused -= parts
+
+
+def is_strict(schema: Any) -> bool:
+    """May servers hold the model to ``schema``? They want every property required and no other allowed."""
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    if "properties" in schema or schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties):
+            return False
+        return all(map(is_strict, properties.values())) and is_strict(schema.get("$defs", {}))
+    return all(map(is_strict, schema.values()))
 
 
 _DIALECTS: dict[tuple[str, str], Dialect] = {}

@@ -26,7 +26,7 @@ _QUOTE = 300
 def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: Endpoint) -> ModelError:
     """The error of an answer with an HTTP status that is no success."""
     said = words_of(body)
-    host, quoted = endpoint.host, f" It says: {said}" if said else ""
+    host, quoted = endpoint.host, f' It says: "{said}".' if said else ""
     if 300 <= status < 400:
         target = scrub_error(headers.get("location", "another address"))
         return ModelError(
@@ -71,6 +71,13 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
     return ModelError(
         ModelFault.CONFIG, f"{host} refuses the request (HTTP {status}).{quoted}", "Change the setting that it names."
     )
+
+
+def from_event(body: Any, endpoint: Endpoint) -> ModelError:
+    """The error that came inside an answer of status 200, with an HTTP status as its code or without one."""
+    code = str(body.get("code", "")) if isinstance(body, Mapping) else ""
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500
+    return from_status(status, body, {}, endpoint)
 
 
 def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
@@ -149,5 +156,5 @@ def words_of(body: Any) -> str:
             parts = [str(inner[name]) for name in ("message", "code", "detail") if inner.get(name)]
             inner = " / ".join(parts) or str(inner)
         body = inner
-    text = " ".join(scrub_error(str(body or "")).split())
+    text = " ".join(re.sub(r"<[^<>]*>", " ", scrub_error(str(body or ""))).split())
     return text if len(text) <= _QUOTE else text[:_QUOTE] + " ..."

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+#: a string, which stays as it is, or a comma before a closing bracket
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])', re.S)
+#: places where an object may begin that are tried at most
+_STARTS = 2_000
 _DECODER = json.JSONDecoder(strict=False)  # a newline inside a string is a slip that every model makes
 
 
@@ -64,7 +67,7 @@ def fault_of(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    for attempt in (text, _TRAILING_COMMA.sub(r"\1", text)):
+    for attempt in (text, _TRAILING_COMMA.sub(r"\1\2", text)):
         try:
             value = json.loads(attempt, strict=False)
         except (ValueError, RecursionError):
@@ -77,7 +80,9 @@ def _object(text: str) -> dict[str, Any] | None:
 def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """(length, object) of every object that stands in ``text`` and in no other."""
     start = text.find("{")
-    while start != -1:
+    for _ in range(_STARTS):
+        if start == -1:
+            return
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):

@@ -74,4 +74,4 @@ def scrub(text: str) -> str:
 
 def scrub_error(text: str) -> str:
     """:func:`scrub` for what a server said, which may quote a part of a key or somebody else's."""
-    return _LIKE_A_KEY.sub(REMOVED, scrub(text))
+    return scrub(_LIKE_A_KEY.sub(REMOVED, text))

@@ -20,7 +20,7 @@ from kernellab.records import ChatMessage, Exchange, Finish, Role, Section, Usag
 _NO_ANSWER = {
     Finish.TRUNCATED: (
         ModelFault.TRUNCATED, "The reply of {model} was cut off after {tokens} tokens; half a reply is not used.",
-        "Raise `max_tokens`, or lower the prompt's token budget.",
+        "Raise `max_tokens` (a reply without end is stopped by `max_reply_chars`), or lower the prompt's token budget.",
     ),
     Finish.FILTERED: (
         ModelFault.FILTERED, "{model} or its filter refused to answer{said}.",
@@ -164,7 +164,7 @@ def _no_answer(reply: ChatReply) -> ModelError | None:
     )
     said = " ".join(reply.text.split())[:200]
     sentence = sentence.format(
-        model=reply.model, tokens=reply.usage.output_tokens, said=f": {said}" if said else "",
+        model=reply.model, tokens=reply.usage.output_tokens, said=f': "{said}"' if said else "",
         only=" but reasoning" if reply.reasoning else "",
     )  # fmt: skip
     return ModelError(kind, sentence, remedy, resumable=kind in (ModelFault.EMPTY, ModelFault.SERVER), reply=reply)

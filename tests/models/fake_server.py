@@ -163,10 +163,10 @@ def whole(text: str, finish: str = "stop") -> Act:
     return act
 
 
-def status(code: int, message: str = "", headers: Mapping[str, str] | None = None, **error: Any) -> Act:
+def status(number: int, message: str = "", headers: Mapping[str, str] | None = None, /, **error: Any) -> Act:
     def act(link: Connection) -> None:
         body = {"error": {"message": message, **error}}
-        link.send(code, json.dumps(body).encode(), "application/json", headers)
+        link.send(number, json.dumps(body).encode(), "application/json", headers)
 
     return act
 

@@ -1,0 +1,181 @@
+"""Every fault that an endpoint can have, and the state that it ends in. As a script it prints the table.
+
+``.venv/bin/python tests/models/fault_cases.py`` plays each against the loopback server through a :class:`Talk`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fake_server import Act, Asked, FakeServer, answer, cut, endless, events, raw, refusing, silent, status, whole
+
+from kernellab.models import ChatReply, ModelError, ModelSettings, Talk, open_model
+from kernellab.records import ChatMessage, Exchange, Role
+
+QUICK = {"retries": 2, "retry_s": 0.01, "first_token_s": 0.4, "stall_s": 0.4, "total_s": 20.0}
+SCHEMA = {
+    "type": "object", "properties": {"route": {"enum": ["coder", "designer"]}}, "required": ["route"],
+    "additionalProperties": False,
+}  # fmt: skip
+HELLO = (ChatMessage(role="system", content="You are brief."), ChatMessage(role="user", content="Say hello."))
+KEY = "sk-loopback-0123456789abcdef"
+_CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "fake-1"}
+
+
+@dataclass
+class Case:
+    """``kind`` is "" where an answer comes after all; ``attempts`` counts the requests that the server saw."""
+
+    fault: str
+    acts: list[Act]
+    kind: str
+    attempts: int
+    resumable: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    as_json: bool = False
+    #: the role asks once more, in a second exchange
+    repaired: bool = False
+    #: applied to the server's address
+    address: Callable[[str], str] = str
+
+
+def _echo_key(asked: Any) -> None:
+    """A server that quotes what it was sent."""
+    sent = dict(asked.handler.headers)["authorization"]
+    masked = f"{KEY[:8]}***************{KEY[-4:]}"
+    status(401, f"Incorrect API key provided: {masked}; header was {sent}", {"X-Echo": sent})(asked)
+
+
+FINE = answer("hello")
+ERROR = {"error": {"message": "upstream fell over", "code": 502}}
+CASES = [
+    Case("401 wrong key", [status(401, "Incorrect API key provided", code="invalid_api_key")], "auth", 1),
+    Case("401 that quotes the key", [_echo_key], "auth", 1),
+    Case("403 not allowed", [status(403, "Model not enabled for this project")], "auth", 1),
+    Case("402 no credit", [status(402, "Insufficient Balance")], "rate-limit", 1),
+    Case("429 quota used up", [status(429, "You exceeded your current quota")], "rate-limit", 1),
+    Case("429, Retry-After 0.1, then fine", [status(429, "slow", {"Retry-After": "0.1"}), FINE], "", 2),
+    Case("429, Retry-After 3600", [status(429, "slow", {"Retry-After": "3600"})], "rate-limit", 1, True),
+    Case("429 for ever", [status(429, "slow")], "rate-limit", 3, True),
+    Case("500 once, then fine", [status(500, "oops"), FINE], "", 2),
+    Case("500 for ever", [status(500, "oops")], "server", 3, True),
+    Case("503 with a web page", [raw("<html>busy</html>", "text/html", 503)], "server", 3, True),
+    Case("400 context overflow", [status(400, "maximum context length is 8192")], "context", 1),
+    Case("413 too large", [status(413, "payload too large")], "context", 1),
+    Case("400 prompt filtered", [status(400, "content management policy", code="content_filter")], "filtered", 1),
+    Case("400 unknown setting", [status(400, "top_k must be positive")], "config", 1),
+    Case("404 no such model", [status(404, "The model does not exist")], "config", 1),
+    Case("307 redirect elsewhere", [status(307, "", {"Location": "http://192.0.2.1/v1"})], "config", 1),
+    Case("finish: length", [answer("half a ker", finish="length")], "truncated", 1),
+    Case("finish: content_filter", [answer("I", finish="content_filter")], "filtered", 1),
+    Case("refusal", [answer(refusal="I cannot help with that.")], "filtered", 1),
+    Case("empty reply", [answer("")], "empty", 1, True),
+    Case("blank reply", [answer(" \n")], "empty", 1, True),
+    Case("reasoning and no answer", [answer("", reasoning="Let me think.")], "empty", 1, True),
+    Case("only a <think> block", [answer("<think>Let me think.</think>\n")], "empty", 1, True),
+    Case("a <think> block that does not end", [answer("<think>Let me", finish="length")], "truncated", 1),
+    Case(
+        "tool call that nobody offered",
+        [answer("hello", finish="tool_calls", tool_calls=[{"index": 0, "id": "t", "type": "function",
+                                                          "function": {"name": "shell", "arguments": "{}"}}])],
+        "garbage", 1, True,
+    ),
+    Case("finish: a word nobody knows", [answer("hello", finish="insufficient_system_resource")], "server", 3, True),
+    Case("no first token", [silent()], "stalled", 2, True),
+    Case("slow first token, then fine", [silent(), FINE], "", 2),
+    Case("silence in the middle", [silent("half a ker")], "stalled", 2, True),
+    Case("never done", [endless("x")], "stalled", 1, True, {"total_s": 0.6}),
+    Case("huge reply", [endless("x" * 1000)], "truncated", 1, False, {"max_reply_chars": 50_000}),
+    Case("stream without an end, then fine", [cut("half a ker"), FINE], "", 2),
+    Case("stream without an end", [cut("half a ker")], "network", 3, True),
+    Case("connection lost in the stream", [cut("half a ker", hard=True)], "network", 3, True),
+    Case("nobody listens", [FINE], "network", 0, True, address=lambda url: url.replace(url.split(":")[2], "9/v1")),
+    Case("https where http is spoken", [FINE], "network", 0, True, address=lambda url: url.replace("http:", "https:")),
+    Case("a web page instead", [raw("<html>Welcome</html>", "text/html")], "garbage", 1, True),
+    Case("other JSON instead", [raw('{"hello": "world"}', "application/json")], "garbage", 1, True),
+    Case("broken JSON instead", [raw('{"choices": [', "application/json")], "garbage", 1, True),
+    Case("error as JSON with 200", [raw(json.dumps(ERROR), "application/json")], "server", 3, True),
+    Case("stream of no JSON", [events(["not json at all"])], "garbage", 1, True),
+    Case("stream of odd chunks", [events([{}, [], 7, "null", {"choices": None}])], "network", 3, True),
+    Case("error inside the stream", [events([{**_CHUNK, "choices": []}, ERROR])], "server", 3, True),
+    Case("no usage field", [answer("hello", usage=None)], "", 1),
+    Case("server that does not stream", [whole("hello")], "", 1),
+    Case("JSON in prose", [answer('Sure!\n```json\n{"route": "coder",}\n```\nDone.')], "", 1, as_json=True),
+    Case("wrong, then right JSON", [answer('{"route": 1}'), answer('{"route": "coder"}')], "", 2, False, {}, True, True),
+    Case("wrong JSON for ever", [answer('{"route": "pub"}')], "garbage", 2, True, {}, True, True),
+    Case("no JSON for ever", [answer("I would say the coder.")], "garbage", 2, True, {}, True, True),
+    Case(
+        "response_format refused",
+        [refusing(lambda body: "response_format" in body, status(400, "response_format is not supported"),
+                  answer('{"route": "coder"}'))],
+        "", 3, as_json=True,
+    ),
+    Case(
+        "max_tokens refused for its newer name",
+        [refusing(lambda body: "max_tokens" in body,
+                  status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."), FINE)],
+        "", 2, False, {"max_tokens": 99},
+    ),
+    Case(
+        "temperature refused",
+        [refusing(lambda body: "temperature" in body,
+                  status(400, "Unsupported value: 'temperature' does not support 0.2 with this model."), FINE)],
+        "", 2, False, {"temperature": 0.2},
+    ),
+]  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    reply: ChatReply | None
+    value: dict[str, Any] | None
+    error: ModelError | None
+    records: list[Exchange]
+    requests: list[Asked]
+    #: the same talk, after the server was mended
+    mended: ChatReply | None
+
+
+@contextmanager
+def played(case: Case) -> Iterator[Outcome]:
+    """Ask once through a Talk while the fault lasts, and once after it is mended."""
+    with FakeServer(*case.acts) as server:
+        given = {**QUICK, **case.settings, "key_env": "KERNELLAB_MODEL_KEY"}
+        settings = ModelSettings.load(base_url=case.address(server.url), model=case.fault, **given)
+        records: list[Exchange] = []
+        talk = Talk(open_model("model", Role.CODER, settings), Role.CODER, records.append)
+        reply = value = error = mended = None
+        try:
+            if case.as_json:
+                value, reply = talk.ask_json("route", HELLO, SCHEMA)
+            else:
+                reply = talk.ask("code", HELLO)
+        except ModelError as raised:
+            error = raised
+        recorded, asked = list(records), list(server.requests)
+        server.acts = [FINE]
+        if case.address is str:
+            talk.model = open_model("model", Role.CODER, settings.model_copy(update={"total_s": 20.0}))
+            mended = talk.ask("code", HELLO)
+        yield Outcome(reply, value, error, recorded, asked, mended)
+
+
+def main() -> None:
+    import os
+
+    os.environ["KERNELLAB_MODEL_KEY"] = KEY
+    print("| fault | requests | state | resumable | sentence and remedy |\n|---|---|---|---|---|")
+    for case in CASES:
+        with played(case) as outcome:
+            error = outcome.error
+            state = error.kind.value if error else "answered"
+            again = ("yes" if error.resumable else "after a change") if error else ""
+            print(f"| {case.fault} | {len(outcome.requests)} | {state} | {again} | {error or ''} |")
+
+
+if __name__ == "__main__":
+    main()
