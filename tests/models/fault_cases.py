@@ -105,7 +105,7 @@ CASES = [
     Case("no usage field", [answer("hello", usage=None)], "", 1),
     Case("server that does not stream", [whole("hello")], "", 1),
     Case("JSON in prose", [answer('Sure!\n```json\n{"route": "coder",}\n```\nDone.')], "", 1, as_json=True),
-    Case("wrong, then right JSON", [answer('{"route": 1}'), answer('{"route": "coder"}')], "", 2, False, {}, True, True),
+    Case("wrong, then right JSON", [answer('{}'), answer('{"route": "coder"}')], "", 2, False, {}, True, True),
     Case("wrong JSON for ever", [answer('{"route": "pub"}')], "garbage", 2, True, {}, True, True),
     Case("no JSON for ever", [answer("I would say the coder.")], "garbage", 2, True, {}, True, True),
     Case(
