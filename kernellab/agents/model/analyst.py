@@ -96,8 +96,7 @@ def record_facts(brief: AnalyseBrief) -> dict[str, object]:
     if brief.best is not None:
         for line in verdict_figures(brief.best):
             name, _, value = line.partition(": ")
-            # a speedup is a ratio also where it is written as a bare number
-            facts[f"best kernel, {name}"] = f"{value} (times)" if name.startswith("speedup") else value
+            facts[f"best kernel, {name}"] = value
         if brief.best_turn is not None:
             facts["best kernel, turn"] = brief.best_turn
     if brief.headroom is not None:

@@ -171,7 +171,7 @@ def verdict_figures(verdict: Verdict) -> list[str]:
         lines.append(f"time: {t.median_ms:.4g} ms (quartiles {t.q1_ms:.4g} ms to {t.q3_ms:.4g} ms)")
     for c in verdict.comparisons:
         told = "" if c.distinguishable else "; not distinguishable from 1"
-        lines.append(f"speedup against {c.baseline}: {c.speedup:.3g} (95 %: {c.low:.3g} to {c.high:.3g}{told})")
+        lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
     if verdict.sol_ms is not None:
         lines.append(f"speed-of-light bound: {verdict.sol_ms:.4g} ms")
         if verdict.time is not None and verdict.time.median_ms:
