@@ -60,8 +60,8 @@ class DocumentedAdapter(Adapter):
                 kernels |= {node.name: (file, node.lineno) for node in decorated}
                 called |= _names_used(tree, skip=decorated)
                 if rules.pattern:
-                    for string in _strings(tree):
-                        kernels |= _matches(rules.pattern, string.value, file, string.lineno - 1)
+                    for string, line in _strings(tree):
+                        kernels |= _matches(rules.pattern, string, file, line - 1)
             if rules.pattern and file.endswith(rules.files or ("\0",)):
                 kernels |= _matches(rules.pattern, text, file, 0)
         if not (rules.decorators or rules.pattern):
@@ -131,10 +131,10 @@ def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
     return names
 
 
-def _strings(tree: ast.AST) -> Iterator[ast.Constant]:
+def _strings(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node
+            yield node.value, node.lineno
 
 
 def _matches(pattern: str, text: str, file: str, before: int) -> dict[str, tuple[str, int]]:

@@ -37,7 +37,7 @@ class DslDocuments:
 
 
 class Knowledge:
-    """The documents for one target and workspace. Reading is lazy; nothing is imported or run but the parts asked for."""
+    """The documents for one target and workspace. Each is read when it is first asked for."""
 
     def __init__(self, target: Target | None = None, workspace: Path | None = None) -> None:
         self.target = target
@@ -108,7 +108,7 @@ class Knowledge:
         budget: int = 2500,
         model: Shorten | None = None,
     ) -> Passage:
-        """What the Coder needs of a DSL's API for ``names`` (operations of a sketch, functions of the DSL) and an error.
+        """What the Coder needs of a DSL's API for ``names`` (a sketch's operations, the DSL's functions) and an error.
 
         First the sections of api.md, then the installed toolchain's own signatures and docstrings of the functions
         that these sections, ``names`` and ``error`` speak of. ``model`` may cut the result further.
@@ -159,9 +159,8 @@ class Knowledge:
             raise KernellabError("No target is known.", "Give a target: Knowledge.load(detect_target(dsl)).")
         chip = target.chip
         file = next((entry for entry in known_chips() if entry.chip.name == chip.name), None)
-        file = file or next(
-            (e for e in known_chips() if e.match and all(w in chip.name.lower() for w in e.match)), None
-        )
+        like = [e for e in known_chips() if e.match and all(word in chip.name.lower() for word in e.match)]
+        file = file or max(like, key=lambda entry: len(entry.match), default=None)
         words = "" if file is None else _without_title(read_page(file.path))
         source = f"hardware/{file.path.name}" if file else chip.source or "this machine"
         return Passage(chip.name, source, f"{chip_facts(chip)}\n{words}".rstrip() + "\n")

@@ -54,7 +54,8 @@ def toolchain(modules: Mapping[str, str]) -> Toolchain:
 def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
     missing = tuple(alias for alias, module in modules if not _installed(module))
     present = {alias: module for alias, module in modules if alias not in missing}
-    versions = {name: found for module in present.values() if (found := _version(name := module.split(".")[0]))}
+    packages = {module.split(".")[0] for module in present.values()}
+    versions = {package: number for package in sorted(packages) if (number := _version(package))}
     if not present:
         return Toolchain({}, versions, missing)
     key = json.dumps([present, versions, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
@@ -72,7 +73,7 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
 
 
 def missing_names(modules: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """Which of ``names`` (``tl.sum``) the installed version does not have; those of a module not installed are left out."""
+    """Which of ``names`` (``tl.sum``) the installed version lacks; a module that is not installed is left out."""
     offered = toolchain(modules)
     asked = sorted({n for n in names if n not in offered.names and n.split(".")[0] not in offered.missing})
     if not asked:

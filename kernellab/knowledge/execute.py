@@ -1,0 +1,292 @@
+"""Executing every code block of the documents that can run here, each in a child process of its own.
+
+What a block's opening fence says decides what is done with it:
+
+- ``sketch``: checked by the real checker; ``fails=RULE`` must be diagnosed so; ``task=NAME`` is run by the sketch gate
+  against the reference of a built-in task, or of a ``python task=NAME`` block earlier in the document (``task=:NAME``).
+- ``python`` in a DSL's documents: run in that DSL's environment, in order, with the files of earlier blocks.
+- a language with ``file=NAME``: written to that file for the Python blocks after it.
+- ``cpp``: compiled and run (it has a ``main``); ``cuda``: compiled where nvcc is.
+- ``text``, ``console``, ``toml`` and no language: not code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernellab.dsls import get_adapter
+from kernellab.dsls.spec import SPEC, DslSpec, read_spec
+from kernellab.errors import KernellabError
+from kernellab.knowledge.examples import read_example
+from kernellab.knowledge.pages import Block, DocumentError, read_page
+from kernellab.target import Backend
+from kernellab.verifier.servers import clean_environment
+
+#: seconds that one block may take
+DEADLINE = 120.0
+#: warm processes that share the jobs of one group
+_PARTS = 2
+_NOT_CODE = frozenset(["", "text", "console", "toml"])
+_TASKS = Path(__file__).parent.parent / "bench" / "builtin"
+
+
+class State(str, Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one block or example; ``where`` is document:line under the knowledge folder."""
+
+    where: str
+    kind: str
+    state: State
+    #: why it failed or was not run
+    reason: str = ""
+    seconds: float = 0.0
+    hash: str = ""
+
+
+@dataclass
+class Job:
+    """One thing to run; ``group`` names the warm process and its environment (a DSL, or empty for sketches)."""
+
+    where: str
+    kind: str
+    group: str
+    payload: dict[str, Any]
+    reason: str = ""
+    hash: str = ""
+
+
+@dataclass
+class _Document:
+    """What the blocks of one document hand to those after them."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)
+
+
+def jobs(root: Path, only: str = "") -> list[Job]:
+    """Every block and example under ``root`` whose place begins with ``only``, those that cannot run with a reason.
+
+    Raises:
+        DocumentError: a document that cannot be read, or a fence that says what there is not.
+    """
+    found: list[Job] = []
+    for path in sorted(root.rglob("*.md")):
+        place = path.relative_to(root).as_posix()
+        if place.startswith(only):
+            spec = _spec_of(path)
+            state = _Document()
+            for block in read_page(path).blocks:
+                job = _job(block, place, spec, state)
+                if job is not None:
+                    found.append(job)
+    for path in sorted(root.glob("dsl/*/examples/*/*.py")):
+        place = path.relative_to(root).as_posix()
+        if place.startswith(only):
+            found.append(_example_job(path, place))
+    return found
+
+
+def execute(found: Sequence[Job], told: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+    """Runs what can be run, two warm processes at a time; one outcome a job, in order."""
+    groups: dict[str, list[Job]] = {}
+    outcomes: dict[str, Outcome] = {}
+    for job in found:
+        if job.reason:
+            outcomes[job.where] = Outcome(job.where, job.kind, State.NOT_RUN, job.reason, 0.0, job.hash)
+            told(outcomes[job.where])
+        else:
+            groups.setdefault(job.group, []).append(job)
+    with tempfile.TemporaryDirectory(prefix="kernellab-docs-") as scratch, ThreadPoolExecutor(2) as pool:
+        ran = [
+            pool.submit(_run_group, name, group[part::_PARTS], Path(scratch) / f"{name or 'sketch'}-{part}", told)
+            for name, group in groups.items()
+            for part in range(min(_PARTS, len(group)))
+        ]
+        for future in ran:
+            outcomes |= {outcome.where: outcome for outcome in future.result()}
+    return [outcomes[job.where] for job in found]
+
+
+def versions(dsls: Iterable[str], root: Path) -> dict[str, str]:
+    """The versions that a record of passed blocks names: Python, kernellab, and what each DSL's spec lists."""
+    names = ["kernellab"]
+    for dsl in dsls:
+        spec = root / "dsl" / dsl / SPEC
+        if spec.is_file():
+            names += read_spec(spec).documents.versions
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in dict.fromkeys(names):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    compiler = shutil.which("c++")
+    if compiler:
+        asked = subprocess.run(
+            [compiler, "-dumpfullversion", "-dumpversion"], capture_output=True, text=True, check=False
+        )
+        found["c++"] = asked.stdout.strip()
+    return found
+
+
+# -- from blocks to jobs -----------------------------------------------------------------------------------------------
+
+
+def _spec_of(path: Path) -> DslSpec | None:
+    """The DSL that a document under ``dsl/<name>/`` speaks of."""
+    spec = path.parent / SPEC
+    return read_spec(spec) if spec.is_file() else None
+
+
+def _job(block: Block, place: str, spec: DslSpec | None, state: _Document) -> Job | None:
+    where = f"{place}:{block.line}"
+    digest = hashlib.sha256(json.dumps([block.language, dict(block.options), block.text, state.files]).encode())
+    made = Job(where, block.language, "", {"id": where, "text": block.text, "options": dict(block.options)})
+    made.hash = digest.hexdigest()[:16]
+    if block.language in _NOT_CODE:
+        return None
+    if block.language == "sketch":
+        return _sketch_job(made, block, state)
+    if block.language == "python" and "task" in block.options:
+        state.tasks[block.options["task"]] = block.text
+        made.kind, made.payload["kind"], made.payload["name"] = "task", "task", block.options["task"]
+        return made
+    if spec is None:
+        raise DocumentError(f"{where}: nothing runs a {block.language!r} block here.", "Use sketch, or text.")
+    made.group = spec.name
+    made.reason = _why_not(spec)
+    if "file" in block.options:
+        state.files[block.options["file"]] = block.text
+        return None
+    if block.language == "python":
+        made.payload |= {"kind": "python", "files": dict(state.files)}
+    elif block.language == "cpp":
+        build = ["c++", "-std=c++17", "-O2", "-fopenmp", "-march=native", "block.cpp", "-o", "block"]
+        made.payload |= {"kind": "command", "file": "block.cpp", "commands": [build, ["./block"]]}
+    elif block.language == "cuda":
+        made.payload |= {
+            "kind": "command",
+            "file": "block.cu",
+            "commands": [["nvcc", "-c", "block.cu", "-o", "block.o"]],
+        }
+        made.kind = "cuda (compiled, not run)"
+        made.reason = "" if shutil.which("nvcc") else "nvcc is not found"
+    else:
+        made.reason = made.reason or f"nothing here runs {block.language}"
+    return made
+
+
+def _sketch_job(made: Job, block: Block, state: _Document) -> Job:
+    made.payload["kind"] = "sketch"
+    name = block.options.get("task")
+    if name is not None:
+        made.kind = "sketch (run)"
+        made.payload |= {"task": task_text(name, state.tasks, made.where), "task_name": _identifier(name)}
+    return made
+
+
+def _example_job(path: Path, place: str) -> Job:
+    spec = read_spec(path.parents[2] / SPEC)
+    example = read_example(path, spec.name)
+    payload = {
+        "id": place,
+        "kind": "example",
+        "text": example.text,
+        "task": task_text(example.task, {}, place),
+        "task_name": _identifier(example.task),
+        "sizes": [dict(case) for case in example.sizes],
+    }
+    digest = hashlib.sha256(json.dumps([example.text, payload["task"]]).encode()).hexdigest()[:16]
+    return Job(place, "example", spec.name, payload, _why_not(spec), digest)
+
+
+def task_text(name: str, own: Mapping[str, str], where: str) -> str:
+    """The text of a built-in task (``softmax/softmax``), or of a block's own (``:name``). Raises DocumentError."""
+    if name.startswith(":"):
+        if name[1:] not in own:
+            raise DocumentError(f"{where}: no earlier block defines the task {name[1:]!r}.", "Write python task=NAME.")
+        return own[name[1:]]
+    path = _TASKS / f"{name}.py"
+    if not path.is_file():
+        raise DocumentError(f"{where}: there is no built-in task {name!r}.", "Name one as category/task.")
+    return path.read_text(encoding="utf-8")
+
+
+def _identifier(name: str) -> str:
+    return name.rpartition("/")[2].lstrip(":")
+
+
+def _why_not(spec: DslSpec) -> str:
+    """Why nothing of this DSL can be run here; empty when it can."""
+    if spec.documents.not_run:
+        return spec.documents.not_run
+    try:
+        ready = get_adapter(spec.name).readiness()
+    except KernellabError as error:
+        return error.message
+    return "" if ready.ready else ready.reason
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+
+def _run_group(name: str, group: Sequence[Job], scratch: Path, told: Callable[[Outcome], None]) -> list[Outcome]:
+    scratch.mkdir(parents=True)
+    preload, environment = _warm(name, scratch)
+    request = {
+        "preload": preload,
+        "scratch": str(scratch),
+        "deadline": DEADLINE,
+        "jobs": [job.payload for job in group],
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernellab.knowledge.runner"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment({**environment, "HOME": str(scratch), "OMP_NUM_THREADS": "2"}),
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    by_id = {job.payload["id"]: job for job in group}
+    outcomes: list[Outcome] = []
+    try:
+        process.stdin.write(json.dumps(request))
+        process.stdin.close()
+        for line in process.stdout:
+            answer = json.loads(line)
+            job = by_id.pop(answer["id"])
+            state = State.FAILED if answer["failure"] else State.PASSED
+            outcomes.append(Outcome(job.where, job.kind, state, answer["failure"], answer["seconds"], job.hash))
+            told(outcomes[-1])
+    finally:
+        process.kill()
+        process.wait()
+    gone = f"Its process ended with {process.returncode} before it was run."
+    return [*outcomes, *(Outcome(job.where, job.kind, State.FAILED, gone, 0.0, job.hash) for job in by_id.values())]
+
+
+def _warm(name: str, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    if not name:
+        return ["torch", "torch._dynamo", "torch.export", "kernellab.sketch.gate", "kernellab.task_load"], {}
+    adapter = get_adapter(name)
+    backend = adapter.readiness().backend or Backend.CPU
+    return [*adapter.preload, "kernellab.task_load"], dict(adapter.environment(backend, scratch))

@@ -1,0 +1,203 @@
+"""The process in which code blocks run: warm, with a child for each job. Started by :mod:`kernellab.knowledge.execute`.
+
+A child has its own folder, no access to anything else that it could write, a deadline, and an end that nobody but the
+kernel decides: what a block leaves behind (patched modules, threads, files) does not reach the next.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import runpy
+import select
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_WARM = """sketch warm {
+    symbols: N;
+    tensors: X[N]: f32; Y[N]: f32 out;
+    @llm_hint("parallel")
+    for n in range(N):
+        load(X[n] -> x)
+        store(x + 1 -> Y[n])
+}
+"""
+#: characters of a failure's words that come back
+_KEPT = 4000
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.read())
+    for name in request["preload"]:
+        with suppress(ImportError):  # the block that needs it says so
+            importlib.import_module(name)
+    if any(job["kind"] == "sketch" for job in request["jobs"]):
+        from kernellab.sketch.check import check
+
+        check(_WARM)  # the grammar's tables, once for all children
+    for job in request["jobs"]:
+        start = time.perf_counter()
+        failure = run_job(job, Path(request["scratch"]), float(request["deadline"]))
+        answer = {"id": job["id"], "failure": failure, "seconds": time.perf_counter() - start}
+        print(json.dumps(answer), flush=True)
+
+
+def run_job(job: dict[str, Any], scratch: Path, deadline: float) -> str:
+    """Empty when the job passed, else why it did not."""
+    folder = scratch / "".join(c if c.isalnum() else "_" for c in job["id"])
+    folder.mkdir(parents=True, exist_ok=True)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _child(job, folder, scratch, writing)
+    os.close(writing)
+    words, end = b"", time.monotonic() + deadline
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        while True:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return f"It took longer than {deadline:g} s."
+            part = pipe.read(65536)
+            if not part:
+                break
+            words += part
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    text = words.decode(errors="replace")[-_KEPT:].strip()
+    if code == 0:
+        return ""
+    return text or (f"It was ended by signal {-code}." if code < 0 else f"It ended with code {code}.")
+
+
+def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> None:
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(folder)
+        os.environ["TMPDIR"] = str(folder)
+        for name, text in job.get("files", {}).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if sys.platform == "linux":
+            from kernellab.verifier.sandbox import confine
+
+            confine(str(scratch))
+        _KINDS[job["kind"]](job, folder)
+        code = 0
+    except Wrong as wrong:
+        os.write(writing, str(wrong).encode()[-_KEPT:])
+    except BaseException as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(folder))]
+        at = f"line {frames[-1].lineno} of the block: " if frames else ""
+        os.write(writing, f"{at}{type(error).__name__}: {error}".encode()[-_KEPT:])
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+class Wrong(Exception):
+    """A block that ran and is not right."""
+
+
+def _python(job: dict[str, Any], folder: Path) -> None:
+    path = folder / "block.py"
+    path.write_text(job["text"], encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as left:
+        if left.code:
+            raise Wrong(f"It left with {left.code!r}.") from None
+
+
+def _command(job: dict[str, Any], folder: Path) -> None:
+    """Compiles ``text`` and, where the job says so, runs what came out."""
+    import subprocess
+
+    (folder / job["file"]).write_text(job["text"], encoding="utf-8")
+    for command in job["commands"]:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Wrong(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout)[-1500:]}")
+
+
+def _task(job: dict[str, Any], _: Path) -> None:
+    from kernellab.task import load_task
+
+    load_task(job["text"], job["name"])
+
+
+def _sketch(job: dict[str, Any], _: Path) -> None:
+    """Checked; expected to fail with a rule where it says so; run against a task's reference where it names one."""
+    from kernellab.sketch.check import check
+
+    found = check(job["text"])
+    told = "; ".join(f"line {d.line}: {d.rule}: {d.message}" for d in found.diagnostics)
+    expected = job["options"].get("fails")
+    if expected is not None:
+        if expected not in {d.rule for d in found.diagnostics}:
+            raise Wrong(f"The checker does not say {expected!r} of it, but: {told or 'nothing'}.")
+        return
+    if told:
+        raise Wrong(f"The checker says: {told}")
+    if job.get("task"):
+        from kernellab.records import GateState
+        from kernellab.sketch.gate import gate
+        from kernellab.task import load_task
+
+        verdict = gate(job["text"], load_task(job["task"], job["task_name"]), seconds=0.5)
+        if verdict.state is not GateState.RIGHT:
+            raise Wrong(f"The sketch gate says {verdict.state.value}: {verdict.reason}")
+
+
+def _example(job: dict[str, Any], folder: Path) -> None:
+    """A source's ``kernel`` against its task's reference at each of its sizes."""
+    import torch
+
+    from kernellab.task import load_task
+
+    path = folder / "kernel.py"
+    path.write_text(job["text"], encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("kernel_example", path)
+    assert spec is not None and spec.loader is not None
+    source = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_example"] = source
+    spec.loader.exec_module(source)
+    task = load_task(job["task"], job["task_name"])
+    module = task.module()
+    for sizes in job["sizes"]:
+        args = module.sample({**module.default_sizes(), **sizes})
+        before = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+        want = module.reference(args)
+        got = source.kernel(*args)
+        got = got if isinstance(got, (tuple, list)) else (got,)
+        if len(got) != len(want):
+            raise Wrong(f"It returns {len(got)} results, the reference {len(want)} ({sizes}).")
+        for ours, theirs in zip(got, want, strict=True):
+            loose = 2e-2 if theirs.dtype in (torch.float16, torch.bfloat16) else 1e-4
+            try:
+                torch.testing.assert_close(ours, theirs, rtol=loose, atol=loose)
+            except AssertionError as error:
+                raise Wrong(f"At {sizes or 'its own size'}: {error}") from None
+        if not all(torch.equal(a, b) for a, b in zip(args, before, strict=True) if isinstance(a, torch.Tensor)):
+            raise Wrong(f"It changes its inputs ({sizes}).")
+
+
+_KINDS = {"python": _python, "command": _command, "task": _task, "sketch": _sketch, "example": _example}
+
+if __name__ == "__main__":
+    main()
