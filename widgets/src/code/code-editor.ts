@@ -61,9 +61,11 @@ export class CodeEditor {
   #artefacts: Signal<ReadonlyMap<string, Fetched>> = signal(new Map());
   #code: Holder;
   #sketch: Holder;
+  /** the left side of the difference, null when none is shown */
+  #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
   #difference = new Compartment();
-  /** the pointed-at line comes from here: this text does not scroll by itself */
+  /** counts how often the sketch beside was mounted: a new one has to be told what is pointed at */
   #mounted = signal(0);
 
   constructor(view: View) {
@@ -77,7 +79,9 @@ export class CodeEditor {
     });
     const { texts, detail } = view.state;
     this.files = computed(() => shownText(this.drafts.desk.value));
-    this.tabs = computed(() => tabsOf(texts.value, this.files.value));
+    // a string, so that typing into a file leaves tabs and marks alone
+    const names = computed(() => Object.keys(this.files.value).join("\n"));
+    this.tabs = computed(() => tabsOf(texts.value, names.value ? names.value.split("\n") : []));
     this.tab = computed(() => tabAt(this.tabs.value, this.#chosen.value));
     this.fetched = computed(() => {
       const tab = this.tab.value;
@@ -87,6 +91,12 @@ export class CodeEditor {
     this.findings = computed(() => {
       const tab = this.tab.value;
       return tab?.kind === "file" ? compilerFindings(verdict.value, tab.name) : [];
+    });
+    this.#original = computed(() => {
+      const tab = this.tab.value;
+      if (tab?.kind !== "file" || this.against.value === "none") return null;
+      if (this.against.value === "before") return beforeOf(texts.value, tab.name);
+      return this.drafts.desk.value.theirs[tab.name] ?? "";
     });
     this.remarks = computed(() => compilerFindings(verdict.value, null));
     const shared = this.#everything();
@@ -206,16 +216,26 @@ export class CodeEditor {
 
   #showText(): void {
     const key = this.#key();
-    if (!this.#code.show(key, this.#text())) return;
-    const place = key.slice(0, key.indexOf("\n") + 1);
-    this.#code.forget((other) => other.startsWith(place) || other.startsWith("\n"));
+    const done = this.#code.show(key, this.#text());
+    if (done === "nothing") return;
     untracked(() => {
-      this.#showMode();
-      this.#showDifference();
+      if (done === "other") {
+        const place = key.slice(0, key.indexOf("\n") + 1);
+        this.#code.forget((other) => other.startsWith(place) || other.startsWith("\n"));
+        this.#showMode();
+        this.#showDifference();
+      }
       this.#showOrigins();
       this.#showFindings();
       this.#showPointer();
     });
+  }
+
+  /** The session's lines are told of the session's text: in a draft the marks stay where the edit has moved them. */
+  #isTheirs(): boolean {
+    const tab = this.tab.value;
+    if (tab?.kind !== "file") return true;
+    return this.#code.view?.state.doc.toString() === this.drafts.desk.peek().theirs[tab.name];
   }
 
   #showMode(): void {
@@ -225,14 +245,9 @@ export class CodeEditor {
   }
 
   #showDifference(): void {
-    const tab = this.tab.value;
-    const against = tab?.kind === "file" ? this.against.value : "none";
-    const before = tab ? beforeOf(this.#view.state.texts.value, tab.name) : "";
-    const theirs = tab ? (this.drafts.desk.value.theirs[tab.name] ?? "") : "";
+    const original = this.#original.value;
     this.#code.view?.dispatch({
-      effects: this.#difference.reconfigure(
-        against === "none" ? [] : differenceFrom(against === "before" ? before : theirs, true),
-      ),
+      effects: this.#difference.reconfigure(original === null ? [] : differenceFrom(original, true)),
     });
   }
 
@@ -242,7 +257,7 @@ export class CodeEditor {
     const tab = this.tab.value;
     const { line_map: map } = this.#view.state.texts.value;
     const got = this.#artefact();
-    if (!view) return;
+    if (!view || !this.#isTheirs()) return;
     if (tab?.kind === "file") showOrigins(view, map[tab.name] ?? {}, "the sketch");
     else showOrigins(view, got?.lines ?? {}, got?.file ?? "");
   }
@@ -250,7 +265,7 @@ export class CodeEditor {
   #showFindings(): void {
     const found = this.findings.value;
     const { view } = this.#code;
-    if (view) view.dispatch(setDiagnostics(view.state, marksOf(view.state.doc, found)));
+    if (view && this.#isTheirs()) view.dispatch(setDiagnostics(view.state, marksOf(view.state.doc, found)));
   }
 
   #showPointer(): void {

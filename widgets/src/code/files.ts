@@ -14,15 +14,13 @@ export interface Tab {
 }
 
 /** The main file first, then the others by name, then the artefacts in the kernel's order. */
-export function tabsOf(texts: Texts, files: Files): Tab[] {
-  const others = Object.keys(files)
-    .filter((name) => name !== texts.main_file)
-    .sort();
-  const names = texts.main_file in files ? [texts.main_file, ...others] : others;
+export function tabsOf(texts: Texts, files: readonly string[]): Tab[] {
+  const main = files.filter((name) => name === texts.main_file);
+  const others = files.filter((name) => name !== texts.main_file).sort();
   return [
-    ...names.map((name): Tab => {
+    ...[...main, ...others].map((name): Tab => {
       const before = texts.files_before[name];
-      return { key: `file:${name}`, kind: "file", name, changed: before !== undefined && before !== files[name] };
+      return { key: `file:${name}`, kind: "file", name, changed: before !== undefined && before !== texts.files[name] };
     }),
     ...texts.artefacts.map((name): Tab => ({ key: `artefact:${name}`, kind: "artefact", name, changed: false })),
   ];

@@ -4,6 +4,7 @@
  * Each text has a key; its state (caret, history, marks, scroll) is kept while another is shown and while nothing is.
  */
 
+import { isolateHistory } from "@codemirror/commands";
 import type { EditorState, StateEffect } from "@codemirror/state";
 import { EditorView } from "@codemirror/view";
 import { changeOf, keepKeys, Outside } from "./basics";
@@ -41,10 +42,10 @@ export class Holder {
     };
   }
 
-  /** Shows `text` under `key`, by the smallest change when that is shown already. True when another text came up. */
-  show(key: string, text: string): boolean {
+  /** Shows `text` under `key`, by the smallest change when that is shown already, and says what was done. */
+  show(key: string, text: string): "nothing" | "changed" | "other" {
     const { view } = this;
-    if (!view) return false;
+    if (!view) return "nothing";
     const other = key !== this.key;
     if (other) {
       this.#keep();
@@ -55,8 +56,9 @@ export class Holder {
       else view.scrollDOM.scrollTop = 0;
     }
     const changes = changeOf(view.state.doc.toString(), text);
-    if (changes) view.dispatch({ changes, annotations: Outside.of(true) });
-    return other;
+    // An undo of what came from outside brings back what the person had, and that alone.
+    if (changes) view.dispatch({ changes, annotations: [Outside.of(true), isolateHistory.of("full")] });
+    return other ? "other" : changes ? "changed" : "nothing";
   }
 
   /** Drops the states that `wanted` does not name. */

@@ -43,6 +43,8 @@ export class SketchEditor {
 
   #view: View;
   #holder: Holder;
+  /** the left side of the difference, null when none is shown */
+  #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
   #difference = new Compartment();
 
@@ -65,6 +67,10 @@ export class SketchEditor {
       const { detail, texts } = view.state;
       const recorded = this.drafts.standing.value === "same" && detail.value.turn === texts.value.turn;
       return merged(this.checked.value?.diagnostics ?? [], recorded ? detail.value.diagnostics : []);
+    });
+    this.#original = computed(() => {
+      if (this.against.value === "none") return null;
+      return this.against.value === "parent" ? view.state.texts.value.sketch_before : this.drafts.desk.value.theirs;
     });
     const extensions = this.#everything();
     this.#holder = new Holder((_, text) => EditorState.create({ doc: text, extensions }));
@@ -183,7 +189,7 @@ export class SketchEditor {
   #showText(): void {
     const text = shownText(this.drafts.desk.value);
     const place = this.drafts.place.value;
-    if (!this.#holder.show(place, text)) return;
+    if (this.#holder.show(place, text) !== "other") return;
     // Another turn's text came up, with a state of its own.
     this.#holder.forget((key) => key === HEAD || this.drafts.has(key));
     this.checker.cancel();
@@ -208,13 +214,9 @@ export class SketchEditor {
   }
 
   #showDifference(): void {
-    const against = this.against.value;
-    const parent = this.#view.state.texts.value.sketch_before;
-    const { theirs } = this.drafts.desk.value;
+    const original = this.#original.value;
     this.#editor?.dispatch({
-      effects: this.#difference.reconfigure(
-        against === "none" ? [] : differenceFrom(against === "parent" ? parent : theirs, false),
-      ),
+      effects: this.#difference.reconfigure(original === null ? [] : differenceFrom(original, false)),
     });
   }
 

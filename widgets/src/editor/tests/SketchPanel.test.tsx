@@ -1,0 +1,226 @@
+import { forEachDiagnostic } from "@codemirror/lint";
+import { EditorView } from "@codemirror/view";
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Checked } from "../../protocol";
+import { View } from "../../view";
+import { SketchPanel } from "..";
+import { fixture, Kernel, viewOf } from "./kernel";
+
+let kernel: Kernel;
+let view: View;
+let root: HTMLElement;
+
+const show = (shown = view) => act(() => render(<SketchPanel view={shown} />, root));
+const hide = () => act(() => render(null, root));
+const editor = () => EditorView.findFromDOM(root.querySelector(".cm-editor") as HTMLElement) as EditorView;
+const text = () => editor().state.doc.toString();
+const button = (name: string) =>
+  [...root.querySelectorAll("button")].find((one) => one.textContent === name) as HTMLButtonElement;
+const panel = () => root.querySelector(".kl-sketch") as HTMLElement;
+const settle = () => act(() => new Promise((resolve) => setTimeout(resolve, 60)));
+const type = (insert: string, at = text().length) =>
+  act(() => editor().dispatch({ changes: { from: at, insert }, userEvent: "input.type" }));
+const press = (key: string, more: KeyboardEventInit = {}) =>
+  act(() => {
+    editor().contentDOM.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
+  });
+
+beforeEach(async () => {
+  kernel = new Kernel("pinned");
+  view = viewOf(kernel);
+  root = document.createElement("div");
+  document.body.append(root);
+  await show();
+  await settle();
+});
+
+afterEach(async () => {
+  await hide();
+  view.dispose();
+  root.remove();
+});
+
+describe("the sketch panel", () => {
+  it("shows the session's sketch, what it costs, and nothing to do", () => {
+    expect(text()).toBe(kernel.traits.texts.sketch);
+    const cost = fixture("answers").check.value.cost[0];
+    expect(root.querySelector(".kl-ed-cost li")?.textContent).toBe(cost.text);
+    expect(root.querySelector(".kl-ed-cost li")?.getAttribute("title")).toBe(cost.title);
+    expect(button("Apply").disabled).toBe(true);
+    expect(button("Revert").disabled).toBe(true);
+    expect(panel().dataset.checkedVersion).toBe(panel().dataset.docVersion);
+  });
+
+  it("puts the checker's findings at their lines, by glyph, word and sentence", async () => {
+    const broken: Checked = fixture("answers").check_broken.value;
+    kernel.answers.check = () => broken;
+    await type("\n# more");
+    await settle();
+    const first = broken.diagnostics[0];
+    const lines: number[] = [];
+    forEachDiagnostic(editor().state, (_, from) => lines.push(editor().state.doc.lineAt(from).number));
+    expect(lines).toEqual(broken.diagnostics.map((one) => one.line));
+    const row = root.querySelector(".kl-ed-findings button");
+    expect(row?.textContent).toContain(`error, line ${first?.line}`);
+    expect(row?.textContent).toContain(first?.message);
+    await act(() => (row as HTMLElement).click());
+    expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(first?.line);
+  });
+
+  it("applies a draft once, with the turn that it was derived from", async () => {
+    await type("\n");
+    expect(panel().dataset.standing).toBe("edited");
+    const mine = text();
+    await press("Enter", { ctrlKey: true });
+    await press("Enter", { ctrlKey: true });
+    await settle();
+    expect(kernel.acts).toEqual([{ action: "sketch", text: mine, base: kernel.traits.texts.turn }]);
+    kernel.put("texts", { sketch: mine, turn: "t18" });
+    kernel.put("head", { current: "t18" });
+    await settle();
+    expect(panel().dataset.standing).toBe("same");
+    expect(text()).toBe(mine);
+  });
+
+  it("keeps the draft when the kernel refuses it, and says why", async () => {
+    kernel.refusal = "The session has ended. Run the cell again.";
+    await type("\n");
+    const mine = text();
+    await act(() => button("Apply").click());
+    await settle();
+    expect(root.querySelector("[role=alert]")?.textContent).toContain(kernel.refusal);
+    expect(text()).toBe(mine);
+    expect(panel().dataset.standing).toBe("edited");
+  });
+
+  it("keeps the draft when the session gets another sketch, and lets the person choose", async () => {
+    await type("\n# mine");
+    const mine = text();
+    const theirs = `${kernel.traits.texts.sketch}# theirs\n`;
+    kernel.put("head", { current: "t18" });
+    kernel.put("texts", { sketch: theirs, turn: "t18" });
+    await settle();
+    expect(panel().dataset.standing).toBe("overtaken");
+    expect(text()).toBe(mine);
+    expect(button("Apply").disabled).toBe(true);
+    await act(() => button("Show the difference").click());
+    const changed = [...root.querySelectorAll(".cm-changedLine")].map((line) => line.textContent);
+    expect(changed).toContain("# mine");
+    await act(() => button("Apply mine").click());
+    await settle();
+    expect(kernel.acts).toEqual([{ action: "sketch", text: mine, base: "t18" }]);
+  });
+
+  it("takes theirs, and an undo brings mine back", async () => {
+    await type("\n# mine");
+    const mine = text();
+    kernel.put("head", { current: "t18" });
+    kernel.put("texts", { sketch: "sketch a {\n}\n", turn: "t18" });
+    await settle();
+    await act(() => button("Take theirs").click());
+    expect(text()).toBe("sketch a {\n}\n");
+    await press("z", { ctrlKey: true });
+    expect(text()).toBe(mine);
+  });
+
+  it("keeps the draft while another turn is looked at, and over a change of panel", async () => {
+    await type("\n# mine");
+    const mine = text();
+    kernel.put("shown", "t4");
+    await settle();
+    expect(text()).toBe(mine); // the texts of that turn are not here yet
+    kernel.put("texts", { sketch: "sketch old {\n}\n", turn: "t4" });
+    await settle();
+    expect(text()).toBe("sketch old {\n}\n");
+    expect(panel().dataset.standing).toBe("same");
+    await hide();
+    kernel.put("shown", "");
+    kernel.put("texts", { ...fixture("pinned").texts });
+    await show();
+    await settle();
+    expect(text()).toBe(mine);
+    expect(panel().dataset.standing).toBe("edited");
+  });
+
+  it("keeps the draft over a reload of the page", async () => {
+    await type("\n# mine");
+    const mine = text();
+    await hide();
+    const reloaded = new View(kernel);
+    await show(reloaded);
+    await settle();
+    expect(text()).toBe(mine);
+    reloaded.dispose();
+  });
+
+  it("is read only where the session takes no edit", async () => {
+    kernel.put("head", { can: { ...kernel.traits.head.can, edit: false } });
+    await settle();
+    expect(editor().state.readOnly).toBe(true);
+    expect(editor().contentDOM.getAttribute("aria-readonly")).toBe("true");
+    expect(root.textContent).toContain("Read only");
+  });
+
+  it("pins by the session while the text is its own, and in the draft else", async () => {
+    const line = editor().state.doc.line(2);
+    await act(() => editor().dispatch({ selection: { anchor: line.from } }));
+    await press("p", { altKey: true, keyCode: 80 } as KeyboardEventInit);
+    await settle();
+    expect(kernel.acts).toEqual([{ action: "pin", line: 2, on: true }]);
+    await type("\n# mine");
+    await press("p", { altKey: true, keyCode: 80 } as KeyboardEventInit);
+    expect(kernel.acts).toHaveLength(1);
+    expect(editor().state.doc.line(2).text).toMatch(/ {2}#: pin$/);
+    expect(root.querySelectorAll("[data-pinned]").length).toBeGreaterThan(0);
+  });
+
+  it("says that a line has nothing to pin", async () => {
+    await act(() => editor().dispatch({ selection: { anchor: 0 } }));
+    await press("p", { altKey: true, keyCode: 80 } as KeyboardEventInit);
+    expect(kernel.acts).toEqual([]);
+    expect(view.notice.value?.text).toContain("Line 1 cannot be pinned");
+  });
+
+  it("lets no key out to the notebook", async () => {
+    const heard = vi.fn();
+    document.body.addEventListener("keydown", heard);
+    for (const key of ["a", "d", "Escape", "Tab"]) await press(key);
+    document.body.removeEventListener("keydown", heard);
+    expect(heard).not.toHaveBeenCalled();
+    expect(root.querySelector("[data-lm-suppress-shortcuts]")).not.toBeNull();
+  });
+
+  it("goes to the place that another panel opened", async () => {
+    await act(() => view.open("sketch", { line: 3 }));
+    expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(3);
+    expect(view.place.value).toBeNull();
+    editor().contentDOM.blur(); // happy-dom reports a focused editor's selection in the middle of its own change
+    await act(() => view.open("sketch", { line: 9999 }));
+    expect(editor().state.selection.main.head).toBe(editor().state.doc.line(editor().state.doc.lines).from);
+  });
+
+  it("shows the difference to the sketch before", async () => {
+    const select = root.querySelector("select") as HTMLSelectElement;
+    await act(() => {
+      select.value = "parent";
+      select.dispatchEvent(new Event("change", { bubbles: true }));
+    });
+    expect(root.querySelector(".cm-changedLine")).not.toBeNull();
+  });
+});
+
+describe("a sketch that the checker refused", () => {
+  it("shows the findings of its turn's record, each once", async () => {
+    const refused = new Kernel("unparsable");
+    const other = viewOf(refused);
+    const found = refused.traits.detail.diagnostics;
+    refused.answers.check = () => ({ diagnostics: found, cost: [], pins: [] });
+    await show(other);
+    await settle();
+    expect(root.querySelectorAll(".kl-ed-findings li")).toHaveLength(found.length);
+    expect(root.textContent).toContain("no cost while the sketch has errors");
+    other.dispose();
+  });
+});
