@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 
 def descendants(first: int, most: int) -> list[int]:
@@ -42,16 +44,38 @@ def proportional(pid: int) -> int:
     return resident(pid)
 
 
-def waited(pid: int) -> int:
-    """Nanoseconds that the threads of ``pid`` were ready to run while other processes had their cores; 0 where the
-    system does not count it."""
-    total = 0
+class Times(NamedTuple):
+    """Nanoseconds that a thread ran, and was ready to run while something else had its core."""
+
+    ran: int
+    waited: int
+
+
+def threads(pid: int) -> dict[int, Times]:
+    """The times of each thread of ``pid``; empty where the system does not count them. What runs at this moment is
+    behind by up to a tick, so ask of a halted process."""
+    found = {}
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:
-                total += int(file.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return total
+                ran, waited = file.read().split()[:2]
+                found[int(task)] = Times(int(ran), int(waited))
+    except (OSError, ValueError):
+        return found
+    return found
+
+
+def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float) -> float:
+    """Seconds that the threads which worked in a call of ``seconds`` waited for cores, all together.
+
+    A thread that only woke to sleep again held nothing up, and none waited longer for the call than it took.
+    """
+    nothing = Times(0, 0)
+    total = 0.0
+    for thread, times in after.items():
+        first = before.get(thread, nothing)
+        if times.ran - first.ran >= 0.02 * seconds * 1e9:
+            total += min((times.waited - first.waited) * 1e-9, seconds)
     return total
 
 

@@ -40,7 +40,18 @@ class Case:
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
-        return references(self.task, self.args, self.double)
+        return references(self.task, self.args, self.double, self._native[0])
+
+    @property
+    def reference_seconds(self) -> float:
+        """What the reference took for these arguments."""
+        return self._native[1]
+
+    @cached_property
+    def _native(self) -> tuple[tuple[Tensor, ...], float]:
+        start = time.perf_counter()
+        outputs = run_reference(self.task, self.args)
+        return outputs, time.perf_counter() - start
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
@@ -66,9 +77,12 @@ def make_args(task: Task, sizes: Mapping[str, int], family: Family | str, seed: 
     return redraw(task, args, Family(family), seed % (1 << 31))
 
 
-def references(task: Task, args: Sequence[Any], double: bool = True) -> tuple[Reference, ...]:
-    """The reference's outputs at the declared dtype and in float64 (None where it cannot be run so)."""
-    native = run_reference(task, args)
+def references(
+    task: Task, args: Sequence[Any], double: bool = True, native: tuple[Tensor, ...] | None = None
+) -> tuple[Reference, ...]:
+    """The reference's outputs at the declared dtype (``native``, where they are known) and in float64 (None where it
+    cannot be run so)."""
+    native = run_reference(task, args) if native is None else native
     upper = _in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
     if upper is None or len(upper) != len(native):
         return tuple(Reference(n, None) for n in native)
@@ -158,12 +172,6 @@ def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> l
 
 def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:
     return Case(task, tuple(sizes.items()), family, secrets.randbits(31))
-
-
-def reference_seconds(task: Task, args: Sequence[Any]) -> float:
-    start = time.perf_counter()
-    run_reference(task, args)
-    return time.perf_counter() - start
 
 
 def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str, int]:

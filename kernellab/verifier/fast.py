@@ -10,7 +10,7 @@ from kernellab.task_inputs import Family
 from kernellab.verifier import cases, evidence, stats
 from kernellab.verifier.cases import Case
 from kernellab.verifier.link import WorkerFailure
-from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.pipeline import Refused, numbered
 from kernellab.verifier.rules import DEADLINES, TIMING
 from kernellab.verifier.timed import BaselineFailed, Result, Side, WrongWhenTimed, measure
 
@@ -36,6 +36,7 @@ def fast(stages: Stages) -> str:
             [s for r in results for s in _side(r, name).seconds],
             ours,
             busy=busy,
+            noise=max(r.noise for r in results),
             waited=(
                 [w for r in results for w in _side(r, name).waited],
                 [w for r in results for w in r.candidate.waited],
@@ -47,7 +48,11 @@ def fast(stages: Stages) -> str:
     _bound(stages, time.median_ms)
     state.update |= {"time": time, "comparisons": comparisons}
     if options.level is Trust.T4:
-        each = [stats.compare("eager", r.baselines[0].seconds, r.candidate.seconds) for r in results if r.baselines]
+        each = [
+            stats.compare("eager", r.baselines[0].seconds, r.candidate.seconds, noise=r.noise)
+            for r in results
+            if r.baselines
+        ]
         state.update["reproduced"] = all(a.low <= b.high and b.low <= a.high for a in each for b in each)
     clock, claimed = first.clocks
     if claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
@@ -68,7 +73,7 @@ def _measure(stages: Stages) -> Result:
         case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
-            sides = [_baseline(stages, name) for name in names]
+            sides = [_baseline(stages, name, number) for name, number in numbered(names)]
             with stages.v.pool.quiet():
                 return measure(
                     stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
@@ -87,11 +92,11 @@ def _measure(stages: Stages) -> Result:
                           evidence.of_failure(stages.v.adapter, stages.source, failure, case)) from failure  # fmt: skip
 
 
-def _baseline(stages: Stages, name: str) -> Side:
+def _baseline(stages: Stages, name: str, number: int) -> Side:
     deadline = stages.v.left(DEADLINES.compile if name == "compile" else DEADLINES.build)
     try:
         worker = stages.v.pool.baseline(
-            stages.source.dsl, stages.v.request.backend, name, stages.task, stages.threads, deadline
+            stages.source.dsl, stages.v.request.backend, name, stages.task, stages.threads, deadline, number
         )
     except WorkerFailure as failure:
         raise BaselineFailed(name, failure) from failure

@@ -21,7 +21,7 @@ from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier import sandbox, wire
 from kernellab.verifier.options import VerifyOptions
-from kernellab.verifier.pipeline import Request, Verification, baselines_of, threads_of
+from kernellab.verifier.pipeline import Request, Verification, baselines_of, numbered, threads_of
 from kernellab.verifier.pool import Pool
 
 
@@ -92,8 +92,8 @@ def prepare(message: dict[str, Any], pool: Pool) -> bool:
     task = load_task(message["task"], message["name"])
     options, backend = VerifyOptions.model_validate(message["options"]), Backend(message["backend"])
     found = [
-        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options)).built()
-        for name in baselines_of(options, task)
+        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options), number).built()
+        for name, number in numbered(baselines_of(options, task))
     ]
     return all(found)
 

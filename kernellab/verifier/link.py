@@ -21,6 +21,7 @@ from kernellab.verifier import accounts, wire
 from kernellab.verifier.control import OK, Answer, Control, Output
 from kernellab.verifier.guards import GUARD
 from kernellab.verifier.memory import Arena, Layout, Unreadable, read_bytes, read_output
+from kernellab.verifier.placement import Placement
 from kernellab.verifier.rules import CAPS, DEADLINES
 from kernellab.verifier.servers import ForkServer
 
@@ -84,6 +85,8 @@ class Worker:
         self.stopped = False
         self.closed = False
         self.building = False
+        #: the cores of its threads, while it is timed
+        self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = Control.create()
@@ -168,14 +171,16 @@ class Worker:
         words = self.control.words
         counter = 0
         start = stop = 0.0
-        waited = 0
+        before: dict[int, accounts.Times] = {}
         for i in range(len(slots)):
             while not counter:
                 counter += self._event(end)
             if counter & (_DONE - 1):
                 counter -= 1
                 if i + 1 == len(slots):
-                    waited = accounts.waited(self.pid)
+                    before = accounts.threads(self.pid)
+                if i == 0 and self.placement is not None:
+                    self.placement.release()
                 start = time.perf_counter()
                 words[0] = first + i
                 while counter < _DONE:
@@ -184,15 +189,15 @@ class Worker:
             counter -= _DONE
             if i + 1 < len(slots) and self._failed():
                 break
-        waited = accounts.waited(self.pid) - waited
         self.stop()
+        waited = accounts.waited(before, accounts.threads(self.pid), stop - start)
         try:
             answer = self.control.read()
         except ValueError as error:
             raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
         if answer.status != OK:
             raise self._exception(_parsed(answer.error))
-        return Call(answer, stop - start, max(waited, 0) * 1e-9)
+        return Call(answer, stop - start, waited)
 
     def read(self, output: Output) -> Tensor:
         """One output's contents, read while the worker is stopped."""
@@ -214,6 +219,8 @@ class Worker:
         if not self.stopped:
             self.stopped = True
             self._signal(signal.SIGSTOP)
+            if self.placement is not None:
+                self.placement.hold()
 
     def resume(self) -> None:
         if self.stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,11 @@ def threads_of(options: VerifyOptions) -> int:
 def baselines_of(options: VerifyOptions, task: Task) -> list[str]:
     """The baselines asked for; torch.compile has nothing to say of a NumPy reference."""
     return [b for b in options.baselines if not (b == "compile" and task.framework == "numpy")]
+
+
+def numbered(baselines: Sequence[str]) -> list[tuple[str, int]]:
+    """The workers that baselines need: eager has two, whose difference is what two workers of one code differ by."""
+    return [(name, number) for name in baselines for number in range(2 if name == "eager" else 1)]
 
 
 class Verification:

@@ -16,7 +16,8 @@ from kernellab.task import Task
 from kernellab.verifier.link import Worker, WorkerFailure
 from kernellab.verifier.servers import ForkServer
 
-_BASELINES = 4
+#: two tasks with two workers of eager and one of torch.compile each
+_BASELINES = 6
 
 
 class Pool:
@@ -24,7 +25,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._servers: dict[tuple[str, ...], ForkServer] = {}
-        self._baselines: OrderedDict[tuple[str, str, str, int], Worker] = OrderedDict()
+        self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
         self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
 
     def server(self, dsl: str, backend: Backend) -> ForkServer:
@@ -56,9 +57,14 @@ class Pool:
             writable=(str(shared),) if compiles else (),
         )  # fmt: skip
 
-    def begin_baseline(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int) -> Worker:
-        """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task."""
-        key = (kind, task.name, task.hash, threads)
+    def begin_baseline(
+        self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int = 0
+    ) -> Worker:
+        """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task.
+
+        Workers of another ``number`` run the same code in a process of their own.
+        """
+        key = (kind, task.name, task.hash, threads, number)
         held = self._baselines.pop(key, None)
         if held is not None and not held.gone():
             self._baselines[key] = held
@@ -71,9 +77,11 @@ class Pool:
             self._baselines.popitem(last=False)[1].close()
         return worker
 
-    def baseline(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float) -> Worker:
+    def baseline(
+        self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float, number: int = 0
+    ) -> Worker:
         """The worker of a baseline, built. Raises WorkerFailure when it cannot be."""
-        worker = self.begin_baseline(dsl, backend, kind, task, threads)
+        worker = self.begin_baseline(dsl, backend, kind, task, threads, number)
         try:
             worker.finish_build(deadline)
         except WorkerFailure:

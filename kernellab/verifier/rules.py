@@ -117,6 +117,8 @@ class TimingRule:
     warm_spread: float = 1.15
     warm_calls: int = 16
     warm_seconds: float = 0.3
+    #: a thread works in a call when it runs for this share of what the busiest runs
+    team_share: float = 0.1
     #: a call whose threads waited for a core longer than this share of it, and these seconds, was disturbed
     waited_share: float = 0.08
     waited_seconds: float = 40e-6

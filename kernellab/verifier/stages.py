@@ -14,7 +14,7 @@ from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
 from kernellab.verifier.link import Call, Worker, WorkerFailure
 from kernellab.verifier.memory import lay_out
-from kernellab.verifier.pipeline import Refused, Verification, baselines_of, threads_of
+from kernellab.verifier.pipeline import Refused, Verification, baselines_of, numbered, threads_of
 from kernellab.verifier.rules import CAPS, DEADLINES, HONEST
 from kernellab.verifier.worker import write_files
 
@@ -63,8 +63,8 @@ class Stages:
         start = time.perf_counter()
         request = self.v.request
         if self.v.options.level.value > Trust.T1.value and not self.v.interpreted:
-            for name in self.baselines():
-                self.v.pool.begin_baseline(self.source.dsl, request.backend, name, self.task, self.threads)
+            for name, number in numbered(self.baselines()):
+                self.v.pool.begin_baseline(self.source.dsl, request.backend, name, self.task, self.threads, number)
         try:
             self._worker = self._start()
         except WorkerFailure as failure:
@@ -161,7 +161,7 @@ class Stages:
 
     def call_deadline(self, case: Case) -> float:
         least = DEADLINES.call_least * self._slower
-        return max(least, DEADLINES.call_factor * cases.reference_seconds(self.task, case.args))
+        return max(least, DEADLINES.call_factor * case.reference_seconds)
 
     def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:
         reference = case.references[output]

@@ -24,13 +24,15 @@ def compare(
     seed: int = 0,
     *,
     busy: bool = False,
+    noise: float = 0.0,
     waited: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> Comparison:
     """Speedup (ratio of medians; of low tenths on a busy machine) with a 95 % interval of the paired ratio.
 
-    The bootstrap draws whole blocks, since calls of one block share what disturbs them, and the noise floor of two
-    workers widens it. On a ``busy`` machine the interval also holds four fifths of all single pairs' ratios, and what
-    the ratio would be had either side not ``waited`` (s, for each call of the baseline and of the candidate) for cores.
+    The bootstrap draws whole blocks, since calls of one block share what disturbs them. It is widened by ``noise``, the
+    share by which two workers of the same code differed in this run, and by the noise floor at least. On a ``busy``
+    machine the interval also holds four fifths of all single pairs' ratios, and what the ratio would be had either
+    side not ``waited`` (s, for each call of the baseline and of the candidate) for cores.
     """
     import numpy as np
 
@@ -50,7 +52,7 @@ def compare(
         speedup = float(np.percentile(b, 10) / np.percentile(c, 10))
         low = min(low, wide[0], alone[0] / np.median(c))
         high = max(high, wide[1], np.median(b) / alone[1])
-    floor = 1 + TIMING.noise_floor
+    floor = 1 + max(TIMING.noise_floor, noise)
     return Comparison(
         baseline=baseline,
         baseline_time=timing(base),

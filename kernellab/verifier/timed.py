@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from kernellab.verifier import accounts, cases, stats
 from kernellab.verifier.compare import Limits, Reference, accepts, compare
 from kernellab.verifier.link import Call, Worker, WorkerFailure
 from kernellab.verifier.memory import Layout, fresh_copy, lay_out
+from kernellab.verifier.placement import Placement, aside, cores_in_order
 from kernellab.verifier.rules import TIMING
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Result:
     clocks: tuple[float, float]
     #: share of the pairs of calls that something else disturbed; they are left out where enough others remain
     disturbed: float = 0.0
+    #: share by which two workers of the same baseline differ
+    noise: float = 0.0
     #: the machine was too busy for the figures to be as sharp as they look
     busy: bool = False
 
@@ -167,12 +170,14 @@ class _Run:
         #: the newest call's contents and outputs, while they have not been compared
         self.pending: tuple[tuple[Any, ...], list[Tensor]] | None = None
         self.random = random.Random(secrets.randbits(64))
+        self.cores = cores_in_order()
 
     def measure(self, budget: float) -> Result:
         sides = [self.candidate, *self.baselines]
-        for side in sides:
-            self._warm(side)
-        handshake = self._calibrate(self.baselines[0] if self.baselines else self.candidate)
+        with aside():
+            for side in sides:
+                self._warm(side)
+            handshake = self._calibrate(self.baselines[0] if self.baselines else self.candidate)
         machine = _Machine()
         start = time.monotonic()
         done = 0
@@ -193,18 +198,22 @@ class _Run:
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         if not few:
             self._leave_out(sides)
+        baselines, noise = merged(self.baselines)
         ours, claimed = _median(self.candidate.seconds), _median(self.candidate.claimed)
         return Result(
-            self.candidate, self.baselines, self.checked, handshake, (ours, claimed), max(disturbed, taken), busy
+            self.candidate, baselines, self.checked, handshake, (ours, claimed), max(disturbed, taken), noise, busy
         )
 
     def _warm(self, side: Side) -> None:
         """Calls that do not count, until several in a row agree: pages, pools of threads and caches are in place."""
         start = time.monotonic()
         times: list[float] = []
+        side.worker.placement = place = Placement(side.worker.pid, self.cores)
+        self._prepare(side)
         while len(times) < TIMING.warm_calls:
             args = self.contents.next(len(times) % 2)
             times.append(self._turn(side, args).seconds)
+            place.update()
             last = times[-TIMING.warm_agree :]
             if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
                 break
@@ -216,18 +225,10 @@ class _Run:
         """One block of each side, in an order drawn anew (A B B A over the rounds on average); the same contents for
         all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock."""
         block = [self.contents.next(i) for i in range(TIMING.block)]
-        held = []
-        for side in self.random.sample(sides, len(sides)):
-            for args in block:
-                call = self._turn(side, args)
-                side.seconds.append(max(call.seconds - handshake, TIMING.least_seconds))
-                side.claimed.append(call.answer.seconds)
-                limit = max(TIMING.waited_share * call.seconds, TIMING.waited_seconds)
-                side.waited.append(call.waited)
-                side.disturbed.append(call.waited > limit)
-                if side is self.candidate:
-                    held.append((args, [side.worker.read(o) for o in call.outputs]))
-            side.worker.stop()
+        held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
+        with aside():
+            for side in self.random.sample(sides, len(sides)):
+                self._block(side, block, handshake, held)
         self.pending = None
         for args, outputs in held:
             if self._must_check() or (last and args is block[-1]):
@@ -236,13 +237,33 @@ class _Run:
                 # the last call of all is always checked; contents are drawn anew in place, so they are kept
                 self.pending = tuple(a.clone() if loose else a for a, loose in self._paired(args)), outputs
 
+    def _prepare(self, side: Side) -> None:
+        """New contents for the calls that warm the caches before each timed one."""
+        for slot in self.slots[:-1]:
+            side.worker.write(slot, self.layout, self.contents.next(TIMING.block))
+
+    def _block(self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, held: list[Any]) -> None:
+        self._prepare(side)
+        for args in block:
+            call = self._turn(side, args)
+            side.seconds.append(max(call.seconds - handshake, TIMING.least_seconds))
+            side.claimed.append(call.answer.seconds)
+            limit = max(TIMING.waited_share * call.seconds, TIMING.waited_seconds)
+            side.waited.append(call.waited)
+            side.disturbed.append(call.waited > limit)
+            # a baseline's outputs are read too, though nobody asks for them: what the judge does between the calls of
+            # one side (it leaves caches and cores warm) it does between those of the others
+            outputs = [side.worker.read(o) for o in call.outputs]
+            if side is self.candidate:
+                held.append((args, outputs))
+        if side.worker.placement is not None:
+            side.worker.placement.update()
+
     def _paired(self, args: tuple[Any, ...]) -> list[tuple[Any, bool]]:
         return list(zip(args, self.contents.loose, strict=True))
 
     def _turn(self, side: Side, args: tuple[Any, ...]) -> Call:
         worker = side.worker
-        for slot in self.slots[:-1]:
-            worker.write(slot, self.layout, self.contents.next(TIMING.block))
         worker.write(self.slots[-1], self.layout, args)
         try:
             return worker.call(self.layout, self.slots, self.deadline)
@@ -298,6 +319,26 @@ class _Run:
         keep = [not any(pair) for pair in zip(*(side.disturbed for side in sides), strict=True)]
         clean = [list(compress(side.seconds, keep)) for side in sides]
         return bool(self.baselines) and all(stats.settled(base, clean[0]) for base in clean[1:])
+
+
+def merged(sides: Sequence[Side]) -> tuple[list[Side], float]:
+    """One side for each name, and the largest share by which workers of one name differ in their medians.
+
+    Two workers of one code differ for where their memory happens to lie, for as long as they live; of the times of a
+    pair of calls the geometric mean is kept.
+    """
+    found: dict[str, Side] = {}
+    noise = 0.0
+    for side in sides:
+        first = found.get(side.name)
+        if first is None:
+            found[side.name] = replace(side)
+            continue
+        medians = sorted((_median(first.seconds), _median(side.seconds)))
+        noise = max(noise, medians[1] / medians[0] - 1 if medians[0] > 0 else 0.0)
+        first.seconds = [(a * b) ** 0.5 for a, b in zip(first.seconds, side.seconds, strict=True)]
+        first.waited = [max(a, b) for a, b in zip(first.waited, side.waited, strict=True)]
+    return list(found.values()), noise
 
 
 class _Machine:

@@ -1,0 +1,104 @@
+"""A core of its own for each thread that works in a timed call.
+
+A worker is halted between its calls, and the system places all its threads anew when it goes on. It often puts two of
+them on one core beside idle ones (a virtual machine's idle core looks taken to it), and mends that only after a tick
+or two: a call of half a millisecond then takes five. In a user's program, which is never halted, threads settle; so
+the judge gives each its core. A thread that works keeps it; the first thread is free again during the call, so that
+threads which it starts are not confined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kernellab.verifier import accounts
+from kernellab.verifier.rules import TIMING
+
+
+class Placement:
+    """The cores of one worker's threads. Where the system refuses, or threads are more than cores, all stay free."""
+
+    def __init__(self, pid: int, cores: list[int] | None = None) -> None:
+        self.pid = pid
+        self.cores = cores_in_order() if cores is None else cores
+        #: the cores of threads that are bound
+        self.placed: dict[int, set[int]] = {}
+        self._ran: Mapping[int, accounts.Times] = accounts.threads(pid)
+
+    def update(self) -> None:
+        """Gives cores to the threads that worked since the last time; the worker must be halted."""
+        now = accounts.threads(self.pid)
+        team = working(self._ran, now)
+        self._ran = now
+        if not team or set(team) <= set(self.placed):
+            return
+        wanted = sorted({*team, *(t for t in self.placed if t in now)}, key=lambda t: (t != self.pid, t))
+        if len(wanted) > len(self.cores):
+            wanted = sorted(team, key=lambda t: (t != self.pid, t))
+        self.clear()
+        if len(wanted) == 1:
+            # one thread needs no core of its own, only one that the judge does not use
+            self.placed = {wanted[0]: set(self.cores[:-1] or self.cores)}
+        elif len(wanted) <= len(self.cores):
+            self.placed = {thread: {core} for thread, core in zip(wanted, self.cores, strict=False)}
+        for thread, cores in self.placed.items():
+            _set(thread, cores)
+
+    def hold(self) -> None:
+        """The first thread goes on at its own core when the worker does."""
+        if self.pid in self.placed:
+            _set(self.pid, self.placed[self.pid])
+
+    def release(self) -> None:
+        """The first thread may go, and start others, where it likes: just before a call."""
+        if self.pid in self.placed:
+            _set(self.pid, set(self.cores))
+
+    def clear(self) -> None:
+        """Every thread is free again."""
+        for thread in self.placed:
+            _set(thread, set(self.cores))
+        self.placed = {}
+
+
+def working(before: Mapping[int, accounts.Times], after: Mapping[int, accounts.Times]) -> list[int]:
+    """Threads that ran for a fair share of what the busiest ran, between two accounts of one process."""
+    nothing = accounts.Times(0, 0)
+    ran = {thread: times.ran - before.get(thread, nothing).ran for thread, times in after.items()}
+    most = max(ran.values(), default=0)
+    return sorted(thread for thread, time in ran.items() if time > 0 and time >= TIMING.team_share * most)
+
+
+def cores_in_order() -> list[int]:
+    """The cores that this process may use: one of each pair that shares its units first."""
+    seen: dict[str, int] = {}
+    ranked = []
+    for core in sorted(os.sched_getaffinity(0)):
+        try:
+            siblings = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+        except OSError:
+            siblings = str(core)
+        ranked.append((seen.get(siblings, 0), core))
+        seen[siblings] = seen.get(siblings, 0) + 1
+    return [core for _, core in sorted(ranked)]
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Keeps this thread on the last core inside: a worker's first thread, which waits for its go on the first one, is
+    then not put off it by the very thread that gives the go."""
+    free = os.sched_getaffinity(0)
+    _set(0, {cores_in_order()[-1]})
+    try:
+        yield
+    finally:
+        _set(0, free)
+
+
+def _set(thread: int, cores: set[int]) -> None:
+    # a thread that has ended, or a system that refuses: what is left is the scheduler's own placement
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(thread, cores)

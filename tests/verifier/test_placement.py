@@ -1,0 +1,116 @@
+"""Where the threads of a timed worker run, what counts as waiting, and what two workers of one code differ by."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from kernellab.verifier import accounts, placement, stats, timed
+from kernellab.verifier.accounts import Times
+from kernellab.verifier.placement import Placement
+
+BUSY = "import threading\nfor _ in range({n} - 1): threading.Thread(target=lambda: exec('while True: pass')).start()\n"
+SPIN = BUSY + "print('up', flush=True)\nwhile True: pass"
+
+
+@pytest.fixture
+def spinning(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", SPIN.format(n=request.param)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _after_work(pid: int, cores: list[int]) -> Placement:
+    """A placement that has seen every thread of ``pid`` work."""
+    place = Placement(pid, cores)
+    limit = time.monotonic() + 20
+    while len(place.placed) < len(accounts.threads(pid)) and time.monotonic() < limit:
+        time.sleep(0.2)
+        place.update()
+        if len(cores) < len(accounts.threads(pid)):
+            break
+    return place
+
+
+@pytest.mark.parametrize("spinning", [2], indirect=True)
+def test_each_thread_that_works_gets_a_core_and_the_first_is_free_in_its_call(
+    spinning: subprocess.Popen[bytes],
+) -> None:
+    cores = placement.cores_in_order()
+    if len(cores) < 2:
+        pytest.skip("this machine has one core")
+    place = _after_work(spinning.pid, cores)
+    held = {thread: os.sched_getaffinity(thread) for thread in place.placed}
+    assert len(held) == 2
+    assert sorted(map(sorted, held.values())) == sorted([[cores[0]], [cores[1]]])
+    assert held[spinning.pid] == {cores[0]}
+    place.release()
+    assert os.sched_getaffinity(spinning.pid) == set(cores)
+    place.hold()
+    assert os.sched_getaffinity(spinning.pid) == {cores[0]}
+    place.clear()
+    assert all(os.sched_getaffinity(thread) == set(cores) for thread in held)
+
+
+@pytest.mark.parametrize("spinning", [3], indirect=True)
+def test_more_threads_than_cores_stay_free(spinning: subprocess.Popen[bytes]) -> None:
+    cores = placement.cores_in_order()[:2]
+    place = _after_work(spinning.pid, cores)
+    assert place.placed == {}
+    assert all(os.sched_getaffinity(t) == os.sched_getaffinity(0) for t in accounts.threads(spinning.pid))
+
+
+def test_one_thread_only_keeps_off_the_judges_core() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        cores = placement.cores_in_order()
+        place = _after_work(process.pid, cores)
+        assert os.sched_getaffinity(process.pid) == set(cores[:-1] or cores)
+        with placement.aside():
+            assert os.sched_getaffinity(0) == {cores[-1]}
+        assert os.sched_getaffinity(0) == set(cores)
+        assert set(place.placed) == {process.pid}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_thread_that_only_woke_is_not_of_the_team() -> None:
+    before = {1: Times(0, 0), 2: Times(0, 0), 3: Times(500, 0)}
+    after = {1: Times(1_000_000, 0), 2: Times(20_000, 0), 3: Times(900_500, 0), 4: Times(800_000, 0)}
+    assert placement.working(before, after) == [1, 3, 4]
+    assert placement.working(after, after) == []
+
+
+def test_waiting_counts_for_threads_that_worked_and_only_within_the_call() -> None:
+    before = {1: Times(0, 0), 2: Times(0, 0), 3: Times(0, 0)}
+    after = {1: Times(900_000, 50_000), 2: Times(10_000, 5_000_000), 3: Times(800_000, 7_000_000)}
+    # thread 2 woke to sleep again; thread 3 began to wait before the call
+    assert accounts.waited(before, after, 1e-3) == pytest.approx(50e-6 + 1e-3)
+
+
+def _side(name: str, seconds: list[float], waited: list[float]) -> timed.Side:
+    return timed.Side(name, SimpleNamespace(), seconds=seconds, claimed=seconds, waited=waited)  # type: ignore[arg-type]
+
+
+def test_what_two_workers_of_one_code_differ_by_widens_the_interval() -> None:
+    sides = [_side("eager", [1.0, 1.0, 1.0], [0.0, 0.1, 0.0]), _side("eager", [1.21, 1.21, 1.21], [0.2, 0.0, 0.0])]
+    sides.append(_side("compile", [2.0, 2.0, 2.0], [0.0] * 3))
+    found, noise = timed.merged(sides)
+    assert [s.name for s in found] == ["eager", "compile"]
+    assert found[0].seconds == pytest.approx([1.1] * 3)
+    assert found[0].waited == [0.2, 0.1, 0.0]
+    assert sides[0].seconds == [1.0, 1.0, 1.0]
+    assert noise == pytest.approx(0.21)
+    base = [1.1e-3] * 30
+    assert stats.compare("eager", base, [1e-3] * 30).distinguishable
+    assert not stats.compare("eager", base, [1e-3] * 30, noise=noise).distinguishable
