@@ -1,4 +1,5 @@
 /** A person holds a role: the brief that a model would get, and a form for the answer. */
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Act, Brief, Card } from "./protocol";
 import { Area, Button, Copy, Empty, Fold, useAnswer } from "./ui";
@@ -15,9 +16,11 @@ interface Props {
   card: Card;
   free: boolean;
   decide: (act: Act) => void;
+  /** the card's other answers, beside "Answer" */
+  children: ComponentChildren;
 }
 
-export function BriefForm({ view, card, free, decide }: Props) {
+export function BriefForm({ view, card, free, decide, children }: Props) {
   const [text, setText] = useState("");
   const asked = useAnswer(card.id, (signal) => view.request({ ask: "brief" }, { signal }));
   const brief = asked?.value;
@@ -36,7 +39,9 @@ export function BriefForm({ view, card, free, decide }: Props) {
             Copy the prompt
           </Copy>
         )}
-        <span class="kl-dim">or let a model of your own answer it: copy the prompt, paste its reply below</span>
+        {brief && (
+          <span class="kl-dim">or let a model of your own answer it: copy the prompt, paste its reply below</span>
+        )}
       </div>
       <Fold title="The brief, as a model would get it" aside={brief ? `${brief.text.length} characters` : undefined}>
         {brief ? <pre class="kl-text">{brief.text}</pre> : <Empty>{asked?.error ?? "asking the kernel"}</Empty>}
@@ -50,10 +55,11 @@ export function BriefForm({ view, card, free, decide }: Props) {
         onInput={setText}
         onSubmit={answer}
       />
-      <div class="kl-row">
+      <div class="kl-row kl-answers">
         <Button primary action="answer" busy={!free} disabled={text.trim() === ""} onClick={answer}>
           Answer
         </Button>
+        {children}
       </div>
     </div>
   );

@@ -107,6 +107,35 @@ function Question({ view, card }: { view: View; card: Card }) {
       ...(card.editable ? { suggestion: state.draft } : {}),
     });
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to);
+  const answers = (
+    <>
+      <Button
+        primary={card.kind !== "brief"}
+        action="approve"
+        busy={!free}
+        title={
+          card.kind === "route" && card.to ? `Send it to the ${capital(card.to)}, with these words (a)` : undefined
+        }
+        onClick={() => approve()}
+      >
+        {YES[card.kind] ?? "Approve"}
+        {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
+      </Button>
+      {card.kind === "route" &&
+        others.map((to) => (
+          <Button key={to} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
+            {ELSEWHERE[to]}
+          </Button>
+        ))}
+      <Button action="card-stop" busy={!free} onClick={() => decide({ action: "stop" })}>
+        Stop
+      </Button>
+      <span class="kl-dim" role="status">
+        {state.phase === "sending" ? "sending" : state.phase === "sent" ? "taken" : ""}
+      </span>
+      {state.phase === "refused" && <span class="kl-bad">{state.error}</span>}
+    </>
+  );
 
   return (
     <section class={`kl-card kl-card-${card.kind}`} aria-label="a question to you" data-card={card.id}>
@@ -131,32 +160,13 @@ function Question({ view, card }: { view: View; card: Card }) {
         </div>
       )}
       {!card.editable && card.hint && <p class="kl-dim">{card.hint}</p>}
-      {card.kind === "brief" && <BriefForm view={view} card={card} free={free} decide={decide} />}
-      <div class="kl-row kl-answers">
-        <Button
-          primary={card.kind !== "brief"}
-          action="approve"
-          busy={!free}
-          title={card.kind === "route" && card.to ? `Send it to the ${capital(card.to)}, with these words (a)` : undefined}
-          onClick={() => approve()}
-        >
-          {YES[card.kind] ?? "Approve"}
-          {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
-        </Button>
-        {card.kind === "route" &&
-          others.map((to) => (
-            <Button key={to} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
-              {ELSEWHERE[to]}
-            </Button>
-          ))}
-        <Button action="card-stop" busy={!free} onClick={() => decide({ action: "stop" })}>
-          Stop
-        </Button>
-        <span class="kl-dim" role="status">
-          {state.phase === "sending" ? "sending" : state.phase === "sent" ? "taken" : ""}
-        </span>
-        {state.phase === "refused" && <span class="kl-bad">{state.error}</span>}
-      </div>
+      {card.kind === "brief" ? (
+        <BriefForm view={view} card={card} free={free} decide={decide}>
+          {answers}
+        </BriefForm>
+      ) : (
+        <div class="kl-row kl-answers">{answers}</div>
+      )}
     </section>
   );
 }

@@ -64,31 +64,48 @@ export function Controls({ view }: { view: View }) {
         >
           Stop
         </Button>
-        <Button action="note" sign="note" pressed={noting} title="Tell a role something to keep in mind" onClick={() => setNoting(!noting)}>
+        <Button
+          action="note"
+          sign="note"
+          pressed={noting}
+          title="Tell a role something to keep in mind"
+          onClick={() => setNoting(!noting)}
+        >
           Note
         </Button>
-        <span class="kl-grow" />
-        <Choice
-          label="approve"
-          value={head.approval}
-          options={POLICIES}
-          title="When the session stops for you: never, at each Conductor's proposal, or after each turn"
-          onChange={(value) => view.send({ action: "approval", value })}
-        />
-        {Object.entries(head.roles).map(([role, value]) => (
+        <div class="kl-row kl-roles">
           <Choice
-            key={role}
-            label={capital(role)}
-            value={value}
-            options={head.role_choices[role] ?? [value]}
-            title={`Who plays the ${capital(role)} from the next turn on`}
-            onChange={(choice) => view.send({ action: "role", role, value: choice })}
+            label="approve"
+            value={head.approval}
+            options={POLICIES}
+            title="When the session stops for you: never, at each Conductor's proposal, or after each turn"
+            onChange={(value) => view.send({ action: "approval", value })}
           />
-        ))}
+          {inOrder(head.roles).map(([role, value]) => (
+            <Choice
+              key={role}
+              label={capital(role)}
+              value={value}
+              options={head.role_choices[role] ?? [value]}
+              title={`Who plays the ${capital(role)} from the next turn on`}
+              onChange={(choice) => view.send({ action: "role", role, value: choice })}
+            />
+          ))}
+        </div>
       </div>
-      {noting && <NoteForm view={view} roles={Object.keys(head.roles)} close={() => setNoting(false)} />}
+      {noting && (
+        <NoteForm view={view} roles={inOrder(head.roles).map(([role]) => role)} close={() => setNoting(false)} />
+      )}
     </footer>
   );
+}
+
+const ORDER = ["designer", "coder", "conductor", "analyst"];
+
+/** In the order of their work; a role that is not known here comes last. */
+function inOrder(roles: Record<string, string>): [string, string][] {
+  const place = (role: string) => (ORDER.indexOf(role) + ORDER.length + 1) % (ORDER.length + 1);
+  return Object.entries(roles).sort(([a], [b]) => place(a) - place(b));
 }
 
 function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: () => void }) {
@@ -109,7 +126,13 @@ function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: 
         onSubmit={send}
         placeholder="keep BLOCK at 128 or less, I will fuse this later"
       />
-      <Button primary action="send-note" onClick={send} disabled={text.trim() === ""} busy={view.sending.value.has("note")}>
+      <Button
+        primary
+        action="send-note"
+        onClick={send}
+        disabled={text.trim() === ""}
+        busy={view.sending.value.has("note")}
+      >
         Send
       </Button>
     </div>

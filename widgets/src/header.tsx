@@ -64,7 +64,11 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
         />
       ))}
       {best.headroom && <Headroom {...best.headroom} />}
-      <Tip class="kl-trust" text={best.trust} title={`Trust level ${best.trust}${best.label ? `, ${best.label}` : ""}`} />
+      <Tip
+        class="kl-trust"
+        text={best.trust}
+        title={`Trust level ${best.trust}${best.label ? `, ${best.label}` : ""}`}
+      />
     </>
   );
 }

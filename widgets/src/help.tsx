@@ -1,6 +1,6 @@
 /** The keys, over the workbench; Escape or a click beside it closes. */
 import { useEffect, useRef } from "preact/hooks";
-import { type Shortcut, SHORTCUTS } from "./keys";
+import { SHORTCUTS, type Shortcut } from "./keys";
 import { Button } from "./ui";
 
 const GROUPS: Shortcut["group"][] = ["Session", "Timeline", "Panels"];
@@ -48,8 +48,8 @@ export function Help({ close }: { close: () => void }) {
           ))}
         </div>
         <p class="kl-dim">
-          Keys count while the focus is in the workbench and nothing is typed. Everything here is also a magic and a method
-          of the session, by the same words.
+          Keys count while the focus is in the workbench and nothing is typed. Everything here is also a magic and a
+          method of the session, by the same words.
         </p>
         <Button action="close-help" onClick={close}>
           Close

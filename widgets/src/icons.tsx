@@ -52,7 +52,12 @@ const AUTHORS: Record<string, ComponentChildren> = {
     </>
   ),
   // head and shoulders
-  human: <path {...joined} d="M8 7.5a2.6 2.6 0 1 0 0-5.2 2.6 2.6 0 0 0 0 5.2zM2.8 13.8c.5-3 2.5-4.3 5.2-4.3s4.7 1.3 5.2 4.3" />,
+  human: (
+    <path
+      {...joined}
+      d="M8 7.5a2.6 2.6 0 1 0 0-5.2 2.6 2.6 0 0 0 0 5.2zM2.8 13.8c.5-3 2.5-4.3 5.2-4.3s4.7 1.3 5.2 4.3"
+    />
+  ),
 };
 
 export const AuthorSign = ({ author }: { author: string }) => (

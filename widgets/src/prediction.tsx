@@ -51,12 +51,23 @@ function Ask({ view }: { view: View }) {
         </label>
         {expected !== "" && value === null && <span class="kl-bad">A number above 0, such as 2.5</span>}
       </div>
-      <Area label="because" value={reason} rows={1} placeholder="because it reads the input once instead of three times" onInput={setReason} onSubmit={send} />
+      <Area
+        label="because"
+        value={reason}
+        rows={1}
+        placeholder="because it reads the input once instead of three times"
+        onInput={setReason}
+        onSubmit={send}
+      />
       <div class="kl-row">
         <Button primary action="predict" disabled={value === null} busy={busy} onClick={send}>
           Predict and measure
         </Button>
-        <Button action="no-prediction" busy={busy} onClick={() => view.send({ action: "predict", expected: null, reason: "" })}>
+        <Button
+          action="no-prediction"
+          busy={busy}
+          onClick={() => view.send({ action: "predict", expected: null, reason: "" })}
+        >
           Measure without a prediction
         </Button>
       </div>
@@ -76,14 +87,22 @@ function Outcome({ prediction }: { prediction: Prediction }) {
     <p class="kl-predicted">
       You expected <strong>{times(expected)}</strong>
       {reason && <span class="kl-dim"> ({reason})</span>}
-      {measured === null ? <span class="kl-dim">, not measured yet</span> : <>, measured <strong>{times(measured)}</strong></>}
+      {measured === null ? (
+        <span class="kl-dim">, not measured yet</span>
+      ) : (
+        <>
+          , measured <strong>{times(measured)}</strong>
+        </>
+      )}
     </p>
   );
 }
 
 /** The typical factor between what was expected and what was measured. */
 export function calibrationWords(history: Prediction["history"]): string {
-  const logs = history.filter((one) => one.expected > 0 && one.measured > 0).map((one) => Math.abs(Math.log(one.expected / one.measured)));
+  const logs = history
+    .filter((one) => one.expected > 0 && one.measured > 0)
+    .map((one) => Math.abs(Math.log(one.expected / one.measured)));
   if (logs.length === 0) return "";
   const factor = Math.exp(logs.reduce((sum, log) => sum + log, 0) / logs.length);
   return `within a factor of ${factor.toFixed(2)} on average`;
@@ -100,17 +119,32 @@ function Calibration({ history }: { history: Prediction["history"] }) {
   const y = toPixels(low, high, SIZE - EDGE, 8, true);
   return (
     <div class="kl-row kl-top">
-      <svg class="kl-chart" viewBox={`0 0 ${SIZE} ${SIZE}`} width={SIZE} height={SIZE} role="img" aria-label={`expected against measured speedups, ${calibrationWords(history)}`}>
+      <svg
+        class="kl-chart"
+        viewBox={`0 0 ${SIZE} ${SIZE}`}
+        width={SIZE}
+        height={SIZE}
+        role="img"
+        aria-label={`expected against measured speedups, ${calibrationWords(history)}`}
+      >
         <path class="kl-axis" d={`M${EDGE} 8V${SIZE - EDGE}H${SIZE - 8}`} />
         <path class="kl-guide" d={`M${x(low)} ${y(low)}L${x(high)} ${y(high)}`} />
         {ticks(low, high, true, 4).map((tick) => (
           <g key={tick} class="kl-tick">
-            <text x={x(tick)} y={SIZE - EDGE + 12} text-anchor="middle">{tick}</text>
-            <text x={EDGE - 4} y={y(tick) + 3} text-anchor="end">{tick}</text>
+            <text x={x(tick)} y={SIZE - EDGE + 12} text-anchor="middle">
+              {tick}
+            </text>
+            <text x={EDGE - 4} y={y(tick) + 3} text-anchor="end">
+              {tick}
+            </text>
           </g>
         ))}
-        <text class="kl-axis-name" x={(EDGE + SIZE) / 2} y={SIZE - 4} text-anchor="middle">expected, times eager</text>
-        <text class="kl-axis-name" transform={`translate(9 ${(SIZE - EDGE) / 2}) rotate(-90)`} text-anchor="middle">measured</text>
+        <text class="kl-axis-name" x={(EDGE + SIZE) / 2} y={SIZE - 4} text-anchor="middle">
+          expected, times eager
+        </text>
+        <text class="kl-axis-name" transform={`translate(9 ${(SIZE - EDGE) / 2}) rotate(-90)`} text-anchor="middle">
+          measured
+        </text>
         {history.map((one) => (
           <circle key={one.turn} class="kl-dot" cx={x(one.expected)} cy={y(one.measured)} r="4" />
         ))}

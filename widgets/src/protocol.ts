@@ -284,8 +284,8 @@ export type Ask =
   | { ask: "exchange"; exchange: string } // -> ExchangeText
   | { ask: "brief" } // -> Brief
   | { ask: "artefact"; name: string } // -> Artefact, of the shown turn
-  | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> Candidates
-  | { ask: "compare"; a: string; b: string }; // ids of turns -> Compared
+  | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> CandidatePage
+  | { ask: "compare"; a: string; b: string }; // ids of turns -> CandidateComparison
 
 /** answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed */
 export interface Checked {
@@ -328,33 +328,33 @@ export interface Artefact {
   lines: Record<number, number>;
 }
 
-/** A candidate: a Coder's turn and its verdict's figures, null while there are none. */
+/** A candidate: a Coder's turn and its verdict's figures, null while there are none. `value` is the speedup's number. */
 export interface CandidateRow {
   turn: string;
   number: number;
   author: string;
-  state: "passed" | "failed" | "unverified";
+  passed: boolean | null;
   on_path: boolean;
-  time_ms: number | null;
-  speedup: number | null;
-  low: number | null;
-  high: number | null;
-  baseline: string;
   trust: string;
+  time: Figure | null;
+  speedup: Figure | null;
+  value: number | null;
   note: string;
 }
 
-export interface Candidates {
+export interface CandidatePage {
   total: number;
   offset: number;
   rows: CandidateRow[];
 }
 
-/** Two candidates side by side. `ratio` is b's time over a's, null when they were not timed against one baseline. */
-export interface Compared {
-  a: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
-  b: CandidateRow & { sketch: string; files: Record<string, string>; verdict: VerdictView | null };
-  ratio: Figure | null;
+/** Two candidates side by side; `verdict` is one sentence on the difference, `diff` a unified diff of all texts. */
+export interface CandidateComparison {
+  a: string;
+  b: string;
+  verdict: string;
+  rows: { name: string; a: string; b: string; title: string }[];
+  diff: string;
 }
 
 export interface ExchangeText {
@@ -373,8 +373,8 @@ export interface Answers {
   exchange: ExchangeText;
   brief: Brief;
   artefact: Artefact;
-  candidates: Candidates;
-  compare: Compared;
+  candidates: CandidatePage;
+  compare: CandidateComparison;
 }
 
 export interface ToKernel {

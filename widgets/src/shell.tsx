@@ -34,7 +34,6 @@ export function Workbench({ view }: { view: View }) {
     before.current?.focus();
   };
   return (
-    // biome-ignore lint/a11y/useSemanticElements: a section would be announced as a landmark of the page
     <div
       ref={root}
       class={`kl${view.link.value === "gone" ? " kl-gone" : ""}`}
@@ -108,7 +107,9 @@ function Tabs({ view, help }: { view: View; help: () => void }) {
             onClick={() => view.open(panel.id)}
           >
             {panel.name}
-            {marks[panel.id] && <span class={`kl-tab-mark ${marks[panel.id]?.kind ?? ""}`}>{marks[panel.id]?.text}</span>}
+            {marks[panel.id] && (
+              <span class={`kl-tab-mark ${marks[panel.id]?.kind ?? ""}`}>{marks[panel.id]?.text}</span>
+            )}
           </button>
         ))}
       </div>
@@ -126,7 +127,9 @@ function useMarks(view: View): { [P in Panel]?: { text: string; kind: string } }
   const errors = diagnostics.filter((one) => one.severity === "error").length;
   return {
     ...(errors ? { sketch: { text: String(errors), kind: "kl-bad" } } : {}),
-    ...(verdict ? { verdict: { text: verdict.passed ? "\u2713" : "\u2717", kind: verdict.passed ? "kl-good" : "kl-bad" } } : {}),
+    ...(verdict
+      ? { verdict: { text: verdict.passed ? "\u2713" : "\u2717", kind: verdict.passed ? "kl-good" : "kl-bad" } }
+      : {}),
     ...(exchanges.length ? { prompt: { text: String(exchanges.length), kind: "kl-dim" } } : {}),
     ...(memory.length ? { memory: { text: String(memory.length), kind: "kl-dim" } } : {}),
   };

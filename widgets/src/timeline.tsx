@@ -1,7 +1,7 @@
 /** The turns as a tree: lanes on the left, one row a turn, forks can be folded. Only the rows in sight exist. */
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { capital, count, duration, plural } from "./format";
+import { capital, duration, plural } from "./format";
 import { ActionSign, AuthorSign, RoleSign, StateSign } from "./icons";
 import type { TurnRow } from "./protocol";
 import { EVERYTHING, type Filter, foldsOver, type Line, layout } from "./tree";
@@ -62,7 +62,11 @@ export function Timeline({ view }: { view: View }) {
       else go(lines[index.get(line.row.parent ?? "") ?? -1], true);
     } else if (event.key === "ArrowRight" && line) {
       if (line.fold === "closed") fold(line.row.id, false);
-      else go(lines.find((other) => other.row.parent === line.row.id), true);
+      else
+        go(
+          lines.find((other) => other.row.parent === line.row.id),
+          true,
+        );
     } else return;
     event.preventDefault();
     event.stopPropagation();
@@ -82,7 +86,7 @@ export function Timeline({ view }: { view: View }) {
       <Filters view={view} filter={filter} setFilter={setFilter} shown={lines.length} all={rows.length} />
       <div
         ref={box}
-        class="kl-tree"
+        class={`kl-tree${lanes > 2 ? " kl-many-lanes" : ""}`}
         role="tree"
         aria-label="timeline of turns"
         tabIndex={0}
@@ -222,11 +226,10 @@ class Turn extends Component<TurnProps> {
           <span class="kl-role">{capital(row.role)}</span>
           <span class="kl-dim kl-by">
             <AuthorSign author={row.author} />
-            {row.author}
+            <span class="kl-author">{row.author}</span>
           </span>
         </span>
         <span class="kl-turn-facts">
-          {row.tokens > 0 && <span class="kl-dim">{count(row.tokens)} tok</span>}
           <Took row={row} />
           <span class="kl-number">{row.number}</span>
         </span>
@@ -264,7 +267,7 @@ const spoken = (row: TurnRow): string =>
 
 function Lanes({ line, lanes }: { line: Line; lanes: number }) {
   const width = lanes * LANE + 2;
-  const middle = ROW / 2;
+  const middle = 11; // of the row's first line
   const x = (lane: number) => lane * LANE + LANE / 2 + 1;
   const parts: string[] = [];
   for (let lane = 0; lane < lanes; lane += 1) {
@@ -272,7 +275,7 @@ function Lanes({ line, lanes }: { line: Line; lanes: number }) {
     if (line.above & bit) parts.push(`M${x(lane)} 0V${middle}`);
     if (line.below & bit) parts.push(`M${x(lane)} ${middle}V${ROW}`);
     if (line.opens & bit) {
-      parts.push(`M${x(line.lane)} ${middle}C${x(line.lane)} ${ROW - 4} ${x(lane)} ${middle + 4} ${x(lane)} ${ROW}`);
+      parts.push(`M${x(line.lane)} ${middle}C${x(line.lane)} ${ROW - 8} ${x(lane)} ${middle + 6} ${x(lane)} ${ROW}`);
     }
   }
   return (

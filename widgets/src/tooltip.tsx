@@ -1,6 +1,7 @@
 /** One tooltip for the whole workbench: what `data-tip` says, for the mouse and for the keyboard. */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
 import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Shown {
   text: string;

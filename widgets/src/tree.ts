@@ -42,7 +42,9 @@ export function passes(row: TurnRow, filter: Filter): boolean {
   if (filter.which === "failed" && row.state !== "failed") return false;
   if (filter.which === "human" && row.author !== "human") return false;
   const wanted = filter.text.trim().toLowerCase();
-  return wanted === "" || `${row.number} ${row.role} ${row.author} ${row.state} ${row.note}`.toLowerCase().includes(wanted);
+  return (
+    wanted === "" || `${row.number} ${row.role} ${row.author} ${row.state} ${row.note}`.toLowerCase().includes(wanted)
+  );
 }
 
 /** Lines of the rows that are shown. A row whose parent is hidden hangs on the nearest ancestor that is shown. */
@@ -61,7 +63,7 @@ export function layout(rows: readonly TurnRow[], folded: ReadonlySet<string>, fi
     const above = lines[parent];
     const follows = above !== undefined && firstChild[parent] === at;
     const start = above ? parent : at;
-    const lane = follows ? above.lane : freeLane(busyUntil, start, above ? above.lane + 1 : 0);
+    const lane = follows ? above.lane : freeLane(busyUntil, start);
     busyUntil[lane] = Math.max(busyUntil[lane] ?? -1, ends[at] ?? at);
     const opens = above !== undefined && !follows;
     lines.push({
@@ -99,8 +101,8 @@ function connect(lines: Line[], at: number, parent: number, line: Line): void {
   }
 }
 
-function freeLane(busyUntil: readonly number[], start: number, lowest: number): number {
-  for (let lane = Math.min(lowest, LANES - 1); lane < LANES - 1; lane += 1) {
+function freeLane(busyUntil: readonly number[], start: number): number {
+  for (let lane = 0; lane < LANES - 1; lane += 1) {
     if ((busyUntil[lane] ?? -1) < start) return lane;
   }
   return LANES - 1;

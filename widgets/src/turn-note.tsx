@@ -1,5 +1,5 @@
 /** One line about the turn that is looked at: who, what came of it, why; its claims against the record. */
-import { capital, duration } from "./format";
+import { capital, count, duration } from "./format";
 import { AuthorSign, RoleSign, StateSign } from "./icons";
 import type { Detail, TurnRow } from "./protocol";
 import type { View } from "./view";
@@ -21,6 +21,7 @@ export function TurnNote({ view }: { view: View }) {
           <AuthorSign author={row.author} /> {row.author}
         </span>
         {row.seconds > 0 && <span class="kl-dim">{duration(row.seconds)}</span>}
+        {row.tokens > 0 && <span class="kl-dim">{count(row.tokens)} tokens</span>}
         <span class="kl-turn-words">{(known && detail.rationale) || row.note}</span>
       </div>
       {known && <Claims claims={detail.claims} />}

@@ -1,10 +1,9 @@
 /** Every candidate of the session: sorted, paged from the kernel as it is scrolled, two of them side by side. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { lineDiff } from "../diff";
-import { milliseconds, plural, times } from "../format";
+import { NONE, plural } from "../format";
 import { StateSign } from "../icons";
-import type { CandidateRow, Compared } from "../protocol";
-import { Button, Empty, Fold, Tip, useAnswer } from "../ui";
+import type { CandidateComparison, CandidateRow } from "../protocol";
+import { Button, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 import { useSpan } from "../virtual";
 
@@ -90,7 +89,8 @@ function usePages(view: View, sort: Sort) {
   const rows: Rows = {
     at: (index) => pages.get(Math.floor(index / PAGE))?.[index % PAGE],
     want: (first, end) => {
-      for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(first, end - 1) / PAGE); page += 1) load(page);
+      for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(first, end - 1) / PAGE); page += 1)
+        load(page);
     },
   };
   return { rows, total, error };
@@ -112,7 +112,14 @@ function List({ view, rows, total, marked, mark }: ListProps) {
   const at = view.at.value;
   const keys = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 300) / ROW) - 2);
-    const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -total, End: total };
+    const steps: Record<string, number> = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -total,
+      End: total,
+    };
     const step = steps[event.key];
     const row = rows.at(cursor);
     if (step !== undefined) {
@@ -160,7 +167,11 @@ function List({ view, rows, total, marked, mark }: ListProps) {
                 if (row) view.look(row.turn);
               }}
             >
-              {row ? <Candidate row={row} marked={marked.includes(row.turn)} mark={mark} /> : <span class="kl-dim">…</span>}
+              {row ? (
+                <Candidate row={row} marked={marked.includes(row.turn)} mark={mark} />
+              ) : (
+                <span class="kl-dim">…</span>
+              )}
             </div>
           );
         })}
@@ -169,11 +180,9 @@ function List({ view, rows, total, marked, mark }: ListProps) {
   );
 }
 
+const stateOf = (row: CandidateRow): string => (row.passed === null ? "not reached" : row.passed ? "passed" : "failed");
+
 function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; mark: (turn: string) => void }) {
-  const interval =
-    row.low !== null && row.high !== null
-      ? `${times(row.speedup)} ${row.baseline}, 95 % interval ${row.low.toFixed(2)} to ${row.high.toFixed(2)}, trust ${row.trust}`
-      : "";
   return (
     <>
       <input
@@ -185,10 +194,12 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
         onClick={() => mark(row.turn)}
       />
       <span class="kl-number">{row.number}</span>
-      <StateSign state={row.state === "unverified" ? "not reached" : row.state} />
-      <span class="kl-candidate-time">{milliseconds(row.time_ms)}</span>
-      <span class="kl-candidate-speedup" data-tip={interval || undefined}>
-        {times(row.speedup)}
+      <StateSign state={stateOf(row)} />
+      <span class="kl-candidate-time" data-tip={row.time?.title}>
+        {row.time?.text ?? NONE}
+      </span>
+      <span class="kl-candidate-speedup" data-tip={row.speedup?.title}>
+        {row.speedup?.text ?? NONE}
       </span>
       <span class="kl-dim">{row.trust}</span>
       <span class="kl-dim">{row.author}</span>
@@ -201,12 +212,9 @@ function Comparison({ view, a, b, close }: { view: View; a: string; b: string; c
   const asked = useAnswer(`${a} ${b}`, (signal) => view.request({ ask: "compare", a, b }, { signal }));
   return (
     <div class="kl-comparison">
-      <div class="kl-row">
-        <Button action="back" onClick={close}>
-          Back to the list
-        </Button>
-        {asked?.value?.ratio && <Tip class="kl-figure" text={asked.value.ratio.text} title={asked.value.ratio.title} />}
-      </div>
+      <Button action="back" onClick={close}>
+        Back to the list
+      </Button>
       {!asked && <Empty>asking the kernel</Empty>}
       {asked?.error && <p class="kl-bad">{asked.error}</p>}
       {asked?.value && <SideBySide view={view} compared={asked.value} />}
@@ -214,75 +222,55 @@ function Comparison({ view, a, b, close }: { view: View; a: string; b: string; c
   );
 }
 
-function SideBySide({ view, compared }: { view: View; compared: Compared }) {
-  const { a, b } = compared;
-  const figures = figureRows(compared);
-  const files = [...new Set([...Object.keys(a.files), ...Object.keys(b.files)])];
+function SideBySide({ view, compared }: { view: View; compared: CandidateComparison }) {
+  const { a, b, verdict, rows, diff } = compared;
+  const numbers = new Map(view.rows.value.map((row) => [row.id, row.number]));
   return (
     <>
+      <p>
+        <strong>{verdict}</strong>
+      </p>
       <table class="kl-table kl-side-by-side">
         <thead>
           <tr>
             <td />
-            {[a, b].map((one) => (
-              <th key={one.turn} scope="col">
-                <button type="button" class="kl-link" onClick={() => view.look(one.turn)}>
-                  turn {one.number}
+            {[a, b].map((turn) => (
+              <th key={turn} scope="col">
+                <button type="button" class="kl-link" onClick={() => view.look(turn)}>
+                  turn {numbers.get(turn) ?? turn}
                 </button>
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {figures.map(([name, left, right]) => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              <td>{left}</td>
-              <td>{right}</td>
+          {rows.map((row) => (
+            <tr key={row.name} class={row.a === row.b ? "kl-dim" : undefined}>
+              <th scope="row">{row.name}</th>
+              <td>{row.a || NONE}</td>
+              <td>{row.b || NONE}</td>
             </tr>
           ))}
         </tbody>
       </table>
-      <Difference title="Sketch" before={a.sketch} after={b.sketch} />
-      {files.map((file) => (
-        <Difference key={file} title={file} before={a.files[file] ?? ""} after={b.files[file] ?? ""} />
-      ))}
+      <Fold title="What differs" open={diff !== ""} aside={diff === "" ? "nothing: the texts are the same" : undefined}>
+        <pre class="kl-text kl-diff">
+          {diff.split("\n").map((line, index) => (
+            <div key={index} class={diffKind(line)}>
+              {line || " "}
+            </div>
+          ))}
+        </pre>
+      </Fold>
     </>
   );
 }
 
-/** Name and both texts of every figure that one of the two has. */
-export function figureRows({ a, b }: Compared): [string, string, string][] {
-  const of = (one: Compared["a"]) =>
-    new Map<string, string>([
-      ["outcome", one.state],
-      ["time", milliseconds(one.time_ms)],
-      ["speedup", one.speedup === null ? "" : `${times(one.speedup)} ${one.baseline}`],
-      ["95 % interval", one.low === null || one.high === null ? "" : `${one.low.toFixed(2)} to ${one.high.toFixed(2)}`],
-      ["trust", one.trust],
-      ["author", one.author],
-      ...(one.verdict?.figures ?? []).map((figure): [string, string] => [figure.name, figure.text]),
-    ]);
-  const left = of(a);
-  const right = of(b);
-  return [...new Set([...left.keys(), ...right.keys()])]
-    .map((name): [string, string, string] => [name, left.get(name) ?? "", right.get(name) ?? ""])
-    .filter(([, one, other]) => one !== "" || other !== "");
-}
-
-function Difference({ title, before, after }: { title: string; before: string; after: string }) {
-  const lines = lineDiff(before, after);
-  const changed = lines.filter((line) => line.sign !== " ").length;
-  return (
-    <Fold title={title} aside={changed === 0 ? "the same" : `${plural(changed, "line")} differ`} open={changed > 0}>
-      <pre class="kl-text kl-diff">
-        {lines.map((line, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: a difference is drawn once
-          <div key={index} class={line.sign === "+" ? "kl-added" : line.sign === "-" ? "kl-removed" : undefined}>
-            {line.sign} {line.text}
-          </div>
-        ))}
-      </pre>
-    </Fold>
-  );
+/** The class of a line of a unified diff. */
+export function diffKind(line: string): string | undefined {
+  if (line.startsWith("+++ ") || line.startsWith("--- ")) return "kl-diff-file";
+  if (line.startsWith("@@")) return "kl-dim";
+  if (line.startsWith("+")) return "kl-added";
+  if (line.startsWith("-")) return "kl-removed";
+  return undefined;
 }

@@ -87,7 +87,6 @@ function Whole({ view, text }: { view: View; text: ExchangeText }) {
       <Why sections={text.sections} />
       {text.messages.map((message, index) => (
         <Fold
-          // biome-ignore lint/suspicious/noArrayIndexKey: an exchange's messages never change
           key={index}
           title={`${capital(message.role)} message`}
           aside={`${count(message.content.length)} characters`}

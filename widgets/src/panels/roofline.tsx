@@ -8,9 +8,10 @@ import { si, three, times } from "../format";
 import type { Roofline } from "../protocol";
 import { Empty, Fold } from "../ui";
 import type { View } from "../view";
+import { scaleEnd } from "./whiskers";
 
-const W = 560;
-const H = 300;
+const W = 680;
+const H = 270;
 const LEFT = 58;
 const RIGHT = 14;
 const TOP = 12;
@@ -65,7 +66,12 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
           {si(peak)}flop/s and {slope}, ridge at {three(ridge)} flop/byte
         </span>
       </figcaption>
-      <svg class="kl-chart" viewBox={`0 0 ${W} ${H}`} role="group" aria-label="roofline; the same numbers are in the table below">
+      <svg
+        class="kl-chart"
+        viewBox={`0 0 ${W} ${H}`}
+        role="group"
+        aria-label="roofline; the same numbers are in the table below"
+      >
         {ticks(x0, x1, true, 7).map((tick) => (
           <g key={tick} class="kl-tick">
             <path d={`M${x(tick)} ${TOP}V${H - BOTTOM}`} />
@@ -85,13 +91,20 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
         <text class="kl-axis-name" x={(LEFT + W - RIGHT) / 2} y={H - 6} text-anchor="middle">
           intensity, flop per byte moved
         </text>
-        <text class="kl-axis-name" transform={`translate(12 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`} text-anchor="middle">
+        <text
+          class="kl-axis-name"
+          transform={`translate(12 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`}
+          text-anchor="middle"
+        >
           flop/s
         </text>
         <path class="kl-roof" d={`M${x(foot)} ${y(attainable(roofline, foot))}L${x(ridge)} ${y(peak)}H${W - RIGHT}`} />
         <path class="kl-guide" d={`M${x(ridge)} ${y(peak)}V${H - BOTTOM}`} />
         {best && (
-          <path class="kl-bound" d={`M${x(best.intensity)} ${y(best.rate)}V${y(attainable(roofline, best.intensity))}`} />
+          <path
+            class="kl-bound"
+            d={`M${x(best.intensity)} ${y(best.rate)}V${y(attainable(roofline, best.intensity))}`}
+          />
         )}
         {best &&
           roofline.baselines.map((one) => (
@@ -153,7 +166,6 @@ interface PointProps {
 function Point({ cx, cy, title, best, shown, pick }: PointProps) {
   const kind = `kl-point${best ? " kl-point-best" : ""}${shown ? " kl-point-shown" : ""}`;
   return (
-    // biome-ignore lint/a11y/useSemanticElements: there is no button element inside a picture
     <g
       role="button"
       tabIndex={0}
@@ -168,7 +180,11 @@ function Point({ cx, cy, title, best, shown, pick }: PointProps) {
       }}
     >
       <circle class="kl-point-area" cx={cx} cy={cy} r="10" />
-      {best ? <path class={kind} d={`M${cx} ${cy - 7}l7 7-7 7-7-7z`} /> : <circle class={kind} cx={cx} cy={cy} r="4.5" />}
+      {best ? (
+        <path class={kind} d={`M${cx} ${cy - 7}l7 7-7 7-7-7z`} />
+      ) : (
+        <circle class={kind} cx={cx} cy={cy} r="4.5" />
+      )}
     </g>
   );
 }
@@ -179,7 +195,7 @@ function History({ view, history }: { view: View; history: Roofline["history"] }
   const numbers = history.map((one) => one.number);
   const first = Math.min(...numbers);
   const last = Math.max(...numbers);
-  const high = Math.max(1.2, ...history.map((one) => one.high)) * 1.06;
+  const high = scaleEnd(history.map((one) => ({ value: one.speedup, high: one.high })));
   const x = toPixels(first, last, LEFT + 16, W - RIGHT - 16);
   const y = toPixels(0, high, HISTORY - BOTTOM, TOP);
   const at = view.at.value;
@@ -189,13 +205,20 @@ function History({ view, history }: { view: View; history: Roofline["history"] }
     top = one.speedup;
     return true;
   });
-  const steps = record.map((one, index) => `${index ? "H" : "M"}${x(one.number)}${index ? `V${y(one.speedup)}` : ` ${y(one.speedup)}`}`);
+  const steps = record.map(
+    (one, index) => `${index ? "H" : "M"}${x(one.number)}${index ? `V${y(one.speedup)}` : ` ${y(one.speedup)}`}`,
+  );
   return (
     <figure>
       <figcaption>
         <strong>Speedup by turn</strong> <span class="kl-dim">times PyTorch eager, with 95 % intervals</span>
       </figcaption>
-      <svg class="kl-chart" viewBox={`0 0 ${W} ${HISTORY}`} role="group" aria-label="speedup by turn; the same numbers are in the table below">
+      <svg
+        class="kl-chart"
+        viewBox={`0 0 ${W} ${HISTORY}`}
+        role="group"
+        aria-label="speedup by turn; the same numbers are in the table below"
+      >
         {ticks(0, high, false, 4).map((tick) => (
           <g key={tick} class="kl-tick">
             <path d={`M${LEFT} ${y(tick)}H${W - RIGHT}`} />
@@ -215,7 +238,11 @@ function History({ view, history }: { view: View; history: Roofline["history"] }
         <path class="kl-guide" d={`M${LEFT} ${y(1)}H${W - RIGHT}`} />
         {steps.length > 0 && <path class="kl-record" d={`${steps.join("")}H${W - RIGHT}`} />}
         {history.map((one) => (
-          <path key={`range ${one.turn}`} class="kl-interval" d={`M${x(one.number)} ${y(one.low)}V${y(one.high)}`} />
+          <path
+            key={`range ${one.turn}`}
+            class="kl-interval"
+            d={`M${x(one.number)} ${y(one.low)}V${y(Math.min(high, one.high))}`}
+          />
         ))}
         {history.map((one) => (
           <Point

@@ -96,9 +96,11 @@ function Wrong({ verdict }: { verdict: VerdictView }) {
   if (verdict.passed || (!first && named.length === 0 && !signature)) return null;
   return (
     <div class="kl-wrong">
-      <strong>First failing case</strong>
-      {named.length > 0 && <code>{named.map(([name, size]) => `${name}=${size}`).join("  ")}</code>}
-      {signature && <span class="kl-label">{signature}</span>}
+      <div class="kl-row">
+        <strong>First failing case</strong>
+        {named.length > 0 && <code>{named.map(([name, size]) => `${name}=${size}`).join("  ")}</code>}
+        {signature && <span class="kl-label">{signature}</span>}
+      </div>
       {first && (
         <table class="kl-table">
           <thead>
@@ -178,7 +180,8 @@ function Reproduction({ view, text }: { view: View; text: Texts["reproduction"] 
     // a kernel cannot put a cell where the person is, so the text is at hand in the clipboard too
     const copied = await toClipboard(text);
     const { error, note } = await view.send({ action: "insert", text });
-    if (!error && !note) view.say(copied ? "The cell is in the clipboard, and offered as the next input." : "Offered as the next input.");
+    if (!error && !note)
+      view.say(copied ? "The cell is in the clipboard, and offered as the next input." : "Offered as the next input.");
   };
   return (
     <Fold

@@ -5,9 +5,15 @@ import { Tip } from "../ui";
 
 type Comparison = VerdictView["comparisons"][number];
 
+/** The right end of the scale: a value must not be squeezed by an interval that is far wider than itself. */
+export function scaleEnd(ranges: readonly { value: number; high: number }[]): number {
+  const largest = Math.max(1, ...ranges.map((one) => one.value));
+  return Math.max(1.25, Math.min(2.5 * largest, Math.max(...ranges.map((one) => one.high)))) * 1.04;
+}
+
 export function Whiskers({ comparisons }: { comparisons: readonly Comparison[] }) {
   if (comparisons.length === 0) return null;
-  const high = Math.max(1.25, ...comparisons.map((one) => one.high)) * 1.04;
+  const high = scaleEnd(comparisons);
   const share = toPixels(0, high, 0, 100);
   return (
     <div class="kl-whiskers">
@@ -16,14 +22,13 @@ export function Whiskers({ comparisons }: { comparisons: readonly Comparison[] }
           <span class="kl-whisker-name">{one.baseline}</span>
           <span class="kl-track" role="img" aria-label={`${one.text}; ${one.title}`} data-tip={one.title}>
             <span class={`kl-bar ${one.value < 1 ? "kl-bar-slow" : ""}`} style={{ width: `${share(one.value)}%` }} />
-            <span class="kl-range" style={{ left: `${share(one.low)}%`, width: `${share(one.high) - share(one.low)}%` }} />
+            <span
+              class={`kl-range${one.high > high ? " kl-range-beyond" : ""}`}
+              style={{ left: `${share(one.low)}%`, width: `${share(Math.min(high, one.high)) - share(one.low)}%` }}
+            />
             <span class="kl-one" style={{ left: `${share(1)}%` }} />
           </span>
-          <Tip
-            class={`kl-whisker-value ${one.distinguishable ? "" : "kl-dim"}`}
-            text={one.distinguishable ? one.text : `${one.text}, no difference shown`}
-            title={one.title}
-          />
+          <Tip class={`kl-whisker-value ${one.distinguishable ? "" : "kl-dim"}`} text={one.text} title={one.title} />
         </div>
       ))}
       <div class="kl-whisker kl-whisker-scale" aria-hidden="true">
