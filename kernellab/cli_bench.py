@@ -17,6 +17,9 @@ def bench(
     max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after so many turns.")] = 20,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     only: Annotated[str, typer.Option(help="Only tasks whose category/name matches this regular expression.")] = "",
+    max_bytes: Annotated[
+        str | None, typer.Option(help="Cut static tasks along their batch to so many bytes, for example 64M.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
     resume: Annotated[bool, typer.Option(help="Keep the rows that the folder already holds.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -25,6 +28,7 @@ def bench(
     from kernellab.bench.report import markdown
     from kernellab.bench.rows import Row, summarise
     from kernellab.bench.run import environment, run_suite
+    from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
 
     def tell(row: Row) -> None:
@@ -33,7 +37,8 @@ def bench(
         say(f"{word} {row.category}/{row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
 
     tasks = load_suite(suite, only, limit)
-    rows = run_suite(tasks, out, dsl, roles, max_turns, resume, tell)
+    at_most = parse_bytes(max_bytes) if max_bytes else None
+    rows = run_suite(tasks, out, dsl, roles, max_turns, resume, at_most, tell)
     where = environment(rows)
     report = markdown(rows, f"{suite}: {where}")
     (out / "report.md").write_text(report, encoding="utf-8")

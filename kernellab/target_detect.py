@@ -49,10 +49,15 @@ _ISA = (
 )
 
 
+#: the GPU that a kernel is designed for where Triton is only interpreted
+INTERPRETED_FOR = "a100"
+
+
 def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
     """The Target for ``dsl`` on this machine; without a DSL triton where there is a GPU, else cpp.
 
-    ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product.
+    ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product;
+    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR.
 
     Raises:
         TargetError: an unknown DSL or chip, a missing compiler, or a DSL without its hardware.
@@ -65,6 +70,9 @@ def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
     backend = ready.backend or (adapter.backends[0] if adapter.backends else Backend.CPU)
     if chip is not None:
         return Target(adapter.name, backend, named_chip(chip))
+    if backend is Backend.INTERPRETER:
+        # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
+        return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
     if backend is not Backend.CUDA:
         return Target(adapter.name, backend, cpu_chip())
     found = gpu_chip()

@@ -91,10 +91,10 @@ def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20) -> tuple[Any, 
             break
         # not below a few dozen: statistics of the cut inputs are looked at
         sizes[axis] = max(min(axis.size, 24), int(axis.size / ratio))
-        total = _bytes_after(task, sizes)
+        total = bytes_after(task, sizes)
     if total > limit_bytes:
         sizes = {axis: min(axis.size, 5 + 2 * i) for i, axis in enumerate(axes)}
-        total = _bytes_after(task, sizes)
+        total = bytes_after(task, sizes)
     if total > limit_bytes:
         return None
     args = cut(task, task.module().sample(seed=seed), sizes)
@@ -164,7 +164,8 @@ def _shape(shape: Sequence[int | str]) -> Shape:
     return tuple(int(n) for n in shape)
 
 
-def _bytes_after(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
+def bytes_after(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
+    """Bytes of all tensors, outputs too, with each free axis of ``sizes`` cut."""
     import torch
 
     inputs = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}

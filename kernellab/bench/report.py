@@ -32,7 +32,7 @@ def _row(row: Row) -> str:
     bound = f"{100 * row.sol_ms / row.time_ms:.0f} %" if row.sol_ms and row.time_ms else "-"
     ours = "-" if row.time_ms is None else f"{row.time_ms:.3f}"
     return (
-        f"| {row.category}/{row.name} | {'dynamic' if row.dynamic else 'static'} | "
+        f"| {row.category}/{row.name} | {'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''} | "
         f"{'yes' if row.passed else 'NO: ' + row.stage} | {row.turns} | "
         f"{ours} | {_ratio(row.eager)} | {_ratio(row.compile)} | {bound} |"
     )

@@ -24,6 +24,8 @@ class Row(Record):
     eager: Comparison | None = None
     compile: Comparison | None = None
     label: str = ""
+    #: how a problem too large for this backend was cut, extents before and after; empty when it was not
+    cut: str = ""
     where: Environment = Environment()
 
     @classmethod

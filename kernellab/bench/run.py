@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernellab.bench.rows import Row
+from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.bench.suites import SuiteTask
 from kernellab.errors import KernellabError
 
@@ -24,9 +25,14 @@ def run_suite(
     roles: str | None = None,
     max_turns: int = 20,
     resume: bool = False,
+    max_bytes: int | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known."""
+    """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known.
+
+    Static tasks whose tensors take more than ``max_bytes`` are cut along their batch dimensions; under Triton's
+    interpreter that is always done.
+    """
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     done = {(r.category, r.name): r for r in read_rows(path)} if resume else {}
@@ -36,7 +42,7 @@ def run_suite(
     for task in tasks:
         row = done.get((task.category, task.name))
         if row is None:
-            row = _design(task, out, dsl, roles, max_turns)
+            row = _design(task, out, dsl, roles, max_turns, max_bytes)
             with path.open("a") as file:
                 file.write(row.model_dump_json() + "\n")
             on_row(row)
@@ -62,14 +68,18 @@ def environment(rows: Sequence[Row]) -> str:
     return "; ".join(found) or "nothing was verified"
 
 
-def _design(task: SuiteTask, out: Path, dsl: str | None, roles: str | None, max_turns: int) -> Row:
+def _design(
+    task: SuiteTask, out: Path, dsl: str | None, roles: str | None, max_turns: int, max_bytes: int | None
+) -> Row:
     from kernellab.session import design
 
     began = time.perf_counter()
-    verdict, turns, reason = None, 0, ""
+    verdict, turns, reason, cut = None, 0, "", ""
     try:
+        small = _at_most(task, dsl, max_bytes)
+        cut = small.words
         session = design(
-            task.text,
+            small.text,
             dsl=dsl,
             roles=roles,
             approve="none",
@@ -85,4 +95,16 @@ def _design(task: SuiteTask, out: Path, dsl: str | None, roles: str | None, max_
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
     except KernellabError as error:
         reason = str(error)
-    return Row.of(task.name, task.category, task.dynamic, verdict, turns, time.perf_counter() - began, reason)
+    row = Row.of(task.name, task.category, task.dynamic, verdict, turns, time.perf_counter() - began, reason)
+    return row.model_copy(update={"cut": cut})
+
+
+def _at_most(task: SuiteTask, dsl: str | None, max_bytes: int | None) -> Scaled:
+    """Raises TaskError, TargetError."""
+    from kernellab.target import Backend
+    from kernellab.target_detect import detect_target
+    from kernellab.task import load_task
+
+    if detect_target(dsl).backend is Backend.INTERPRETER:
+        max_bytes = min(max_bytes or INTERPRETED_BYTES, INTERPRETED_BYTES)
+    return scaled(load_task(task.text, task.name), max_bytes) if max_bytes else Scaled(task.text)

@@ -1,0 +1,99 @@
+"""A task of fixed shapes cut down along its batch dimensions, as a Task file of its own.
+
+Large problems are for a GPU: on a CPU they take minutes, and under Triton's interpreter hours. A kernel for fixed
+shapes is made for just these, so the problem itself is made smaller before anything is designed for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.errors import TaskError
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
+    from kernellab.task_shrink import FreeAxis
+
+#: about 256 programs of a kilobyte each: what Triton's interpreter does in seconds
+INTERPRETED_BYTES = 1 << 20
+#: an axis is not cut below this, so that several tiles and a rest remain; of a leading axis a few elements do
+_SMALLEST, _SMALLEST_LEADING = 37, 3
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+_WRAPPER = """
+
+# -- the same problem at most {limit} bytes large: {words}
+_{name}_at_full_size = {name}
+
+
+def {name}():
+    given = _{name}_at_full_size()
+    several = isinstance(given, (tuple, list))
+    parts = list(given) if several else [given]
+    for position, dim, size in {cuts}:
+        part = parts[position][(slice(None),) * dim + (slice(0, size),)]
+        parts[position] = part.contiguous() if hasattr(part, "contiguous") else part.copy()
+    return {result}
+"""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """``text`` is the smaller task; ``words`` say what was cut, "" when nothing had to be."""
+
+    text: str
+    words: str = ""
+
+
+def scaled(task: Task, limit_bytes: int) -> Scaled:
+    """``task`` with inputs and outputs of at most ``limit_bytes``, or as near as its batch dimensions let it come.
+
+    Dynamic tasks stay as they are: the Verifier chooses their sizes. Leading axes are cut first, and none that a
+    parameter shares.
+    """
+    from kernellab.task import ArgKind, TaskForm
+    from kernellab.task_inputs import input_bytes
+    from kernellab.task_shrink import bytes_after, free_axes
+
+    total = input_bytes(task)
+    if task.dims or total <= limit_bytes:
+        return Scaled(task.text)
+    sizes: dict[FreeAxis, int] = {}
+    for axis in free_axes(task):
+        if total <= limit_bytes:
+            break
+        leading = all(dim == 0 for _, dim in axis.axes)
+        size = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
+        if size < axis.size and all(task.args[position].kind is ArgKind.TENSOR for position, _ in axis.axes):
+            sizes[axis] = size
+            total = bytes_after(task, sizes)
+    if not sizes:
+        return Scaled(task.text)
+    words = ", ".join(f"{axis.size} -> {size}" for axis, size in sizes.items())
+    kernelbench = task.form is TaskForm.KERNELBENCH
+    wrapper = _WRAPPER.format(
+        name="get_inputs" if kernelbench else "inputs",
+        limit=limit_bytes,
+        words=words,
+        cuts=[(position, dim, size) for axis, size in sizes.items() for position, dim in axis.axes],
+        result="parts" if kernelbench else "tuple(parts) if several else parts[0]",
+    )
+    return Scaled(task.text.rstrip() + "\n" + wrapper, words)
+
+
+def parse_bytes(text: str) -> int:
+    """``"64M"`` -> 67108864; units K, M, G (powers of 1024), with or without B.
+
+    Raises:
+        TaskError: it is no such number.
+    """
+    word = text.strip().lower().removesuffix("b").removesuffix("i")
+    factor = _UNITS.get(word[-1:], 1)
+    try:
+        value = int(float(word.rstrip("kmg")) * factor)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise TaskError(f"{text!r} is no number of bytes.", "Write for example 64M or 1G.")
+    return value

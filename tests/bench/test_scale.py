@@ -1,0 +1,70 @@
+"""Cutting a task along its batch: the smaller problem is still the same problem."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.bench.scale import parse_bytes, scaled
+from kernellab.bench.suites import load_suite
+from kernellab.errors import TaskError
+from kernellab.task import load_task
+from kernellab.task_inputs import input_bytes
+
+LIMIT = 1 << 20
+
+
+@pytest.mark.parametrize("suite_task", load_suite("builtin:static"), ids=lambda t: t.name)
+def test_a_static_task_is_cut_to_the_limit_and_computes_the_same_on_what_is_left(suite_task) -> None:  # type: ignore[no-untyped-def]
+    task = load_task(suite_task.text, suite_task.name)
+    small = scaled(task, LIMIT)
+    if input_bytes(task) <= LIMIT:
+        assert small.text == task.text and not small.words
+        return
+    cut = load_task(small.text, suite_task.name)
+    whole = sum(a.nbytes for a, spec in zip(task.module().sample(), task.args, strict=True) if spec.key)
+    assert input_bytes(cut) <= 1.1 * LIMIT + whole, "only parameters stay whole"
+    assert input_bytes(cut) < input_bytes(task)
+    args = cut.module().sample()
+    for mine, theirs in zip(cut.module().reference(args), task.module().reference(args), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_kernelbench_task_is_cut_through_its_get_inputs() -> None:
+    text = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+def get_inputs():
+    return [torch.randn(16384, 64)]
+
+def get_init_inputs():
+    return [64]
+"""
+    cut = load_task(scaled(load_task(text, "linear"), LIMIT).text, "linear")
+    rows, columns = cut.args[0].shape
+    assert 1900 < rows < 2048, "x and y of a row take 512 bytes, the parameters 16 kB"
+    assert columns == 64, "an axis that a parameter shares stays"
+
+
+def test_a_dynamic_task_stays_as_it_is() -> None:
+    task = load_task(next(t.text for t in load_suite("builtin:dynamic")), "dynamic")
+    assert scaled(task, 1024).text == task.text
+
+
+@pytest.mark.parametrize(("text", "value"), [("64M", 64 << 20), ("1g", 1 << 30), ("4096", 4096), ("2KiB", 2048)])
+def test_numbers_of_bytes(text: str, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3M", "0"])
+def test_what_is_no_number_of_bytes_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(TaskError, match="64M"):
+        parse_bytes(text)
