@@ -23,7 +23,7 @@ def test_a_static_task_is_cut_to_the_limit_and_computes_the_same_on_what_is_left
         return
     cut = load_task(small.text, suite_task.name)
     whole = sum(a.nbytes for a, spec in zip(task.module().sample(), task.args, strict=True) if spec.key)
-    assert input_bytes(cut) <= 1.1 * LIMIT + whole, "only parameters stay whole"
+    assert input_bytes(cut) <= 2.1 * LIMIT + whole, "parameters stay whole, and no axis is cut to nothing"
     assert input_bytes(cut) < input_bytes(task)
     args = cut.module().sample()
     for mine, theirs in zip(cut.module().reference(args), task.module().reference(args), strict=True):
