@@ -42,7 +42,7 @@ export function CodePanel({ view }: { view: View }) {
       >
         <Compare editor={editor} view={view} />
         {sketch !== "" && (
-          <label>
+          <label class="kl-code-choose">
             <input
               type="checkbox"
               checked={editor.beside.value}

@@ -349,7 +349,7 @@ export class CodeEditor {
     if (got) {
       this.open(`file:${got.file}`);
       this.focusLine(line);
-    } else if (this.beside.peek() && this.#sketch.view) goToLine(this.#sketch.view, line);
+    } else if (this.#sketch.view?.dom.offsetParent) goToLine(this.#sketch.view, line);
     else this.#view.open("sketch", { line });
   }
 }
