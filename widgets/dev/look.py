@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/browser"))
-THEMES = {"light": "theme-light-extension", "dark": "theme-dark-extension", "contrast": "theme-dark-high-contrast-extension"}
+THEMES = {
+    "light": "theme-light-extension",
+    "dark": "theme-dark-extension",
+    "contrast": "theme-dark-high-contrast-extension",
+}
 
 #: name -> what the page is asked for
 SHOTS: dict[str, dict[str, Any]] = {
@@ -32,19 +36,53 @@ SHOTS: dict[str, dict[str, Any]] = {
     "unparsable": {"fixture": "unparsable", "panel": "sketch"},
     "long": {"fixture": "designed", "panel": "candidates", "turns": 5000},
     "prompt": {"fixture": "edited", "panel": "prompt", "extra": 1},
-    "predict": {"fixture": "edited", "panel": "prompt", "extra": 1, "with": {
-        "head": {"prediction": {"asked": True, "turn": "t9", "expected": None, "reason": "", "measured": None, "history": []}},
-        "partial": {"turn": "t9", "role": "coder", "text": "#include \"kl_tile.h\"\n\nstatic void", "length": 4210},
-        "detail": {"exchanges": []},
-    }},
-    "fault": {"fixture": "designed", "panel": "sketch", "with": {
-        "head": {
-            "status": "waiting", "status_text": "waiting for you", "message": "",
-            "card": {"id": "c", "kind": "error", "role": "coder", "title": "The Coder could not go on.", "text": "",
-                     "hint": "Try again, or do it yourself.", "evidence": [], "to": None, "suggestion": "", "pending": True, "editable": False},
+    "predict": {
+        "fixture": "edited",
+        "panel": "prompt",
+        "extra": 1,
+        "with": {
+            "head": {
+                "prediction": {
+                    "asked": True,
+                    "turn": "t9",
+                    "expected": None,
+                    "reason": "",
+                    "measured": None,
+                    "history": [],
+                }
+            },
+            "partial": {"turn": "t9", "role": "coder", "text": '#include "kl_tile.h"\n\nstatic void', "length": 4210},
+            "detail": {"exchanges": []},
         },
-        "detail": {"error": "The model's server did not answer within 60 s.", "remedy": "Check base_url in kernellab.toml, then try again."},
-    }},
+    },
+    "fault": {
+        "fixture": "designed",
+        "panel": "sketch",
+        "with": {
+            "head": {
+                "status": "waiting",
+                "status_text": "waiting for you",
+                "message": "",
+                "card": {
+                    "id": "c",
+                    "kind": "error",
+                    "role": "coder",
+                    "title": "The Coder could not go on.",
+                    "text": "",
+                    "hint": "Try again, or do it yourself.",
+                    "evidence": [],
+                    "to": None,
+                    "suggestion": "",
+                    "pending": True,
+                    "editable": False,
+                },
+            },
+            "detail": {
+                "error": "The model's server did not answer within 60 s.",
+                "remedy": "Check base_url in kernellab.toml, then try again.",
+            },
+        },
+    },
     "help": {"fixture": "designed", "panel": "verdict", "keys": "?"},
     "narrow": {"fixture": "edge_tile", "panel": "verdict", "width": 420},
 }
