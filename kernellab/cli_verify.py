@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli_output import emit, read_text, say
+from kernellab.dsls import Adapter, get_adapter
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Source, StageResult, Verdict, one_line_each
 
 if TYPE_CHECKING:
     from kernellab.verifier.options import VerifyOptions
-
-_KERNEL_FILES = (".py", ".cpp", ".cu", ".h", ".hpp", ".cuh")
 
 
 def verify(
@@ -58,16 +57,17 @@ def read_source(path: Path, dsl: str | None) -> Source:
     """
     if not path.exists():
         raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
+    adapter = get_adapter(dsl) if dsl is not None else Adapter()
     if path.is_dir():
         files = {
             str(file.relative_to(path)): read_text(file, "source")
             for file in sorted(path.rglob("*"))
-            if file.is_file() and file.suffix in _KERNEL_FILES
+            if file.is_file() and file.suffix in adapter.suffixes
         }
-        entry = _entry(path, files)
+        entry = adapter.entry_file if adapter.entry_file in files else _entry(path, files)
     else:
         files, entry = {path.name: read_text(path, "source")}, path.name
-    return Source(dsl=dsl or _dsl_of(files), files=files, entry_file=entry, origin=Author.HUMAN)
+    return Source(dsl=dsl or _dsl_of(files), files=files, entry_file=entry, entry=adapter.entry, origin=Author.HUMAN)
 
 
 def _entry(path: Path, files: dict[str, str]) -> str:

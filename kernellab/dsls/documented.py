@@ -24,6 +24,7 @@ class DocumentedAdapter(Adapter):
         self.name = spec.name
         self.backends = spec.backends
         self.preload = spec.worker.preload
+        self.suffixes = (".py", *spec.suffixes)
         self.build = spec.build.command
         self.entry_file = spec.entry_file
         self.entry = spec.entry

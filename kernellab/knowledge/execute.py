@@ -38,6 +38,8 @@ from kernellab.verifier.servers import clean_environment
 DEADLINE = 120.0
 #: warm processes that share the jobs of one group
 _PARTS = 2
+#: what blocks import at their first use of torch.testing and torch.export
+_PRELOAD = ("torch", "torch._dynamo", "torch.export", "torch.testing", "kernellab.task_load")
 _NOT_CODE = frozenset(["", "text", "console", "toml"])
 _TASKS = Path(__file__).parent.parent / "bench" / "builtin"
 
@@ -286,7 +288,7 @@ def _run_group(name: str, group: Sequence[Job], scratch: Path, told: Callable[[O
 
 def _warm(name: str, scratch: Path) -> tuple[list[str], dict[str, str]]:
     if not name:
-        return ["torch", "torch._dynamo", "torch.export", "kernellab.sketch.gate", "kernellab.task_load"], {}
+        return [*_PRELOAD, "kernellab.sketch.gate"], {}
     adapter = get_adapter(name)
     backend = adapter.readiness().backend or Backend.CPU
-    return [*adapter.preload, "kernellab.task_load"], dict(adapter.environment(backend, scratch))
+    return [*adapter.preload, *_PRELOAD], dict(adapter.environment(backend, scratch))

@@ -89,6 +89,8 @@ class Stages:
 
     def _build_message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"entry_file": self.source.entry_file, "entry": self.source.entry}
+        if self.v.adapter.build:
+            message["command"] = list(self.v.adapter.build)
         if self.task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in self.source.files.values()):
             from kernellab.task_load import _init_arguments
 

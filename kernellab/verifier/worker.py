@@ -107,6 +107,8 @@ class Worker:
         path = os.path.join(root, message["entry_file"])
         sys.path.insert(0, root)
         sys.argv = [path]
+        if message.get("command"):
+            _run_build(message["command"], root)
         spec = importlib.util.spec_from_file_location("kernel_source", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -397,6 +399,15 @@ def _no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return call
+
+
+def _run_build(command: Sequence[str], root: str) -> None:
+    """The command that a DSL's spec.toml names, in the source's folder. Raises RuntimeError with its log."""
+    import subprocess
+
+    done = subprocess.run(list(command), cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}.\n{done.stderr or done.stdout}")
 
 
 def _missing(*_: Any) -> Any:
