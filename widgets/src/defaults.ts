@@ -1,7 +1,7 @@
 /** What each trait holds before the kernel has said anything; also the list of the fields that are known here. */
 
 import { once } from "./once";
-import { type Detail, type Head, type Partial, PROTOCOL, type Texts, type Traits } from "./protocol";
+import { type Detail, type Head, type Partial, PROTOCOL, type Roofline, type Texts, type Traits } from "./protocol";
 
 const HEAD: Head = {
   protocol: PROTOCOL,
@@ -39,10 +39,11 @@ const DETAIL: Detail = {
   error: "",
   remedy: "",
   exchanges: [],
-  roofline: null,
   memory: [],
   pins: [],
 };
+
+const ROOFLINE: Roofline = { peak_flops: 0, bandwidth: 0, ridge: 0, points: [], baselines: [], history: [] };
 
 const TEXTS: Texts = {
   turn: null,
@@ -66,6 +67,7 @@ export const NOTHING: Traits = {
   turns: [],
   changed: [],
   detail: DETAIL,
+  roofline: ROOFLINE,
   texts: TEXTS,
   partial: PARTIAL,
   shown: "",

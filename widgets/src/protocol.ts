@@ -153,7 +153,6 @@ export interface Detail {
   error: string;
   remedy: string;
   exchanges: ExchangeHead[];
-  roofline: Roofline | null;
   memory: { title: string; text: string; why: string }[];
   pins: number[];
 }
@@ -184,7 +183,10 @@ export interface VerdictView {
   environment: { name: string; text: string }[];
 }
 
-/** Times in ms, intensities in flop/byte, rates in flop/s. Points are verdicts of the session's turns. */
+/**
+ * Times in ms, intensities in flop/byte, rates in flop/s. Points are verdicts of the session's turns; of a long session
+ * the best, the newest and some between. The rates are 0 and there are no points where the chip's are not known.
+ */
 export interface Roofline {
   peak_flops: number;
   bandwidth: number;
@@ -241,6 +243,8 @@ export interface Traits {
   turns: TurnRow[];
   changed: TurnRow[];
   detail: Detail;
+  /** of the whole session, so it changes only with a new measurement */
+  roofline: Roofline;
   texts: Texts;
   partial: Partial;
   shown: string;

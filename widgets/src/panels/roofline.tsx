@@ -18,8 +18,8 @@ const TOP = 12;
 const BOTTOM = 40;
 
 export function RooflinePanel({ view }: { view: View }) {
-  const roofline = view.state.detail.value.roofline;
-  if (!roofline || (roofline.points.length === 0 && roofline.history.length === 0)) {
+  const roofline = view.state.roofline.value;
+  if (roofline.points.length === 0 && roofline.history.length === 0) {
     return <Empty>Nothing is timed yet. The first verdict that passes puts a point under the chip's roofs.</Empty>;
   }
   return (
