@@ -13,11 +13,15 @@ from pathlib import Path
 from kernellab.dsls import get_adapter
 from kernellab.target import Backend
 from kernellab.task import Task
+from kernellab.verifier import landlock
 from kernellab.verifier.link import Worker, WorkerFailure
 from kernellab.verifier.servers import ForkServer
 
 #: two tasks with two workers of eager and one of torch.compile each
 _BASELINES = 6
+#: inductor would begin by precompiling torch's headers, once for each worker since they lie in its temporary folder:
+#: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each)
+INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 
 class Pool:
@@ -43,19 +47,27 @@ class Pool:
     def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
         """A fresh worker with the DSL's caches in its own scratch folder."""
         adapter = get_adapter(dsl)
-        # only the task's own text runs in this role, so its compile cache may be shared
-        shared = self._root / "inductor"
-        shared.mkdir(exist_ok=True)
         compiles = role == "compile"
+        shared = self._shared() if compiles else None
 
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, scratch / "cache"))
-            return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if compiles else own
+            own |= INDUCTOR if compiles else {}
+            return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
         return Worker(
             self.server(dsl, backend), role, threads, environment=environment,
-            writable=(str(shared),) if compiles else (),
+            writable=(str(shared),) if shared else (),
         )  # fmt: skip
+
+    def _shared(self) -> Path | None:
+        """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing
+        would keep a candidate from planting in it what they then load."""
+        if not landlock.abi():
+            return None
+        shared = self._root / "inductor"
+        shared.mkdir(exist_ok=True)
+        return shared
 
     def begin_baseline(
         self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int = 0

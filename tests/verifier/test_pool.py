@@ -1,0 +1,66 @@
+"""What workers of one judge share, and what a candidate cannot reach of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernellab.target import Backend
+from kernellab.verifier import landlock
+from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.pool import INDUCTOR, Pool
+
+PLANT = """
+from pathlib import Path
+Path({path!r}).write_text("planted")
+def kernel(x):
+    return x
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
+def _environment(worker: Worker) -> dict[str, str]:
+    return dict(worker.environment(worker.scratch))
+
+
+def _build(worker: Worker, code: str) -> None:
+    (worker.scratch / "src" / "kernel.py").write_text(code)
+    worker.build({"entry_file": "kernel.py", "entry": "kernel"}, 60)
+
+
+def test_a_candidate_cannot_plant_what_the_compiled_baseline_loads(pool: Pool, tmp_path: Path) -> None:
+    if not landlock.abi():
+        pytest.skip("this system has no Landlock: nothing is shared there")
+    with pool.worker("cpp", Backend.CPU, "compile", 1) as compiled:
+        shared = Path(_environment(compiled)["TORCHINDUCTOR_CACHE_DIR"])
+    with pool.worker("cpp", Backend.CPU, "candidate", 1) as worker:
+        _build(worker, PLANT.format(path=str(worker.scratch / "tmp" / "own")))
+        assert (worker.scratch / "tmp" / "own").exists()
+    with (
+        pool.worker("cpp", Backend.CPU, "candidate", 1) as worker,
+        pytest.raises(WorkerFailure, match="PermissionError"),
+    ):
+        _build(worker, PLANT.format(path=str(shared / "planted")))
+    assert list(shared.iterdir()) == []
+
+
+def test_without_landlock_compiled_baselines_share_nothing(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    with pool.worker("cpp", Backend.CPU, "compile", 1) as worker:
+        assert "TORCHINDUCTOR_CACHE_DIR" not in _environment(worker)
+        assert worker.writable == ()
+
+
+def test_compiled_baselines_do_not_precompile_headers(pool: Pool) -> None:
+    with pool.worker("cpp", Backend.CPU, "compile", 1) as worker:
+        assert _environment(worker).items() >= INDUCTOR.items()
+    with pool.worker("cpp", Backend.CPU, "candidate", 1) as worker:
+        assert not INDUCTOR.keys() & _environment(worker).keys()
