@@ -4,9 +4,9 @@ import { useEffect, useId, useMemo, useRef } from "preact/hooks";
 import { DraftBar, DraftNotice } from "../editor/DraftBar";
 import { HEAD } from "../editor/desks";
 import { GLYPHS, severityOf } from "../editor/diagnostics";
+import { Copy, Empty } from "../ui";
 import type { View } from "../view";
 import { type Against, type CodeEditor, codeEditorOf } from "./code-editor";
-import { copyText } from "./copy";
 import type { Tab } from "./files";
 import "../editor/editor.css";
 import "./code.css";
@@ -19,7 +19,7 @@ export function CodePanel({ view }: { view: View }) {
   const id = useId();
   return (
     <section class="kl-ed kl-code" aria-label="Code" data-standing={editor.drafts.standing.value}>
-      <Tabs editor={editor} view={view} controls={id} />
+      {editor.tab.value ? <Tabs editor={editor} view={view} controls={id} /> : <Empty>There is no code yet.</Empty>}
       <DraftNotice
         drafts={editor.drafts}
         what="code"
@@ -29,7 +29,7 @@ export function CodePanel({ view }: { view: View }) {
         onApply={() => void editor.apply(true)}
       />
       <Waiting editor={editor} />
-      <div class="kl-code-pair" id={id}>
+      <div class="kl-code-pair" id={id} hidden={!editor.tab.value}>
         {editor.beside.value && sketch !== "" && <Beside editor={editor} />}
         <div class="kl-ed-host" ref={host} />
       </div>
@@ -42,7 +42,7 @@ export function CodePanel({ view }: { view: View }) {
       >
         <Compare editor={editor} view={view} />
         {sketch !== "" && (
-          <label class="kl-code-choose">
+          <label class="kl-choice kl-code-choose">
             <input
               type="checkbox"
               checked={editor.beside.value}
@@ -85,7 +85,7 @@ function Tabs({ editor, view, controls }: { editor: CodeEditor; view: View; cont
             aria-selected={tab.key === open?.key}
             aria-controls={controls}
             tabIndex={tab.key === open?.key ? 0 : -1}
-            title={titleOf(tab)}
+            data-tip={titleOf(tab)}
             onClick={() => editor.open(tab.key)}
           >
             {tab.name}
@@ -93,24 +93,8 @@ function Tabs({ editor, view, controls }: { editor: CodeEditor; view: View; cont
           </button>
         ))}
       </div>
-      <span class="kl-ed-fill" />
-      {open && (
-        <button
-          type="button"
-          onClick={() => {
-            void copyText(editor.text).then((done) =>
-              view.say(
-                done
-                  ? `${open.name} is on the clipboard.`
-                  : "The browser refused to copy. Select the text and press Ctrl-C.",
-                done ? "info" : "error",
-              ),
-            );
-          }}
-        >
-          Copy
-        </button>
-      )}
+      <span class="kl-grow" />
+      <Copy text={editor.text} view={view} />
     </div>
   );
 }
@@ -124,7 +108,7 @@ function Waiting({ editor }: { editor: CodeEditor }) {
   const got = editor.fetched.value;
   if (got === "fetching")
     return (
-      <p class="kl-ed-dim kl-code-line" role="status">
+      <p class="kl-dim kl-code-line" role="status">
         Fetching {editor.tab.value?.name}.
       </p>
     );
@@ -178,7 +162,7 @@ function Findings({ editor }: { editor: CodeEditor }) {
 function Compare({ editor, view }: { editor: CodeEditor; view: View }) {
   const changed = Object.keys(view.state.texts.value.files_before).length > 0;
   return (
-    <label>
+    <label class="kl-choice">
       Difference
       <select
         value={editor.against.value}

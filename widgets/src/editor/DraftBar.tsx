@@ -1,6 +1,7 @@
 /** What a person can do with a draft; the same for a sketch and for code. */
 
 import type { ComponentChildren } from "preact";
+import { Button } from "../ui";
 import { type Desks, HEAD } from "./desks";
 
 interface BarProps<Text> {
@@ -19,21 +20,22 @@ export function DraftBar<Text>({ drafts, action, onApply, onRevert, children }: 
   return (
     <div class="kl-ed-bar" role="toolbar" aria-label="draft">
       {children}
-      <span class="kl-ed-fill kl-ed-dim" role="status">
+      <span class="kl-grow kl-dim" role="status">
         {statusOf(drafts)}
       </span>
-      <button type="button" disabled={!mine} onClick={onRevert}>
+      <Button action="revert" disabled={!mine} onClick={onRevert}>
         Revert
-      </button>
-      <button
-        type="button"
-        class="kl-ed-main"
+      </Button>
+      <Button
+        action="apply"
+        primary
         disabled={standing !== "edited" || !drafts.editable.value || gone}
-        title="Ctrl-Enter, or Cmd-Enter on a Mac"
+        busy={standing === "sending"}
+        title="Ctrl+Enter, or Cmd+Enter on a Mac"
         onClick={onApply}
       >
-        {standing === "sending" ? "Sending" : action}
-      </button>
+        {action}
+      </Button>
     </div>
   );
 }
@@ -64,26 +66,28 @@ interface NoticeProps<Text> {
 
 /** What needs a decision: the session went on under the draft, or the kernel refused it. */
 export function DraftNotice<Text>({ drafts, what, onDifference, onApply }: NoticeProps<Text>) {
-  if (drafts.refusal.value) {
-    return (
-      <div class="kl-ed-notice kl-ed-refused" role="alert">
-        <span>Not applied: {drafts.refusal.value}</span>
-      </div>
-    );
-  }
-  if (drafts.standing.value !== "overtaken") return null;
+  const overtaken = drafts.standing.value === "overtaken";
   return (
-    <div class="kl-ed-notice" role="alert">
-      <span class="kl-ed-fill">The session has another {what} since you began to edit. Yours is kept here.</span>
-      <button type="button" onClick={onDifference}>
-        Show the difference
-      </button>
-      <button type="button" onClick={() => drafts.drop()}>
-        Take theirs
-      </button>
-      <button type="button" disabled={!drafts.editable.value} onClick={onApply}>
-        Apply mine
-      </button>
-    </div>
+    <>
+      {drafts.refusal.value && (
+        <div class="kl-ed-notice kl-ed-refused" role="alert">
+          Not applied: {drafts.refusal.value}
+        </div>
+      )}
+      {overtaken && (
+        <div class="kl-ed-notice" role="alert">
+          <span class="kl-grow">The session has another {what} since you began to edit. Yours is kept here.</span>
+          <Button action="show-difference" onClick={onDifference}>
+            Show the difference
+          </Button>
+          <Button action="take-theirs" onClick={() => drafts.drop()}>
+            Take theirs
+          </Button>
+          <Button action="apply-mine" disabled={!drafts.editable.value} onClick={onApply}>
+            Apply mine
+          </Button>
+        </div>
+      )}
+    </>
   );
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Diagnostic } from "../protocol";
+import { Tip } from "../ui";
 import type { View } from "../view";
 import { DraftBar, DraftNotice } from "./DraftBar";
 import { HEAD } from "./desks";
@@ -55,16 +56,16 @@ function Cost({ editor }: { editor: SketchEditor }) {
       {answer?.cost.length ? (
         <ul class={`kl-ed-cost${old ? " kl-ed-old" : ""}`}>
           {answer.cost.map((figure) => (
-            <li key={figure.text} title={figure.title}>
-              {figure.text}
+            <li key={figure.title}>
+              <Tip text={figure.text} title={figure.title} />
             </li>
           ))}
         </ul>
       ) : (
-        answer && <span class="kl-ed-dim">no cost while the sketch has errors or sizes are not known</span>
+        answer && <span class="kl-dim">no cost while the sketch has errors or sizes are not known</span>
       )}
-      <span class="kl-ed-fill" />
-      <span class="kl-ed-dim" role="status">
+      <span class="kl-grow" />
+      <span class="kl-dim" role="status">
         {busy.value ? BUSY : trouble.value || (answer && (countOf(editor.findings.value) || "no findings"))}
       </span>
     </section>
@@ -105,7 +106,7 @@ function Finding({ one, editor }: { one: Diagnostic; editor: SketchEditor }) {
 function Compare({ editor, view }: { editor: SketchEditor; view: View }) {
   const { sketch_before } = view.state.texts.value;
   return (
-    <label>
+    <label class="kl-choice">
       Difference
       <select
         value={editor.against.value}
