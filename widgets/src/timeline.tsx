@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { capital, duration, plural } from "./format";
 import { ActionSign, AuthorSign, RoleSign, StateSign } from "./icons";
 import type { TurnRow } from "./protocol";
-import { EVERYTHING, type Filter, foldsOver, type Line, layout } from "./tree";
+import { EVERYTHING, type Filter, foldsOver, type Line, type Tree, tree } from "./tree";
 import { Button, useElapsed } from "./ui";
 import type { View } from "./view";
 import { useSpan } from "./virtual";
@@ -19,13 +19,15 @@ export function Timeline({ view }: { view: View }) {
   const [filter, setFilter] = useState<Filter>(EVERYTHING);
   // where the arrow keys are; the turn that is looked at follows a moment later
   const [cursor, setCursor] = useState<string | null>(null);
-  const lines = useMemo(() => layout(rows, folded, filter), [rows, folded, filter]);
-  const index = useMemo(() => new Map(lines.map((line, place) => [line.row.id, place])), [lines]);
+  const last = useRef<Tree | null>(null);
+  const { lines, index, lanes } = useMemo(() => {
+    last.current = tree(rows, folded, filter, last.current);
+    return last.current;
+  }, [rows, folded, filter]);
   const box = useRef<HTMLDivElement>(null);
-  const { first, end, show } = useSpan(box, lines.length, ROW);
+  const { first, end, slots, show } = useSpan(box, lines.length, ROW);
   const here = cursor !== null && index.has(cursor) ? cursor : at;
   const place = here === null ? -1 : (index.get(here) ?? -1);
-  const lanes = useMemo(() => lines.reduce((most, line) => Math.max(most, line.lane), 0) + 1, [lines]);
 
   useEffect(() => {
     setCursor(null);
@@ -93,15 +95,16 @@ export function Timeline({ view }: { view: View }) {
         aria-activedescendant={place >= first && place < end && here ? idOf((lines[place] as Line).row) : undefined}
         onKeyDown={keys}
       >
-        <div class="kl-tree-all" style={{ height: `${lines.length * ROW}px` }}>
+        <div class="kl-tree-all" style={{ height: `${lines.length * ROW}px`, "--kl-gutter": `${lanes * LANE + 6}px` }}>
+          <Lanes lines={lines} first={first} end={end} lanes={lanes} here={at === null ? -1 : (index.get(at) ?? -1)} />
           {lines.slice(first, end).map((line, offset) => (
             <Turn
-              key={line.row.id}
+              // a row that comes into sight takes over the elements of one that has left it
+              key={(first + offset) % slots}
               id={idOf(line.row)}
               line={line}
               place={first + offset}
               size={lines.length}
-              lanes={lanes}
               current={line.row.id === at}
               cursor={line.row.id === here}
               {...stable.current}
@@ -173,7 +176,6 @@ interface TurnProps {
   line: Line;
   place: number;
   size: number;
-  lanes: number;
   current: boolean;
   cursor: boolean;
   pick: (line: Line) => void;
@@ -190,7 +192,7 @@ class Turn extends Component<TurnProps> {
     );
   }
 
-  override render({ id, line, place, size, lanes, current, cursor, pick, fold }: TurnProps) {
+  override render({ id, line, place, size, current, cursor, pick, fold }: TurnProps) {
     const { row } = line;
     const kinds = [
       "kl-turn",
@@ -211,7 +213,7 @@ class Turn extends Component<TurnProps> {
         aria-expanded={line.fold === null ? undefined : line.fold === "open"}
         aria-label={spoken(row)}
         class={kinds.filter(Boolean).join(" ")}
-        style={{ top: `${place * ROW}px` }}
+        style={{ transform: `translateY(${place * ROW}px)` }}
         onMouseDown={(event) => {
           // the tree keeps the focus: rows come and go while it scrolls
           event.preventDefault();
@@ -219,7 +221,6 @@ class Turn extends Component<TurnProps> {
           pick(line);
         }}
       >
-        <Lanes line={line} lanes={lanes} />
         <StateSign state={row.state} />
         <span class="kl-turn-who">
           <RoleSign role={row.role} />
@@ -265,23 +266,57 @@ function Took({ row }: { row: TurnRow }) {
 const spoken = (row: TurnRow): string =>
   [`turn ${row.number}`, `${row.role} by ${row.author}`, row.state, row.note].filter(Boolean).join(", ");
 
-function Lanes({ line, lanes }: { line: Line; lanes: number }) {
-  const width = lanes * LANE + 2;
-  const middle = 11; // of the row's first line
-  const x = (lane: number) => lane * LANE + LANE / 2 + 1;
-  const parts: string[] = [];
-  for (let lane = 0; lane < lanes; lane += 1) {
-    const bit = 1 << lane;
-    if (line.above & bit) parts.push(`M${x(lane)} 0V${middle}`);
-    if (line.below & bit) parts.push(`M${x(lane)} ${middle}V${ROW}`);
-    if (line.opens & bit) {
-      parts.push(`M${x(line.lane)} ${middle}C${x(line.lane)} ${ROW - 8} ${x(lane)} ${middle + 6} ${x(lane)} ${ROW}`);
+const MIDDLE = 11; // of a row's first line
+const laneX = (lane: number) => lane * LANE + LANE / 2 + 1;
+
+/** The lanes behind the rows in sight: one picture, which is much cheaper than one a row. */
+function Lanes({
+  lines,
+  first,
+  end,
+  lanes,
+  here,
+}: {
+  lines: Line[];
+  first: number;
+  end: number;
+  lanes: number;
+  here: number;
+}) {
+  const edges: string[] = [];
+  const dots: string[] = [];
+  for (let at = first; at < end; at += 1) {
+    const line = lines[at];
+    if (!line) continue;
+    const top = (at - first) * ROW;
+    for (let lane = 0; lane < lanes; lane += 1) {
+      const bit = 1 << lane;
+      const x = laneX(lane);
+      if (line.above & bit) edges.push(`M${x} ${top}v${MIDDLE}`);
+      if (line.below & bit) edges.push(`M${x} ${top + MIDDLE}V${top + ROW}`);
+      if (line.opens & bit) {
+        const from = laneX(line.lane);
+        edges.push(`M${from} ${top + MIDDLE}C${from} ${top + ROW - 8} ${x} ${top + MIDDLE + 6} ${x} ${top + ROW}`);
+      }
     }
+    dots.push(dot(laneX(line.lane), top + MIDDLE));
   }
+  const shown = lines[here];
   return (
-    <svg class="kl-lanes" width={width} height={ROW} aria-hidden="true">
-      <path d={parts.join("")} />
-      <circle cx={x(line.lane)} cy={middle} r="3" />
+    <svg
+      class="kl-lanes"
+      width={lanes * LANE + 2}
+      height={(end - first) * ROW}
+      style={{ transform: `translateY(${first * ROW}px)` }}
+      aria-hidden="true"
+    >
+      <path d={edges.join("")} />
+      <path class="kl-lane-dots" d={dots.join("")} />
+      {shown && here >= first && here < end && (
+        <path class="kl-lane-here" d={dot(laneX(shown.lane), (here - first) * ROW + MIDDLE)} />
+      )}
     </svg>
   );
 }
+
+const dot = (x: number, y: number): string => `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0-6 0z`;

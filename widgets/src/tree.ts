@@ -83,6 +83,38 @@ export function layout(rows: readonly TurnRow[], folded: ReadonlySet<string>, fi
   return lines;
 }
 
+export interface Tree {
+  lines: Line[];
+  /** a row's place among the lines */
+  index: ReadonlyMap<string, number>;
+  lanes: number;
+  /** nothing is folded or filtered away */
+  whole: boolean;
+}
+
+/**
+ * The tree of the rows. Where only what rows say has changed, not which they are, `last` is taken over: a turn that
+ * runs changes its row many times, and a long session has thousands.
+ */
+export function tree(rows: readonly TurnRow[], folded: ReadonlySet<string>, filter: Filter, last: Tree | null): Tree {
+  const whole = folded.size === 0 && filter.which === "all" && filter.text.trim() === "";
+  if (whole && last?.whole && sameShape(last.lines, rows)) {
+    const lines = last.lines.map((line, at) => (line.row === rows[at] ? line : { ...line, row: rows[at] as TurnRow }));
+    return { ...last, lines };
+  }
+  const lines = layout(rows, folded, filter);
+  return {
+    lines,
+    index: new Map(lines.map((line, at) => [line.row.id, at])),
+    lanes: lines.reduce((most, line) => Math.max(most, line.lane), 0) + 1,
+    whole,
+  };
+}
+
+const sameShape = (lines: readonly Line[], rows: readonly TurnRow[]): boolean =>
+  lines.length === rows.length &&
+  lines.every(({ row }, at) => row === rows[at] || (row.id === rows[at]?.id && row.parent === rows[at]?.parent));
+
 /** Draws the edge from a row up to its parent into the rows between them. */
 function connect(lines: Line[], at: number, parent: number, line: Line): void {
   if (parent < 0) return;

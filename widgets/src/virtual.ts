@@ -9,7 +9,7 @@ export interface Span {
 }
 
 /** Rows that a box of `height` shows when scrolled to `top`, and some more on both sides. */
-export function span(top: number, height: number, rowHeight: number, rows: number, more = 8): Span {
+export function span(top: number, height: number, rowHeight: number, rows: number, more = 3): Span {
   const first = Math.max(0, Math.floor(top / rowHeight) - more);
   const end = Math.min(rows, Math.ceil((top + height) / rowHeight) + more);
   return { first: Math.min(first, Math.max(0, rows - 1)), end: Math.max(end, Math.min(rows, 1)) };
@@ -27,6 +27,8 @@ export function reveal(row: number, top: number, height: number, rowHeight: numb
 export function useSpan(box: RefObject<HTMLElement | null>, rows: number, rowHeight: number) {
   const [at, setAt] = useState<Span>({ first: 0, end: Math.min(rows, 40) });
   const last = useRef(at);
+  // never fewer than rows were ever drawn at once, so that no two rows in sight share a slot
+  const slots = useRef(40);
   const measure = () => {
     const element = box.current;
     if (!element) return;
@@ -52,5 +54,8 @@ export function useSpan(box: RefObject<HTMLElement | null>, rows: number, rowHei
     const element = box.current;
     if (element) element.scrollTop = reveal(row, element.scrollTop, element.clientHeight, rowHeight);
   };
-  return { first: Math.min(at.first, rows), end: Math.min(at.end, rows), show };
+  const first = Math.min(at.first, rows);
+  const end = Math.min(at.end, rows);
+  slots.current = Math.max(slots.current, end - first);
+  return { first, end, slots: slots.current, show };
 }

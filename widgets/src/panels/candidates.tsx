@@ -107,7 +107,7 @@ interface ListProps {
 function List({ view, rows, total, marked, mark }: ListProps) {
   const box = useRef<HTMLDivElement>(null);
   const [cursor, setCursor] = useState(0);
-  const { first, end, show } = useSpan(box, total, ROW);
+  const { first, end, slots, show } = useSpan(box, total, ROW);
   useEffect(() => rows.want(first, end), [first, end]);
   const at = view.at.value;
   const keys = (event: KeyboardEvent) => {
@@ -151,7 +151,7 @@ function List({ view, rows, total, marked, mark }: ListProps) {
           const row = rows.at(index);
           return (
             <div
-              key={index}
+              key={index % slots}
               id={id(index)}
               role="option"
               tabIndex={-1}
@@ -159,7 +159,7 @@ function List({ view, rows, total, marked, mark }: ListProps) {
               aria-posinset={index + 1}
               aria-setsize={total}
               class={`kl-candidate${index === cursor ? " kl-cursor" : ""}${row?.turn === at ? " kl-current" : ""}`}
-              style={{ top: `${index * ROW}px` }}
+              style={{ transform: `translateY(${index * ROW}px)` }}
               onMouseDown={(event) => {
                 event.preventDefault();
                 box.current?.focus();
