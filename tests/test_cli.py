@@ -83,7 +83,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["design", "nowhere.py"], "nowhere.py cannot be read"),
         (["design", "task.py", "--dsl", "tritn"], "Did you mean 'triton'"),
         (["design", "task.py", "--roles", "modle"], "Did you mean 'model'"),
-        (["design", "task.py", "--roles", "model"], "No chat model is configured"),
+        (["design", "task.py", "--roles", "model"], "No endpoint is configured"),
         (["design", "task.py", "--roles", "coder=replay:nowhere.jsonl"], "no file nowhere.jsonl to replay"),
         (["design", "task.py", "--set", "BLOCK"], "NAME=NUMBER"),
         (["design", "task.py", "--max-turns", "0"], "--max-turns"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from kernellab.records import Author, Candidate, GateResult, Route, Source, Verdict
+from kernellab.records import Author, Candidate, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class RouteBrief:
     notes: tuple[str, ...] = ()
     #: go on after a candidate passed, while there is headroom
     improve: bool = False
+    #: the roles that may find something faster: a model's or a person's, else all
+    improvers: frozenset[Role] = frozenset((Role.DESIGNER, Role.CODER))
     #: the fastest verdict that passed so far
     best: Verdict | None = None
     headroom: float | None = None

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from kernellab.agents.advice import advise, evidence_lines
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.classify import CODE_ERRORS, ErrorClass, classify, key_of
-from kernellab.records import Author, GateResult, GateState, Route, RouteKind, Verdict
+from kernellab.agents.performance import slow_because, why_finish
+from kernellab.agents.verbatim import is_verbatim
+from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
 
 #: the same failure this many times is a loop
 SAME = 3
@@ -26,17 +28,19 @@ class RulesConductor:
     def route(self, brief: RouteBrief) -> Route:
         """Where the work goes next, why, and what to do there."""
         if brief.verdict is not None and brief.verdict.passed:
-            return Route(
-                to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=_passed(brief.verdict),
-                evidence=evidence_lines(brief),
-            )  # fmt: skip
+            return _right(brief, brief.verdict)
         route = self._by_evidence(brief)
         if route.to is RouteKind.STOP:
             return route
+        if "routing" in brief.ablation:
+            route = _route(RouteKind.CODER, ErrorClass(route.error_class), route.reason, brief)
         route = _out_of_loop(brief, route)
         if route.to is not RouteKind.STOP and brief.turns_left <= 0:
             reason = f"The limit of turns is reached. Last: {route.reason}"
-            return route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+        if route.to is RouteKind.STOP and brief.best is not None and brief.improve:
+            reason = f"An earlier kernel stays the best: {_passed(brief.best)} {route.reason}"
+            return route.model_copy(update={"to": RouteKind.FINISH, "reason": reason})
         return route
 
     def _by_evidence(self, brief: RouteBrief) -> Route:
@@ -50,6 +54,11 @@ class RulesConductor:
         to_code = error in CODE_ERRORS
         if brief.sketch is None:
             reason = f"There is no sketch to check the code against; a {error.value} error goes by its class."
+        elif gate is not None and gate.state is GateState.RIGHT and not to_code and is_verbatim(brief):
+            reason = (
+                f"The code is to the byte what the sketch compiles to, and the sketch was run on small sizes only "
+                f"({gate.reason.rstrip('.')}): {verdict.reason}"
+            )
         elif gate is not None and gate.state is GateState.RIGHT:
             to_code = True
             reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: {verdict.reason}"
@@ -60,6 +69,25 @@ class RulesConductor:
             why = gate.reason.rstrip(".") if gate else "it was not gated"
             reason = f"The sketch could not be run ({why}), so the class of the error decides: {verdict.reason}"
         return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief)
+
+
+def _right(brief: RouteBrief, verdict: Verdict) -> Route:
+    """A kernel that passed: the end, or on to a faster one while there is headroom."""
+    end = why_finish(brief)
+    if end:
+        reason = _passed(verdict) + (f" {end}" if brief.improve else "")
+        return Route(
+            to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, evidence=evidence_lines(brief)
+        )
+    suggestion, facts = slow_because(brief)
+    designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
+    return Route(
+        to=RouteKind.DESIGNER if designs else RouteKind.CODER,
+        error_class=ErrorClass.PERFORMANCE.value,
+        reason=f"{_passed(verdict)} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
+        suggestion=suggestion,
+        evidence=[*evidence_lines(brief), *facts],
+    )
 
 
 def _without_code(brief: RouteBrief) -> Route:

@@ -25,6 +25,13 @@ _RULES = {
     Role.ANALYST: ("kernellab.agents.analyst", "RulesAnalyst"),
 }
 
+_MODELS = {
+    Role.DESIGNER: ("kernellab.agents.model", "ModelDesigner"),
+    Role.CODER: ("kernellab.agents.model", "ModelCoder"),
+    Role.CONDUCTOR: ("kernellab.agents.model", "ModelConductor"),
+    Role.ANALYST: ("kernellab.agents.model", "ModelAnalyst"),
+}
+
 #: a spec for every role, a spec or an object for some, or "designer=human,coder=rules"
 Roles = Union[str, Mapping[str, Any], None]
 
@@ -60,7 +67,7 @@ def check_spec(spec: str) -> str:
     """``spec`` when it can play a role here; a replay's file comes back as an absolute path.
 
     Raises:
-        SessionError: an unknown variant, a model that is not configured, or a replay file that is not there.
+        SessionError: an unknown variant, or a replay file that is not there.
     """
     spec = spec.strip()
     variant, sign, rest = spec.partition(":")
@@ -69,7 +76,7 @@ def check_spec(spec: str) -> str:
     if variant == "model":
         if sign and not rest.strip():
             raise SessionError("The role 'model:' names no model.", "Write model, or model:NAME.")
-        raise SessionError(f"No chat model is configured for the role {spec!r}.", "Use rules, human or replay:FILE.")
+        return f"model:{rest.strip()}" if sign else "model"
     if variant == "replay":
         return f"replay:{_replay_file(rest.strip())}"
     raise SessionError(f"There is no role variant {spec!r}.", _nearest(variant, VARIANTS))
@@ -80,19 +87,23 @@ def is_model(spec: str) -> bool:
     return spec.partition(":")[0] in ("model", "replay")
 
 
-def make_role(role: Role, spec: str) -> Any:
+def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) -> Any:
     """The object that plays ``role``; its module is imported here, so that a session starts without torch.
+
+    A model speaks through ``talk`` (:class:`kernellab.models.Talk`) and quotes from ``knowledge``.
 
     Raises:
         SessionError: ``spec`` names a person, or an object that another process held.
     """
-    if spec != "rules":
+    players = _MODELS if is_model(spec) and talk is not None else _RULES if spec == "rules" else None
+    if players is None:
         raise SessionError(
             f"The {role.value} was {spec.removeprefix('object:')}, which this process does not have.",
             f"Give the role anew: set_role({role.value!r}, 'rules').",
         )
-    module, cls = _RULES[role]
-    return getattr(import_module(module), cls)()
+    module, cls = players[role]
+    player = getattr(import_module(module), cls)
+    return player(talk, knowledge) if players is _MODELS else player()
 
 
 def _replay_file(name: str) -> Path:

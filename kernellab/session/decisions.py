@@ -6,15 +6,19 @@ it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from kernellab.errors import KernellabError, SessionError
+from kernellab.models import Budget
 from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
+from kernellab.session.bench import Bench
 from kernellab.session.edits import edited
 from kernellab.session.records import (
     ApprovalSet,
     Approved,
+    BudgetSet,
     Event,
     HeadMoved,
     NoteAdded,
@@ -28,8 +32,7 @@ from kernellab.session.records import (
     TurnState,
 )
 from kernellab.session.state import State
-from kernellab.session.steps import Stops
-from kernellab.session.work import Bench
+from kernellab.session.steps import Stops, failed_for_a_person
 
 
 class Decisions:
@@ -38,6 +41,7 @@ class Decisions:
     bench: Bench
     #: the error that ended the session
     failure: KernellabError | None
+    cancels: dict[str, threading.Event]
     _stops: Stops | None
     _one_turn: bool
     _pause: bool
@@ -61,17 +65,31 @@ class Decisions:
             raise SessionError("Nothing is running.", "Go on with run() or step().")
         self._pause = True
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         head = self.state.head_turn
-        events: list[Event] = []
-        if head is not None and head.state is TurnState.RUNNING:
-            events = [_superseded(head), HeadMoved(to=head.parent, reason="stopped")]
+        if head is None or head.state is not TurnState.RUNNING:
+            raise SessionError("No turn is running.", "Go on with run() or step().")
+        self._emit(
+            *self._break_off(head),
+            HeadMoved(to=head.parent, reason="cancelled"),
+            StatusChanged(status=SessionStatus.PAUSED, reason=f"Turn {head.number} was broken off."),
+        )
+
+    def stop(self) -> None:
+        if self.state.status.ended:
+            return
+        head = self.state.head_turn
+        events = self._break_off(head)
+        if events and head is not None:
+            events.append(HeadMoved(to=head.parent, reason="stopped"))
         self._emit(*events, StatusChanged(status=SessionStatus.STOPPED, reason="A person stopped it."))
 
-    def approve(self, suggestion: str | None, to: str | None) -> None:
-        question, head = self.state.question, self.state.head_turn
-        if question is None:
+    def approve(self, suggestion: str | None, to: str | None, card: str | None) -> None:
+        question, head = self.state.question, self.state.standing()
+        if question is None or self.state.status is not SessionStatus.WAITING:
             raise SessionError("Nothing waits for approval.", "Say where to go with redirect(to, suggestion).")
+        if card is not None and card != question.id:
+            raise SessionError("That question is no longer open.", f"The open one is: {question.text}")
         if to == "me":
             if question.to not in (RouteKind.CODER, RouteKind.DESIGNER):
                 raise SessionError("There is no work in this proposal to take over.", "Approve it, or redirect.")
@@ -102,14 +120,48 @@ class Decisions:
         route = Route(to=kind, error_class="none", reason="A person sent the work here.", suggestion=suggestion)
         self._by_person(Role.CONDUCTOR, route=route, state=TurnState.DONE)
 
+    def place_route(self, route: Route) -> None:
+        """A proposal that a person has becomes a Conductor's turn of theirs."""
+        self._by_person(Role.CONDUCTOR, route=route, rationale=route.reason, state=TurnState.DONE)
+
     def edit_sketch(self, text: str) -> None:
-        self._by_person(Role.DESIGNER, sketch=text)
+        self.place_sketch(text)
+
+    def place_sketch(self, text: str, **fields: Any) -> None:
+        """A sketch that a person has becomes a Designer's turn of theirs."""
+        self._by_person(Role.DESIGNER, sketch=text, **fields)
+
+    def pin(self, line: int, on: bool, reason: str) -> None:
+        """A person's sketch that differs in one pin: a turn that leaves what comes next as it is."""
+        from kernellab.sketch.pins import set_pin
+
+        head, base = self.state.head_turn, self._standing()
+        if head is not None and failed_for_a_person(head):
+            base = head.parent  # it is tried again on the pinned sketch
+        designed = self.state.sketch_turn(base) if base else None
+        if designed is None or designed.sketch is None:
+            raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
+        text = set_pin(designed.sketch, line, on, reason)
+        words = f"{'Pinned' if on else 'Unpinned'} line {line}." + (f" {reason}" if reason and on else "")
+        turn = self._new_turn(
+            Role.DESIGNER, Author.HUMAN, sketch=text, rationale=words, gate=designed.gate,
+            constexpr=designed.constexpr, only_pins=True, state=TurnState.DONE,
+        ).model_copy(update={"parent": base})  # fmt: skip
+        events: list[Event] = [TurnStarted(turn=turn)]
+        if head is not None and head.state is TurnState.RUNNING:
+            events.append(TurnStarted(turn=head.model_copy(update={"parent": turn.id})))
+        self._emit(*events)
+
+    def set_budget(self, budget: str) -> None:
+        Budget.parse(budget)
+        self.bench.budget.limits = Budget.parse(budget).limits
+        self._emit(BudgetSet(budget=budget))
 
     def edit_source(self, files: str | Mapping[str, str]) -> None:
         earlier = self.state.candidate(self._standing())
         self.place_source(edited(earlier.source if earlier else None, files, self._dsl))
 
-    def place_source(self, source: Source) -> None:
+    def place_source(self, source: Source, **fields: Any) -> None:
         """A source that a person has becomes a Coder's turn of theirs."""
         earlier = self.state.candidate(self._standing())
         designed = self.state.sketch_turn(self._standing()) if self._standing() else None
@@ -121,14 +173,13 @@ class Decisions:
             parent=earlier.id if earlier else None,
             author=Author.HUMAN,
         )
-        self._by_person(Role.CODER, candidate=candidate, state=TurnState.DONE)
+        self._by_person(Role.CODER, candidate=candidate, state=TurnState.DONE, **fields)
 
     def fork(self, turn: int | str) -> None:
         to = self.state.turn(turn)
         if to.state is TurnState.RUNNING:
             raise SessionError(f"Turn {to.number} is not done yet.", "Fork from a finished turn.")
-        head = self.state.head_turn
-        events: list[Event] = [_superseded(head)] if head is not None and head.state is TurnState.RUNNING else []
+        events = self._break_off(self.state.head_turn)
         reason = f"Forked from turn {to.number}: edit, redirect, or run."
         self._emit(
             *events, HeadMoved(to=to.id, reason="fork"), StatusChanged(status=SessionStatus.PAUSED, reason=reason)
@@ -152,12 +203,20 @@ class Decisions:
     # -- what they share ----------------------------------------------------------------------------------------------
 
     def _by_person(self, role: Role, **fields: Any) -> None:
-        """A person's turn on the last finished one; what was running goes on in the background and is kept."""
-        head = self.state.head_turn
+        """A person's turn on the last finished one. A model that was running is broken off; a verification goes on in
+        the background and is kept."""
         turn = self._new_turn(role, Author.HUMAN, **fields)
-        events: list[Event] = [_superseded(head)] if head is not None and head.state is TurnState.RUNNING else []
+        events = self._break_off(self.state.head_turn)
         self._one_turn = self._pause = False
         self._emit(*events, TurnStarted(turn=turn), _running())
+
+    def _break_off(self, head: Turn | None) -> list[Event]:
+        """What ends a running turn early; its model stops within a tenth of a second."""
+        if head is None or head.state is not TurnState.RUNNING:
+            return []
+        if head.id in self.cancels:
+            self.cancels[head.id].set()
+        return [TurnEnded(turn=head.model_copy(update={"state": TurnState.SUPERSEDED}))]
 
     def _standing(self) -> str | None:
         """The turn that new work is put on: the head, or what a running head stands on."""
@@ -165,7 +224,7 @@ class Decisions:
         return head.parent if head is not None and head.state is TurnState.RUNNING else self.state.head
 
     def _go_on(self, one: bool) -> None:
-        state, head = self.state, self.state.head_turn
+        state, head = self.state, self.state.standing()
         question = state.question
         self.failure, self._pause = None, False
         if state.status is SessionStatus.RUNNING:
@@ -175,12 +234,15 @@ class Decisions:
             raise SessionError(question.text, question.answer)
         if state.status is SessionStatus.FINISHED:
             raise SessionError("The session is finished.", "Edit its sketch or code, redirect it, or fork a turn.")
+        if reached := self.bench.budget.reached():
+            raise SessionError(reached, "Raise it with set_budget('tokens=...'), then run.")
         events: list[Event] = []
         if head is not None and head.route is not None and head.route.to is RouteKind.STOP:
             raise SessionError(f"The Conductor stopped: {head.route.reason}", "Edit, redirect, or fork a turn.")
         if head is not None and question is not None and question.kind in (QuestionKind.ROUTE, QuestionKind.TURN):
             events.append(Approved(turn=head.id))
-        elif head is not None and head.state is TurnState.FAILED and head.role is not Role.CODER:
+        elif head is not None and failed_for_a_person(head):
+            self.bench.forget_models()
             events.append(HeadMoved(to=head.parent, reason="again"))
         elif head is not None and state.unattended >= state.created.max_turns:
             events.append(Approved(turn=head.id))
@@ -206,10 +268,6 @@ class Decisions:
     def _new_turn(self, role: Role, author: Author, **fields: Any) -> Turn:
         number = len(self.state.turns) + 1
         return Turn(id=f"t{number}", number=number, parent=self._standing(), role=role, author=author, **fields)
-
-
-def _superseded(turn: Turn) -> TurnEnded:
-    return TurnEnded(turn=turn.model_copy(update={"state": TurnState.SUPERSEDED}))
 
 
 def _running() -> StatusChanged:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from kernellab.errors import KernellabError, SessionError
-from kernellab.records import Role, StageResult, Verdict, one_line_each
+from kernellab.models import Budget
+from kernellab.records import Exchange, Finish, Role, StageResult, Verdict, one_line_each
+from kernellab.session.bench import Bench, Channel
 from kernellab.session.decisions import Decisions
 from kernellab.session.engine import Engine
 from kernellab.session.journal import Journal
 from kernellab.session.records import (
+    BudgetSet,
     Compared,
     Event,
+    Exchanged,
+    HeadMoved,
     SessionStatus,
     StatusChanged,
     TargetFound,
@@ -30,11 +36,14 @@ from kernellab.session.records import (
 )
 from kernellab.session.state import State, apply, fold
 from kernellab.session.steps import Ask, Do, End, Stops, next_action, stops_for
-from kernellab.session.work import Bench, author_of, compare, perform
+from kernellab.session.work import author_of, compare, fault_of, perform, repinned
 
 log = logging.getLogger("kernellab.session")
 
 Decision = Callable[[], None]
+
+#: a model's text is shown this often
+_SHOW_SECONDS = 0.05
 
 
 class Driver(Decisions):
@@ -63,6 +72,11 @@ class Driver(Decisions):
         self.failure = None
         #: stages of the running verification, by turn
         self.stages: dict[str, list[StageResult]] = {}
+        #: what the model of a running turn has written so far, by turn
+        self.partial: dict[str, str] = {}
+        #: set to break a running turn's model off, by turn
+        self.cancels: dict[str, threading.Event] = {}
+        bench.budget.pause()
         self.refresh()
 
     @property
@@ -80,7 +94,20 @@ class Driver(Decisions):
         new = self.journal.read(self.session, self._seq)
         for _, event in new:
             self._state = apply(self.session, self._state, event)
+            self._charge(event)
         self._seq = new[-1][0] if new else self._seq
+
+    def _charge(self, event: Event) -> None:
+        """Count what another process, or this one before, has spent."""
+        budget = self.bench.budget
+        if isinstance(event, Exchanged):
+            budget.spend(event.exchange.usage)
+        elif isinstance(event, TurnEnded):
+            judged = event.turn.role is Role.VERIFIER and event.turn.reused is None
+            on_gpu = judged and self.state.target is not None and self.state.target.on_gpu
+            budget.spend(seconds=event.turn.seconds, gpu_s=event.turn.seconds if on_gpu else 0.0)
+        elif isinstance(event, BudgetSet):
+            budget.limits = Budget.parse(event.budget).limits
 
     @staticmethod
     def read(journal: Journal, session: str) -> State:
@@ -105,8 +132,10 @@ class Driver(Decisions):
         while True:
             try:
                 if self.state.status is SessionStatus.RUNNING:
+                    self.bench.budget.go_on()
                     await self._advance()
                 else:
+                    self.bench.budget.pause()
                     self.engine.let_go(self.session)
                     self._changed()
                     self._decide(await self._decisions.get())
@@ -160,6 +189,25 @@ class Driver(Decisions):
             self._compared.add(best.turn.id)
             self.compare(("eager", "compile"), _tell)
 
+    def analyse(self, question: str, done: Callable[[], None]) -> str:
+        """An Analyst's turn beside the line, which the head does not move to; its id."""
+        state = self.state
+        if state.roles.get(Role.ANALYST) == "human":
+            raise SessionError("You are the Analyst.", "brief('analyst') shows what there is to explain.")
+        author = author_of(self.bench, state, Role.ANALYST)
+        turn = self._new_turn(Role.ANALYST, author, note=question)
+        self._emit(TurnStarted(turn=turn), HeadMoved(to=state.head, reason="beside"))
+        channel = self._channel(turn)
+        future = self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
+        finishing = asyncio.ensure_future(self._finish(turn, future))
+
+        def finished(work: asyncio.Future[None]) -> None:
+            _drop(work)
+            done()
+
+        finishing.add_done_callback(finished)
+        return turn.id
+
     @property
     def comparing(self) -> bool:
         """Is a finished kernel being timed against more baselines?"""
@@ -185,6 +233,9 @@ class Driver(Decisions):
             case End(status, reason):
                 self._emit(StatusChanged(status=status, reason=reason))
                 self.compare_best()
+            case Do() if reached := self.bench.budget.reached():
+                reason = f"{reached} Raise it with set_budget(...) and run on; nothing is lost."
+                self._emit(StatusChanged(status=SessionStatus.STOPPED, reason=reason))
             case Do(role, again):
                 await self._take(again or self._new_turn(role, author_of(self.bench, self.state, role)))
                 if self._one_turn and self.state.status is SessionStatus.RUNNING:
@@ -207,12 +258,8 @@ class Driver(Decisions):
         if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
             self._warmed = True
             self.engine.in_thread(self._warm).add_done_callback(_drop)
-        state = self.state
-
-        def progress(stage: StageResult) -> None:
-            self.engine.call(self._staged, turn.id, stage)
-
-        future = self.engine.in_thread(lambda: perform(self.bench, state, turn, progress))
+        state, channel = self.state, self._channel(turn)
+        future = self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
         finishing = asyncio.ensure_future(self._finish(turn, future))
         self._busy = True
         try:
@@ -237,19 +284,68 @@ class Driver(Decisions):
         with suppress(KernellabError):
             self.engine.verifier().warm(self.bench.target())
 
+    def _channel(self, turn: Turn) -> Channel:
+        """What the worker thread of ``turn`` speaks through."""
+        shown = 0.0
+
+        def progress(stage: StageResult) -> None:
+            self.engine.call(self._staged, turn.id, stage)
+
+        def record(exchange: Exchange) -> None:
+            self.engine.run(lambda: self._emit(Exchanged(turn=turn.id, exchange=exchange)))
+
+        def text(so_far: str) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            # the reply itself follows when it is whole: pieces between two looks of a view are nobody's
+            if now - shown >= _SHOW_SECONDS:
+                shown = now
+                self.engine.call(self._texted, turn.id, so_far)
+
+        cancel = self.cancels[turn.id] = threading.Event()
+        return Channel(progress, record, text, cancel, self._answered(turn), self.state.exchanges())
+
+    def _answered(self, turn: Turn) -> tuple[Exchange, ...]:
+        """Replies that this turn need not ask for again: its own from before the process was killed, and those of
+        tries that ended without an answer to a later request."""
+        tries = [
+            other.id
+            for other in self.state.turns.values()
+            if other.parent == turn.parent and other.role is turn.role and _cut_off(other)
+        ]
+        found = [exchange for which in (*tries, turn.id) for exchange in self.state.exchanges(which)]
+        return tuple(exchange for exchange in found if exchange.finish is Finish.STOP)
+
     async def _finish(self, turn: Turn, future: asyncio.Future[Turn]) -> None:
-        done = await future
+        try:
+            done = await future
+        finally:
+            self.stages.pop(turn.id, None)
+            self.partial.pop(turn.id, None)
+            self.cancels.pop(turn.id, None)
         events: list[Event] = []
         if self.state.target is None:
             target = self.bench.target()
             events.append(TargetFound(dsl=target.dsl, backend=target.backend.value, chip=target.chip.name))
-        self.stages.pop(turn.id, None)
+        now = self.state.turns[turn.id]
+        if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
+            done = done.model_copy(update={"state": TurnState.SUPERSEDED})
+        if now.parent != done.parent:
+            # pins were set while it worked
+            done = repinned(done.model_copy(update={"parent": now.parent}), self.state)
         self._emit(*events, TurnEnded(turn=done))
+        if self.at_rest:
+            self.engine.let_go(self.session)
 
     def _staged(self, turn: str, stage: StageResult) -> None:
         stages = self.stages.get(turn)
         if stages is not None:
             stages[:] = one_line_each([*stages, stage])
+            self._changed()
+
+    def _texted(self, turn: str, text: str) -> None:
+        if turn in self.cancels:
+            self.partial[turn] = text
             self._changed()
 
     # -- what they share ----------------------------------------------------------------------------------------------
@@ -291,6 +387,7 @@ class Driver(Decisions):
                     "state": TurnState.FAILED,
                     "error": error.message,
                     "remedy": error.remedy,
+                    "fault": fault_of(error),
                     "seconds": time.time() - head.started,
                 }
             )
@@ -302,6 +399,12 @@ class Driver(Decisions):
             self.message = str(worse)
             self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=str(worse)))
             self._changed()
+
+
+def _cut_off(turn: Turn) -> bool:
+    """Did the turn end because a request to its model was not answered? Garbage is an answer, and asked for anew."""
+    ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)
+    return ended and turn.of_model and turn.fault != "model:garbage"
 
 
 def _tell(result: Verdict | BaseException) -> None:

@@ -13,6 +13,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.session.journal import LEASE_SECONDS, Journal
@@ -46,6 +47,19 @@ class Engine:
     def call(self, function: Callable[..., object], *args: object) -> None:
         """Run a quick function on the loop, from any thread."""
         self.loop.call_soon_threadsafe(function, *args)
+
+    def run(self, function: Callable[[], T]) -> T:
+        """``function()`` on the loop; returns when it is done. Not to be called on the engine thread itself."""
+        done: Future[T] = Future()
+
+        def body() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.call(body)
+        return done.result()
 
     @property
     def is_here(self) -> bool:

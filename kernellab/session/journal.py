@@ -106,13 +106,22 @@ class Journal:
             rows = db.execute(
                 "SELECT seq, line FROM events WHERE session = ? AND seq > ? ORDER BY seq", (session, after)
             ).fetchall()
+        return [(seq, self._event(line)) for seq, line in rows]
+
+    def _event(self, line: str) -> Event:
         try:
-            return [(seq, EVENT.validate_json(line)) for seq, line in rows]
+            return EVENT.validate_json(line)
         except ValidationError as error:
             raise JournalError(
                 f"{self.path} holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
                 "Open it with the version that wrote it, or use another workspace.",
             ) from None
+
+    def first(self, session: str) -> Event | None:
+        """The session's first event, its creation; None when there is no such session. Raises JournalError."""
+        with self._reading() as db:
+            row = db.execute("SELECT line FROM events WHERE session = ? ORDER BY seq LIMIT 1", (session,)).fetchone()
+        return self._event(row[0]) if row else None
 
     def sessions(self) -> list[str]:
         """Every session's id, oldest first."""

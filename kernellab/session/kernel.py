@@ -169,7 +169,8 @@ def standalone(best: BestKernel, signature: str, target: str) -> str:
         "",
         f"Made by kernellab for {target}; verified at trust {verdict.trust.value}"
         + (f", {', '.join(figures)}" if figures else "")
-        + f". Source {source.hash}. Call {source.entry}(*args) with the reference's arguments"
+        + ".",
+        f"Source {source.hash}. Call {source.entry}(*args) with the reference's arguments"
         " (a Model's state_dict values after them).",
     ]
     doc = "\n".join(textwrap.fill(line, 118) for line in lines).replace("\\", "\\\\").replace('"""', "'''")

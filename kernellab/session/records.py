@@ -28,6 +28,14 @@ from kernellab.records import (
 )
 
 
+class ClaimCheck(Record):
+    """A claim of an agent against the record; ``holds`` is None where nothing can tell."""
+
+    text: str
+    holds: bool | None
+    why: str
+
+
 class TurnState(str, Enum):
     RUNNING = "running"
     DONE = "done"
@@ -42,7 +50,7 @@ class Turn(Record):
 
     ``started`` is in seconds since the epoch, ``seconds`` its duration. ``constexpr`` are the values that the
     Designer chose for tunables. A Verifier's turn judges the nearest candidate above it; ``reused`` names the turn
-    whose verdict it repeats because the source is the same to the byte.
+    whose verdict it repeats because the source is the same to the byte. What the Analyst says is its ``rationale``.
     """
 
     id: str
@@ -55,6 +63,10 @@ class Turn(Record):
     seconds: float = 0.0
     rationale: str = ""
     claims: tuple[str, ...] = ()
+    #: the claims against what the record held when the turn ended
+    checks: tuple[ClaimCheck, ...] = ()
+    #: lines of pins and constraints that the role's replies broke within the turn; those replies were refused
+    refused: tuple[str, ...] = ()
     sketch: str | None = None
     constexpr: dict[str, int | float] = Field(default_factory=dict)
     gate: GateResult | None = None
@@ -64,7 +76,16 @@ class Turn(Record):
     reused: str | None = None
     error: str = ""
     remedy: str = ""
+    #: what kind of error: "model:KIND" for a :class:`~kernellab.errors.ModelFault`, else the error's class
+    fault: str = ""
     note: str = ""
+    #: a person changed nothing but pins: the turns before it still stand
+    only_pins: bool = False
+
+    @property
+    def of_model(self) -> bool:
+        """Did the turn fail for want of a model's answer?"""
+        return self.fault.startswith("model:")
 
 
 class SessionStatus(str, Enum):
@@ -104,6 +125,11 @@ class Question(Record):
     to: RouteKind | None = None
     suggestion: str = ""
 
+    @property
+    def id(self) -> str:
+        """Names the question in an answer, so that an answer to an earlier one does no harm."""
+        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}"
+
 
 class _Event(Record):
     time: float = Field(default_factory=time.time)
@@ -128,6 +154,14 @@ class Created(_Event):
     previous: str | None = None
     start_sketch: str | None = None
     start_source: Source | None = None
+    #: the start source is of another DSL or nobody's sketch: the Designer begins by lifting a sketch from it
+    lift: bool = False
+    #: what the session may spend, as :meth:`kernellab.models.Budget.parse` reads it
+    budget: str = ""
+    #: go on after a kernel passed, while there is headroom; None: when a model designs or codes
+    improve: bool | None = None
+    #: parts of the method that are left out on purpose
+    ablation: tuple[str, ...] = ()
     version: str = ""
 
 
@@ -136,6 +170,10 @@ class TargetFound(_Event):
     dsl: str
     backend: str
     chip: str
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.backend not in ("cpu", "interpreter")
 
 
 class TurnStarted(_Event):
@@ -204,6 +242,13 @@ class ApprovalSet(_Event):
     approval: str
 
 
+class BudgetSet(_Event):
+    """A person changed what the session may spend."""
+
+    kind: Literal["budget_set"] = "budget_set"
+    budget: str
+
+
 class NoteAdded(_Event):
     kind: Literal["note"] = "note"
     role: Role
@@ -223,6 +268,7 @@ Event = Annotated[
         StatusChanged,
         RoleSet,
         ApprovalSet,
+        BudgetSet,
         NoteAdded,
     ],
     Field(discriminator="kind"),

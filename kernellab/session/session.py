@@ -14,7 +14,11 @@ from typing import Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.errors import KernellabError, SessionError
+from kernellab.models import Ledger
 from kernellab.records import Role, Source, StageResult, Verdict
+from kernellab.session.bench import Bench
+from kernellab.session.byhand import ByHand
+from kernellab.session.config import check_model
 from kernellab.session.driver import Driver
 from kernellab.session.engine import Engine, engine
 from kernellab.session.journal import Journal
@@ -22,8 +26,7 @@ from kernellab.session.kernel import BestKernel, standalone
 from kernellab.session.records import SessionStatus, Turn, TurnState
 from kernellab.session.state import State
 from kernellab.session.steps import APPROVALS, Stops
-from kernellab.session.view import as_dict, target_words, turn_line
-from kernellab.session.work import Bench
+from kernellab.session.view import Dumps, as_dict, target_words, turn_line
 from kernellab.target import Backend, Target
 
 T = TypeVar("T")
@@ -33,7 +36,7 @@ log = logging.getLogger("kernellab.session")
 _ACKNOWLEDGE = 5.0
 
 
-class Session:
+class Session(ByHand):
     """A tree of turns on one Task and Target.
 
     ``best``, ``verdict`` and ``sketch`` wait until there is something to give. Decisions (:meth:`run`,
@@ -51,9 +54,11 @@ class Session:
         self._pending = 0
         self._told: set[str] = set()
         self._subscribers: list[Callable[[Session], None]] = []
+        self._ledger, self._counted, self._counting = Ledger(), {}, threading.Lock()
+        self._dumps = Dumps()
         self.id = session_id
         state = Driver.read(journal, session_id)
-        self._bench = bench or Bench(state.created, {}, None, None)
+        self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
         if not resume:
             self._driver.look_only()
@@ -83,7 +88,7 @@ class Session:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Every turn of the tree, by number."""
-        return tuple(sorted(self.state.turns.values(), key=lambda turn: turn.number))
+        return tuple(self.state.turns.values())
 
     @property
     def head(self) -> Turn | None:
@@ -130,8 +135,8 @@ class Session:
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, with the stages of a verification that runs (:mod:`kernellab.session.view`)."""
         driver = self._driver
-        found = as_dict(self.state, driver.stages, driver.message, self._version)
-        return {**found, "comparing": driver.comparing}
+        found = as_dict(self.state, driver.stages, driver.message, self._version, self._dumps)
+        return {**found, "comparing": driver.comparing, "partial": self.partial, "ledger": self.ledger()}
 
     def subscribe(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """``callback(session)`` after every change, on the engine thread: it must be quick and only note the change.
@@ -172,13 +177,20 @@ class Session:
         """Stop after the turn that is running."""
         self._decide(self._driver.pause)
 
+    def cancel(self) -> None:
+        """Break the running turn off and pause; run() takes it again. A model stops within a tenth of a second."""
+        self._decide(self._driver.cancel)
+
     def stop(self) -> None:
-        """End it now. What is already running is recorded when it is done."""
+        """End it now: a model is broken off, a verification that runs is recorded when it is done."""
         self._decide(self._driver.stop)
 
-    def approve(self, suggestion: str | None = None, to: str | None = None) -> None:
-        """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours)."""
-        self._decide(lambda: self._driver.approve(suggestion, to))
+    def approve(self, suggestion: str | None = None, to: str | None = None, card: str | None = None) -> None:
+        """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
+
+        ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
+        """
+        self._decide(lambda: self._driver.approve(suggestion, to, card))
 
     def redirect(self, to: str, suggestion: str = "") -> None:
         """Send the work to coder, designer, finish or stop: a Conductor's turn of yours."""
@@ -208,6 +220,7 @@ class Session:
         which = parse_role(role)
         if isinstance(spec, str):
             word, player = check_spec(spec), None
+            check_model(which, word, self._journal.workspace)
         else:
             word, player = f"object:{type(spec).__name__}", spec
         self._decide(lambda: self._driver.set_role(which, word, player))
@@ -216,6 +229,13 @@ class Session:
         """Where to stop and ask: none, routing, all, or a predicate on the turn that has just ended."""
         word, stops = approval_of(approval)
         self._decide(lambda: self._driver.set_approval(word, stops))
+
+    def set_budget(self, budget: str) -> None:
+        """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
+
+        A session that stopped at its budget goes on with run() after it was raised.
+        """
+        self._decide(lambda: self._driver.set_budget(budget))
 
     def compare_when_done(self) -> None:
         """Time the best against torch.compile too when the session has finished, in the background."""

@@ -8,27 +8,33 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from kernellab.agents.roles import Roles, parse_roles
+from kernellab.agents.briefs import ABLATIONS
+from kernellab.agents.roles import Roles, is_model, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TargetError, TaskError
-from kernellab.records import Role, Source
+from kernellab.models import Budget
+from kernellab.records import Exchange, Role, Source
+from kernellab.session.bench import Bench
+from kernellab.session.config import check_model, defaults
 from kernellab.session.engine import engine
 from kernellab.session.journal import Journal, find_workspace, open_journal
-from kernellab.session.records import Created
+from kernellab.session.records import Created, Exchanged
 from kernellab.session.session import Session, approval_of
 from kernellab.session.state import State, fold
 from kernellab.session.steps import Stops
-from kernellab.session.work import Bench
 
 if TYPE_CHECKING:
     from kernellab.task import Task
+
+#: what a call could not say at first
+_LATER = ("lift", "improve", "ablation")
 
 _LIVE: dict[tuple[Path, str], Session] = {}
 _LOCK = threading.RLock()
@@ -40,7 +46,7 @@ def design(
     roles: Roles = None,
     approve: str | Stops | None = None,
     name: str | None = None,
-    max_turns: int = 20,
+    max_turns: int | None = None,
     workspace: str | Path | None = None,
     wait: bool = False,
     *,
@@ -49,29 +55,51 @@ def design(
     options: Mapping[str, Any] | None = None,
     sketch: str | None = None,
     source: Source | None = None,
+    lift: bool = False,
     fresh: bool = False,
     compare: bool = False,
+    budget: str | None = None,
+    improve: bool | None = None,
+    ablation: Iterable[str] = (),
+    asked: Iterable[Exchange] = (),
 ) -> Session:
     """Start designing a kernel for ``task`` (a module text, a path, or a Task) and return at once.
 
     The same call made again gives the same session, which goes on where it stopped; a changed one starts a new
     session of that name and keeps the old, and so does ``fresh``. ``approve`` is none, routing, all, or a predicate
     on a finished turn. ``constexpr`` sets constants of every sketch; ``options`` are the verifier's, by name;
-    ``sketch`` or ``source`` is what a person already has. ``compare`` times a finished session's best against
-    torch.compile too, in the background. ``wait`` blocks until it ends or needs a person.
+    ``sketch`` or ``source`` is what a person already has; with ``lift`` the Designer, a model, begins by lifting a
+    sketch from the source. ``compare`` times a finished session's best against torch.compile too, in the background.
+    ``budget`` limits what is spent ("tokens=200000,usd=1,minutes=30,gpu_s=600"). ``improve`` goes on after a kernel
+    passed, while there is headroom; by default when a model designs or codes. ``ablation`` leaves parts of the method
+    out (:data:`kernellab.agents.briefs.ABLATIONS`). ``asked`` are exchanges that led to the task. ``wait`` blocks
+    until it ends or needs a person. What is not given is taken from ``[session]`` of ``kernellab.toml``.
 
     Raises:
         TaskError, TargetError, SessionError: the call itself is wrong. What only running the task can show ends the
             session instead, and :meth:`Session.wait` raises it.
     """
+    place = Path(workspace) if workspace is not None else find_workspace()
+    usual = defaults(place)
+    dsl = dsl if dsl is not None else usual.dsl
+    approve = approve if approve is not None else usual.approve
+    max_turns = max_turns if max_turns is not None else usual.max_turns
+    budget = budget if budget is not None else usual.budget or ""
     text, name, given = _task_text(task, name)
     _check_task(text)
     _check_target(dsl)
-    specs, objects = parse_roles(roles)
+    specs, objects = parse_roles(roles if roles is not None else usual.roles)
+    for role, spec in specs.items():
+        check_model(role, spec, place)
     approval, stops = approval_of(approve)
     _check_options(options or {})
+    Budget.parse(budget)
     if max_turns < 1:
         raise SessionError(f"max_turns is {max_turns}.", "Allow at least one turn.")
+    if unknown := sorted(set(ablation) - set(ABLATIONS)):
+        raise SessionError(f"There is no part {unknown[0]!r} to leave out.", f"There is {', '.join(ABLATIONS)}.")
+    if lift and not is_model(specs[Role.DESIGNER]):
+        raise SessionError("Lifting a sketch from a source takes a model as Designer.", "Give roles='designer=model'.")
     created = Created(
         name=name,
         text=text,
@@ -85,10 +113,14 @@ def design(
         options=dict(options or {}),
         start_sketch=sketch,
         start_source=source,
+        lift=lift,
+        budget=budget,
+        improve=improve if improve is not None else usual.improve,
+        ablation=tuple(sorted(set(ablation))),
         version=_version(),
     )
     created = created.model_copy(update={"key": _key(created)})
-    journal = open_journal(Path(workspace) if workspace is not None else find_workspace())
+    journal = open_journal(place)
     with _LOCK:
         newest = _latest(journal, name)
         again = None if fresh else _latest(journal, name, created.key)
@@ -100,7 +132,10 @@ def design(
         elif earlier is not None and same and earlier.status.value != "failed":
             session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
         else:
-            session = _begin(journal, created, newest, Bench(created, objects, given, None), stops)
+            bench = Bench(created, objects, given, None, journal.workspace)
+            session = _begin(journal, created, newest, bench, stops, asked)
+        if session.state.budget != budget:
+            session.set_budget(budget)
     if compare:
         session.compare_when_done()
     return session.wait() if wait else session
@@ -129,7 +164,7 @@ def open_session(
             )
         place = journal.path, state.id
         if place not in _LIVE:
-            _LIVE[place] = Session(journal, state.id, Bench(state.created, objects or {}, None, None), stops, resume)
+            _LIVE[place] = Session(journal, state.id, _bench(state, objects, journal), stops, resume)
         return _LIVE[place]
 
 
@@ -138,13 +173,20 @@ def sessions(workspace: str | Path | None = None) -> list[str]:
     return open_journal(Path(workspace) if workspace is not None else find_workspace()).sessions()
 
 
-def _begin(journal: Journal, created: Created, earlier: State | None, bench: Bench, stops: Stops | None) -> Session:
+def _bench(state: State, objects: Mapping[Role, Any] | None, journal: Journal) -> Bench:
+    return Bench(state.created, objects or {}, None, None, journal.workspace)
+
+
+def _begin(
+    journal: Journal, created: Created, earlier: State | None, bench: Bench, stops: Stops | None,
+    asked: Iterable[Exchange],
+) -> Session:  # fmt: skip
     if earlier is not None:
         created = created.model_copy(update={"previous": earlier.id})
     session_id = f"{created.name}-{uuid.uuid4().hex[:8]}"
     owner = engine()
     owner.hold(journal, session_id)
-    journal.append(session_id, owner.owner, [created])
+    journal.append(session_id, owner.owner, [created, *(Exchanged(turn="", exchange=found) for found in asked)])
     session = _LIVE[journal.path, session_id] = Session(journal, session_id, bench, stops)
     return session
 
@@ -152,11 +194,14 @@ def _begin(journal: Journal, created: Created, earlier: State | None, bench: Ben
 def _latest(journal: Journal, name: str, key: str | None = None) -> State | None:
     """The newest session of that name; with ``key`` the newest that the same call began."""
     for session_id in reversed(journal.sessions()):
-        if session_id.rpartition("-")[0] == name:
-            state = _load(journal, session_id)
-            if key is None or (state is not None and state.created.key == key):
-                return state
+        if session_id.rpartition("-")[0] == name and (key is None or _key_of(journal, session_id) == key):
+            return _load(journal, session_id)
     return None
+
+
+def _key_of(journal: Journal, session_id: str) -> str:
+    first = journal.first(session_id)
+    return first.key if isinstance(first, Created) else ""
 
 
 def _load(journal: Journal, session_id: str) -> State | None:
@@ -164,7 +209,14 @@ def _load(journal: Journal, session_id: str) -> State | None:
 
 
 def _key(created: Created) -> str:
-    fields = created.model_dump(mode="json", exclude={"time", "key", "approval", "previous", "max_turns"})
+    fields = created.model_dump(
+        mode="json",
+        exclude={"time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation"},
+    )
+    # what a call did not say leaves the key as it was before it could be said
+    fields |= {name: value for name in ("lift", "improve", "ablation") if (value := getattr(created, name))}
+    if created.roles.get(Role.ANALYST) == "rules":
+        del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 

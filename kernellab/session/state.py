@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
-from kernellab.records import Author, Candidate, Exchange, GateState, Role, Trust, Verdict
+from kernellab.records import Author, Candidate, Diagnostic, Exchange, GateResult, GateState, Role, Trust, Verdict
 from kernellab.session.records import (
     ApprovalSet,
     Approved,
+    BudgetSet,
     Compared,
     Created,
     Event,
@@ -43,6 +44,7 @@ class State:
     target: TargetFound | None = None
     roles: Mapping[Role, str] = field(default_factory=dict)
     approval: str = "none"
+    budget: str = ""
     notes: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
     approved: frozenset[str] = frozenset()
     #: turns that roles other than a person took since a person last decided
@@ -54,21 +56,29 @@ class State:
     def head_turn(self) -> Turn | None:
         return self.turns[self.head] if self.head else None
 
-    def path(self, to: str | None = None) -> list[Turn]:
-        """The turns from the root to ``to`` (the head)."""
-        found = []
+    def up(self, to: str | None = None) -> Iterator[Turn]:
+        """The turns from ``to`` (the head) up to the root."""
         at = to or self.head
         while at:
-            found.append(self.turns[at])
-            at = self.turns[at].parent
-        return found[::-1]
+            turn = self.turns[at]
+            yield turn
+            at = turn.parent
+
+    def path(self, to: str | None = None) -> list[Turn]:
+        """The turns from the root to ``to`` (the head)."""
+        return list(self.up(to))[::-1]
+
+    def standing(self, to: str | None = None) -> Turn | None:
+        """The turn that decides what comes next: ``to`` (the head), or the one before those that only set pins."""
+        return next((turn for turn in self.up(to) if not turn.only_pins), None)
 
     def turn(self, which: int | str) -> Turn:
         """A turn by number or id. Raises SessionError when there is none."""
-        for turn in self.turns.values():
-            if str(which) in (turn.id, str(turn.number)):
-                return turn
-        raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
+        word = str(which)
+        found = self.turns.get(word) or self.turns.get(f"t{word}")
+        if found is None:
+            raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
+        return found
 
     def exchanges(self, turn: str | None = None) -> tuple[Exchange, ...]:
         """What a turn's role asked models and was answered, oldest first; of the whole session without ``turn``."""
@@ -78,11 +88,11 @@ class State:
 
     def sketch_turn(self, to: str | None = None) -> Turn | None:
         """The last turn above ``to`` that gave a sketch."""
-        return next((turn for turn in reversed(self.path(to)) if turn.sketch is not None), None)
+        return next((turn for turn in self.up(to) if turn.sketch is not None), None)
 
     def candidate(self, to: str | None = None) -> Candidate | None:
         """The candidate that the line of turns up to ``to`` ends with."""
-        return next((turn.candidate for turn in reversed(self.path(to)) if turn.candidate), None)
+        return next((turn.candidate for turn in self.up(to) if turn.candidate), None)
 
     def verdict_of(self, source_hash: str) -> Turn | None:
         """A finished verification of the same source, anywhere in the tree."""
@@ -92,6 +102,11 @@ class State:
                 if candidate and candidate.source.hash == source_hash:
                     return turn
         return None
+
+    @property
+    def refusals(self) -> tuple[Turn, ...]:
+        """The sketches of agents that were refused because they changed a pinned line or a person's constraint."""
+        return tuple(t for t in self.turns.values() if t.refused or (t.gate is not None and breaches(t.gate)))
 
     def best(self) -> Best | None:
         """The fastest candidate that passed at T2 or better; an untimed one only where none was timed."""
@@ -103,10 +118,12 @@ class State:
                     found.append(Best(turn, candidate, turn.verdict))
         return min(found, key=Best.rank) if found else None
 
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The rounds of the head's line, oldest first."""
+    def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
+        """The rounds of the line of turns up to ``to`` (the head), oldest first."""
         rounds: list[Attempt] = []
-        for turn in self.path():
+        for turn in self.path(to):
+            if turn.only_pins:
+                continue
             last = rounds[-1] if rounds else Attempt()
             if turn.role is Role.DESIGNER and turn.sketch is not None:
                 rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
@@ -147,7 +164,7 @@ def fold(session: str, events: Iterable[Event]) -> State | None:
 
 def apply(session: str, state: State | None, event: Event) -> State:
     if isinstance(event, Created):
-        return State(session, event, roles=dict(event.roles), approval=event.approval)
+        return State(session, event, roles=dict(event.roles), approval=event.approval, budget=event.budget)
     if state is None:
         raise SessionError(f"The journal of {session} does not begin with its creation.", "Design it anew.")
     match event:
@@ -158,7 +175,7 @@ def apply(session: str, state: State | None, event: Event) -> State:
                 state,
                 turns={**state.turns, turn.id: turn},
                 head=turn.id,
-                unattended=0 if by_person else state.unattended + (not again),
+                unattended=0 if by_person else state.unattended + (not again and turn.role is not Role.ANALYST),
             )
         case TurnEnded(turn=turn):
             return replace(state, turns={**state.turns, turn.id: turn})
@@ -176,6 +193,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return replace(state, roles={**state.roles, role: spec})
         case ApprovalSet(approval=approval):
             return replace(state, approval=approval)
+        case BudgetSet(budget=budget):
+            return replace(state, budget=budget)
         case NoteAdded(role=role, text=text):
             return replace(state, notes={**state.notes, role: (*state.notes.get(role, ()), text)})
         case TargetFound():
@@ -194,6 +213,11 @@ def _compared(turn: Turn, event: Compared) -> Turn:
         "flags": list(event.flags),
     }
     return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+
+
+def breaches(gate: GateResult) -> list[Diagnostic]:
+    """The pins and constraints that a refused sketch broke, each with its line."""
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
 
 
 def gate_refuses(turn: Turn) -> bool:

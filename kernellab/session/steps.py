@@ -41,18 +41,28 @@ Action = Union[Do, Ask, End]
 
 def next_action(state: State, stops: Stops) -> Action:
     """Designer -> gate -> Coder -> Verifier -> Conductor -> where its route says, with a person asked where due."""
-    head = state.head_turn
+    head = state.standing()
     if head is None:
-        return _take(state, Role.DESIGNER)
+        return _take(state, Role.CODER if "sketch" in state.created.ablation else Role.DESIGNER)
     if head.state is TurnState.RUNNING:
         return Do(head.role, again=head)
-    if head.state is TurnState.FAILED and head.role is not Role.CODER:
+    if head.state is TurnState.FAILED and head.fault == "model:budget":
+        return End(SessionStatus.STOPPED, f"{head.error} {head.remedy}")
+    if failed_for_a_person(head):
         return Ask(_failed(head))
     if head.id not in state.approved and head.author is not Author.HUMAN and stops(head):
         return Ask(_proposal(head) if head.route else _look(head))
     if head.role is Role.CONDUCTOR and head.route is not None:
         return _follow(state, head, head.route)
     return _take(state, _after(head))
+
+
+def failed_for_a_person(turn: Turn) -> bool:
+    """Did the turn fail in a way that no other role can mend?
+
+    A Coder that cannot write a sketch as code is answered by another sketch; one whose model gave no answer is not.
+    """
+    return turn.state is TurnState.FAILED and (turn.role is not Role.CODER or turn.of_model)
 
 
 def stops_for(approval: str) -> Stops:
@@ -77,7 +87,7 @@ def _follow(state: State, head: Turn, route: Route) -> Action:
         return End(SessionStatus.FINISHED, route.reason)
     if route.to is RouteKind.STOP:
         return End(SessionStatus.STOPPED, route.reason)
-    parent = state.turns[head.parent] if head.parent else None
+    parent = state.standing(head.parent) if head.parent else None
     if (
         parent is not None
         and parent.role is Role.DESIGNER
@@ -125,7 +135,9 @@ def _look(turn: Turn) -> Question:
 
 def _failed(turn: Turn) -> Question:
     text = f"The {turn.role.value} could not do turn {turn.number}: {turn.error} {turn.remedy}".strip()
-    if turn.role is Role.DESIGNER:
+    if turn.of_model:
+        answer = "Run to ask again, give the role to another (set_role), do its work yourself, or stop."
+    elif turn.role is Role.DESIGNER:
         answer = (
             "Write a sketch (edit_sketch) or a kernel (edit_source), or give the role to another (set_role), then run."
         )
@@ -139,16 +151,17 @@ def _brief(state: State, role: Role) -> Question:
     route = head.route if head else None
     suggestion = route.suggestion if route else ""
     if role is Role.DESIGNER:
-        text, answer = "You are the Designer: write the sketch.", "Answer with edit_sketch(text)."
+        text, answer = "You are the Designer: write the sketch.", "Answer with edit_sketch(text)"
         if state.sketch_turn():
-            answer = "Answer with edit_sketch(text), or approve to keep the sketch as it is."
+            answer += ", or approve to keep the sketch as it is"
     elif role is Role.CODER:
-        text, answer = "You are the Coder: write the kernel for this sketch.", "Answer with edit_source(files)."
+        text, answer = "You are the Coder: write the kernel for this sketch.", "Answer with edit_source(files)"
         if state.candidate():
-            answer = "Answer with edit_source(files), or approve to keep the code as it is."
+            answer += ", or approve to keep the code as it is"
     else:
         text = "You are the Conductor: say what comes next."
-        answer = "Answer with redirect('coder' | 'designer' | 'finish' | 'stop', suggestion)."
+        answer = "Answer with redirect('coder' | 'designer' | 'finish' | 'stop', suggestion)"
+    answer += "; brief() is what a model would be told, answer(text) takes a model's reply."
     if suggestion:
         text += f" The Conductor suggests: {suggestion}"
     return Question(

@@ -10,16 +10,34 @@ from kernellab.session.records import SessionStatus, Turn, TurnState
 from kernellab.session.state import State
 
 
-def as_dict(state: State, stages: Mapping[str, list[StageResult]], message: str, version: int) -> dict[str, Any]:
+class Dumps:
+    """Turns as plain data, each made once: a finished turn does not change, and a session may have hundreds."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Turn, dict[str, Any]]] = {}
+
+    def of(self, turn: Turn) -> dict[str, Any]:
+        made = self._made.get(turn.id)
+        if made is None or made[0] is not turn:
+            made = self._made[turn.id] = (turn, turn.model_dump(mode="json"))
+        return made[1]
+
+
+def as_dict(
+    state: State, stages: Mapping[str, list[StageResult]], message: str, version: int, dumps: Dumps | None = None
+) -> dict[str, Any]:
     """Everything a view draws, as JSON-like data; ``version`` grows with every change.
 
     ``turns`` are in order of number, each as :class:`~kernellab.session.records.Turn` plus ``on_path`` (is it in the
-    head's line?) and ``stages`` (of a verification that runs). ``best`` names its turn and its figures.
+    head's line?) and ``stages`` (of a verification that runs). ``best`` names its turn and its figures; ``refusals``
+    are the turns whose sketch broke a pin or a constraint. With ``dumps``, unchanged turns are shared between calls:
+    do not write into them.
     """
+    dumps = dumps or Dumps()
     path = {turn.id for turn in state.path()}
     candidate = state.candidate()
     designed = state.sketch_turn()
-    verdict = next((t.verdict for t in reversed(state.path()) if t.verdict), None)
+    verdict = next((t.verdict for t in state.up() if t.verdict), None)
     question = state.question if state.status is SessionStatus.WAITING else None
     return {
         "id": state.id,
@@ -38,13 +56,15 @@ def as_dict(state: State, stages: Mapping[str, list[StageResult]], message: str,
         "head": state.head,
         "turns": [
             {
-                **turn.model_dump(mode="json"),
+                **dumps.of(turn),
                 "on_path": turn.id in path,
                 "stages": [stage.model_dump(mode="json") for stage in stages.get(turn.id, [])],
             }
-            for turn in sorted(state.turns.values(), key=lambda turn: turn.number)
+            for turn in state.turns.values()
         ],
-        "question": question.model_dump(mode="json") if question else None,
+        "question": {**question.model_dump(mode="json"), "id": question.id} if question else None,
+        "budget": state.budget,
+        "refusals": [turn.id for turn in state.refusals],
         "sketch": designed.sketch if designed else None,
         "source": candidate.source.model_dump(mode="json") if candidate else None,
         "verdict": verdict.model_dump(mode="json") if verdict else None,

@@ -1,101 +1,43 @@
-"""A turn's work: what each role is told, and the record of what it answered. Blocking; runs in worker threads."""
+"""A turn's work, and the record of what its role answered. Blocking; runs in worker threads."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
-from kernellab.agents.roles import is_model, make_role
-from kernellab.errors import KernellabError, SessionError, SketchError, VerifierError
-from kernellab.records import Author, Candidate, Diagnostic, GateResult, GateState, Role, Source, StageResult, Verdict
+from kernellab.agents.roles import is_model
+from kernellab.errors import KernellabError, ModelError, SessionError, SketchError, VerifierError
+from kernellab.records import Author, Candidate, Diagnostic, GateResult, GateState, Role, Source, Verdict
+from kernellab.session.bench import Bench, Channel
+from kernellab.session.briefing import analyse_brief, code_brief, design_brief, route_brief
+from kernellab.session.claims import checked
 from kernellab.session.engine import engine
-from kernellab.session.records import Created, Turn, TurnState
+from kernellab.session.records import Turn, TurnState
 from kernellab.session.state import State
 
 if TYPE_CHECKING:
     from kernellab.target import Target
-    from kernellab.task import Task, TaskFlag
-
-Progress = Callable[[StageResult], None]
+    from kernellab.task import Task
 
 #: how long a baseline may compile in the background, and how often that is looked at
 _COMPILE_SECONDS = 300.0
 _LOOK_SECONDS = 0.4
 
 
-class Bench:
-    """What a session works with in this process: its task, target, roles; each made when it is first needed."""
-
-    def __init__(self, created: Created, objects: Mapping[Role, Any], task: Task | None, target: Target | None) -> None:
-        self.created = created
-        self._objects = dict(objects)
-        self._task = task
-        self._target = target
-        self._made: dict[tuple[Role, str], Any] = {}
-        self._task_lock = threading.Lock()
-        #: a lock of its own: the judge starts for the target while the task imports torch
-        self._target_lock = threading.Lock()
-
-    def task(self) -> Task:
-        """Raises TaskError."""
-        from kernellab.task import load_task
-
-        with self._task_lock:
-            if self._task is None:
-                self._task = load_task(self.created.text, self.created.name)
-            return self._task
-
-    def admitted(self) -> tuple[TaskFlag, ...]:
-        """What is weak about the task as a test of kernels. Raises TaskError when no kernel can pass."""
-        from kernellab.task_quality import admit
-
-        return admit(self.task())
-
-    def target(self) -> Target:
-        """Raises TargetError."""
-        from kernellab.target_detect import detect_target
-
-        with self._target_lock:
-            if self._target is None:
-                self._target = detect_target(self.created.dsl, self.created.chip)
-            return self._target
-
-    def role(self, role: Role, spec: str) -> Any:
-        """The object that plays ``role`` now. Raises SessionError when this process cannot have it."""
-        if spec.startswith("object:") and role in self._objects:
-            return self._objects[role]
-        key = role, spec
-        if key not in self._made:
-            self._made[key] = make_role(role, spec)
-        return self._made[key]
-
-    def put(self, role: Role, player: Any) -> None:
-        self._objects[role] = player
-
-    def options(self) -> Any:
-        from kernellab.verifier.options import VerifyOptions
-
-        return VerifyOptions.model_validate(self.created.options)
-
-
-def perform(bench: Bench, state: State, turn: Turn, progress: Progress) -> Turn:
+def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     """Do ``turn``'s work and return its finished record. What the role cannot do is a FAILED turn, not an exception.
 
     Raises:
         TaskError, TargetError: the session itself cannot go on.
     """
-    task, target = bench.task(), bench.target()
-    bench.admitted()
+    bench.task(), bench.target(), bench.admitted()
     began = time.perf_counter()
     try:
-        done = _WORK[turn.role](bench, state, turn, task, target, progress)
+        done = _WORK[turn.role](bench, state, turn, channel)
     except KernellabError as error:
-        done = turn.model_copy(
-            update={"state": TurnState.FAILED, "error": error.message, "remedy": error.remedy} | _findings(error)
-        )
+        failed = {"state": TurnState.FAILED, "error": error.message, "remedy": error.remedy, "fault": fault_of(error)}
+        done = turn.model_copy(update=failed | _findings(error))
     except Exception as error:
         if turn.role is Role.VERIFIER:
             engine().drop_verifier()
@@ -104,27 +46,25 @@ def perform(bench: Bench, state: State, turn: Turn, progress: Progress) -> Turn:
                 "state": TurnState.FAILED,
                 "error": f"The {turn.role.value} broke: {type(error).__name__}: {error}",
                 "remedy": "Set KERNELLAB_DEBUG=1 for the traceback, and report it.",
+                "fault": type(error).__name__,
             }
         )
         _debug(error)
     seconds = time.perf_counter() - began
     if done.state is TurnState.RUNNING:
-        done = done.model_copy(update={"state": TurnState.DONE})
+        done = done.model_copy(update={"state": TurnState.DONE, "checks": checked(bench, state, done)})
     return done.model_copy(update={"seconds": seconds})
 
 
-def _design(bench: Bench, state: State, turn: Turn, task: Task, target: Target, progress: Progress) -> Turn:
-    before = next((t for t in reversed(state.path(turn.parent)) if t.sketch is not None), None) if turn.parent else None
+def fault_of(error: KernellabError) -> str:
+    """A word for the kind of error, as :attr:`Turn.fault` keeps it."""
+    return f"model:{error.kind.value}" if isinstance(error, ModelError) else type(error).__name__
+
+
+def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = design_brief(bench, state, turn.parent)
     if turn.sketch is None:
-        brief = DesignBrief(
-            task=task,
-            target=target,
-            history=state.attempts(),
-            route=_route_to(state, turn),
-            previous=before.sketch if before else None,
-            notes=state.notes.get(Role.DESIGNER, ()),
-        )
-        reply = bench.role(Role.DESIGNER, state.roles[Role.DESIGNER]).design(brief)
+        reply = bench.role(Role.DESIGNER, state.roles[Role.DESIGNER], channel).design(brief)
         turn = turn.model_copy(
             update={
                 "sketch": reply.sketch,
@@ -133,21 +73,19 @@ def _design(bench: Bench, state: State, turn: Turn, task: Task, target: Target, 
                 "claims": tuple(reply.claims),
             }
         )
+    if "gate" in bench.created.ablation:
+        return turn
     values = {**turn.constexpr, **bench.created.constexpr}
-    gate = _gate(turn, before.sketch if before else None, task, target, values)
-    return turn.model_copy(update={"gate": gate})
+    return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
 
 
 def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:
     from kernellab.sketch.gate import gate
 
     assert turn.sketch is not None
-    if before is not None:
-        from kernellab.sketch.pins import check_pins
-
-        breaches: list[Diagnostic] = list(check_pins(before, turn.sketch, turn.author))
-        if any(b.severity == "error" for b in breaches):
-            return GateResult(state=GateState.WRONG, reason=breaches[0].message, diagnostics=breaches)
+    refused = _refused(before, turn) if before is not None else None
+    if refused is not None:
+        return refused
     try:
         return gate(turn.sketch, task, chip=target.chip, constexpr=values)
     except SketchError as error:
@@ -155,50 +93,61 @@ def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: di
         return GateResult(state=GateState.NOT_RUNNABLE, reason=error.message, diagnostics=found)
 
 
-def _code(bench: Bench, state: State, turn: Turn, task: Task, target: Target, progress: Progress) -> Turn:
+def repinned(turn: Turn, state: State) -> Turn:
+    """A finished turn that pins were set beneath while it worked: a sketch that breaks them is refused."""
     designed = state.sketch_turn(turn.parent) if turn.parent else None
-    if designed is None or designed.sketch is None:
-        raise SessionError(
-            "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
-        )
-    earlier = state.candidate(turn.parent)
-    values = {**designed.constexpr, **bench.created.constexpr}
-    brief = CodeBrief(
-        task=task,
-        target=target,
-        sketch=designed.sketch,
-        constexpr=values,
-        history=state.attempts(),
-        route=_route_to(state, turn),
-        previous=earlier.source if earlier else None,
-        notes=state.notes.get(Role.CODER, ()),
-    )
-    reply = bench.role(Role.CODER, state.roles[Role.CODER]).code(brief)
+    if turn.role is not Role.DESIGNER or turn.sketch is None or designed is None or designed.sketch is None:
+        return turn
+    refused = _refused(designed.sketch, turn)
+    return turn.model_copy(update={"gate": refused}) if refused else turn
+
+
+def _refused(before: str, turn: Turn) -> GateResult | None:
+    """The gate's answer to a revision that changes a pinned line or a constraint of a person; None when it is kept."""
+    from kernellab.sketch.pins import check_pins
+
+    breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author))
+    if not any(b.severity == "error" for b in breaches):
+        return None
+    return GateResult(state=GateState.WRONG, reason=breaches[0].message, diagnostics=breaches)
+
+
+def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = code_brief(bench, state, turn.parent)
+    earlier = state.candidate(turn.parent) if turn.parent else None
+    reply = bench.role(Role.CODER, state.roles[Role.CODER], channel).code(brief)
     candidate = Candidate(
         id=f"c{turn.number}",
         source=reply.source,
-        sketch=designed.sketch,
-        constexpr=dict(reply.constexpr) or values,
+        sketch=brief.sketch or None,
+        constexpr=dict(reply.constexpr) or dict(brief.constexpr),
         parent=earlier.id if earlier else None,
         author=turn.author,
     )
-    return turn.model_copy(update={"candidate": candidate, "rationale": reply.rationale})
+    return turn.model_copy(update={"candidate": candidate, "rationale": reply.rationale, "claims": tuple(reply.claims)})
 
 
-def _verify(bench: Bench, state: State, turn: Turn, task: Task, target: Target, progress: Progress) -> Turn:
+def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    task, target = bench.task(), bench.target()
     candidate = state.candidate(turn.parent)
     assert candidate is not None
     earlier = state.verdict_of(candidate.source.hash)
     if earlier is not None:
         return turn.model_copy(update={"verdict": earlier.verdict, "reused": earlier.id})
     with engine().verifying:
+        began = time.perf_counter()
         try:
             verdict = (
-                engine().verifier().verify(task, candidate.source, target, options=bench.options(), progress=progress)
+                engine()
+                .verifier()
+                .verify(task, candidate.source, target, options=bench.options(), progress=channel.progress)
             )
         except VerifierError:
             engine().drop_verifier()
             raise
+        finally:
+            if target.chip.kind == "gpu":
+                bench.budget.spend(gpu_s=time.perf_counter() - began)
     return turn.model_copy(update={"verdict": _with_task_flags(bench, verdict)})
 
 
@@ -232,48 +181,35 @@ def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
     return verdict.model_copy(update={"flags": [*verdict.flags, *map(str, bench.admitted())]})
 
 
-def _conduct(bench: Bench, state: State, turn: Turn, task: Task, target: Target, progress: Progress) -> Turn:
-    parent = state.turns[turn.parent] if turn.parent else None
-    designed = state.sketch_turn(turn.parent) if turn.parent else None
-    judged = parent if parent and parent.verdict else None
-    coded = parent is not None and parent.role in (Role.CODER, Role.VERIFIER)
-    brief = RouteBrief(
-        task=task,
-        target=target,
-        sketch=designed.sketch if designed else None,
-        gate=designed.gate if designed else None,
-        candidate=state.candidate(turn.parent) if coded else None,
-        verdict=judged.verdict if judged else None,
-        history=_without_last(state),
-        turns_left=max(0, state.created.max_turns - state.unattended),
-        error=f"{parent.error} {parent.remedy}".strip() if parent and parent.state is TurnState.FAILED else "",
-    )
-    route = bench.role(Role.CONDUCTOR, state.roles[Role.CONDUCTOR]).route(brief)
+def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = route_brief(bench, state, turn.parent)
+    route = bench.role(Role.CONDUCTOR, state.roles[Role.CONDUCTOR], channel).route(brief)
     return turn.model_copy(update={"route": route, "rationale": route.reason})
 
 
-_WORK = {Role.DESIGNER: _design, Role.CODER: _code, Role.VERIFIER: _verify, Role.CONDUCTOR: _conduct}
+def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
+    brief = analyse_brief(bench, state, turn.parent, turn.note)
+    reply = bench.role(Role.ANALYST, state.roles.get(Role.ANALYST, "rules"), channel).analyse(brief)
+    return turn.model_copy(update={"rationale": reply.text, "claims": tuple(reply.claims)})
+
+
+_WORK: Mapping[Role, Callable[[Bench, State, Turn, Channel], Turn]] = {
+    Role.DESIGNER: _design,
+    Role.CODER: _code,
+    Role.VERIFIER: _verify,
+    Role.CONDUCTOR: _conduct,
+    Role.ANALYST: _analyse,
+}
 
 
 def author_of(bench: Bench, state: State, role: Role) -> Author:
     """Who takes a turn of ``role``; an object says it itself."""
+    spec = state.roles.get(role, "rules")
     if role is Role.VERIFIER:
         return Author.RULES
-    spec = state.roles.get(role, "rules")
     if spec.startswith("object:"):
-        return Author(bench.role(role, spec).author)
+        return Author(bench.role(role, spec, Channel()).author)
     return Author.MODEL if is_model(spec) else Author(spec)
-
-
-def _route_to(state: State, turn: Turn) -> Any:
-    parent = state.turns[turn.parent] if turn.parent else None
-    return parent.route if parent else None
-
-
-def _without_last(state: State) -> tuple[Any, ...]:
-    """The rounds before the one that the Conductor is judging."""
-    rounds = state.attempts()
-    return rounds[:-1] if rounds and rounds[-1].route is None else rounds
 
 
 def _findings(error: KernellabError) -> dict[str, Any]:

@@ -198,7 +198,7 @@ def test_wrong_words_are_refused_at_once(tmp_path: Path) -> None:
         design(TASK, dsl="c", workspace=tmp_path)
     with pytest.raises(SessionError, match="Did you mean 'rules'"):
         design(TASK, dsl="cpp", roles="rule", workspace=tmp_path)
-    with pytest.raises(SessionError, match="not built yet"):
+    with pytest.raises(SessionError, match="No endpoint is configured for the designer"):
         design(TASK, dsl="cpp", roles="model:x", workspace=tmp_path)
     with pytest.raises(SessionError, match="option 'baselines'"):
         design(TASK, dsl="cpp", options={"baselines": ["yesterday"]}, workspace=tmp_path)

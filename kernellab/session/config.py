@@ -1,0 +1,92 @@
+"""What ``kernellab.toml`` and this process say about sessions and models, beneath what a call says itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernellab.agents.roles import is_model
+from kernellab.errors import ModelError, SessionError
+from kernellab.models import ModelSettings, open_model
+from kernellab.records import Role
+
+FILE = "kernellab.toml"
+
+#: settings of models that this process was given (``%config KernelLab``, a script), by name
+_GIVEN: dict[str, Any] = {}
+
+
+class Defaults(BaseModel):
+    """``[session]`` of ``kernellab.toml``; each is the argument of :func:`kernellab.session.design` of that name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dsl: str | None = None
+    roles: str | dict[str, str] | None = None
+    approve: str | None = None
+    budget: str | None = None
+    max_turns: int = Field(default=20, ge=1)
+    improve: bool | None = None
+
+
+def defaults(workspace: Path) -> Defaults:
+    """What ``[session]`` of the workspace's ``kernellab.toml`` says.
+
+    Raises:
+        SessionError: the file or a value in it is wrong; the sentence names it.
+    """
+    path = workspace / FILE
+    if not path.is_file():
+        return Defaults()
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return Defaults.model_validate(tomllib.loads(path.read_text(encoding="utf-8")).get("session", {}))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise SessionError(f"{path} cannot be read: {error}.", "Mend the file.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or "the table"
+        known = ", ".join(Defaults.model_fields)
+        reason = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise SessionError(f"In {path}, [session] {name} is wrong: {reason}.", f"There is {known}.") from None
+
+
+def use_models(**given: Any) -> None:
+    """Settings of models for every session of this process, over the environment and the file; None takes one back.
+
+    Raises:
+        ModelError: a value is wrong; nothing is changed then.
+    """
+    wanted = {name: value for name, value in {**_GIVEN, **given}.items() if value is not None}
+    ModelSettings.load(**wanted)
+    _GIVEN.clear()
+    _GIVEN.update(wanted)
+
+
+def check_model(role: Role, spec: str, workspace: Path | None) -> None:
+    """Can a model play ``role`` as ``spec`` says? Asks no server.
+
+    Raises:
+        SessionError: no endpoint or key is configured, or the file is no recording.
+    """
+    if not is_model(spec):
+        return
+    try:
+        open_model(spec, role, None if spec.startswith("replay:") else model_settings(workspace))
+    except ModelError as error:
+        raise SessionError(error.message, error.remedy) from None
+
+
+def model_settings(workspace: Path | None = None) -> ModelSettings:
+    """Where models are: this process's settings over ``[models]`` of the workspace's file over the environment.
+
+    Raises:
+        ModelError: a value is wrong.
+    """
+    return ModelSettings.load(workspace, **_GIVEN)
