@@ -1,13 +1,15 @@
 """The chips that ``knowledge/hardware/*.md`` describes: front matter to :class:`~kernellab.target.Chip`.
 
 To add a chip, add one Markdown file. Its front matter holds ``key: value`` lines: the fields of Chip, a dotted
-``peak_flops.<class>`` for each precision class, and ``match``, the words by which a driver's product name is known.
+``peak_flops.<class>`` for each precision class (dense), ``sparse_flops.<class>`` where the chip skips structured zeros,
+``match``, the words by which a driver's product name is known, and ``source.<key>``, where each figure is from.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,6 +29,18 @@ class ChipFile:
     chip: Chip
     match: tuple[str, ...]
     path: Path
+    #: FLOP/s with two of four values zero; never used for a bound
+    sparse_flops: Mapping[str, float] = field(default_factory=dict)
+    #: fact -> URL or words; ``peak_flops`` stands for all its classes
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unsourced(self) -> tuple[str, ...]:
+        """Figures of the file that name no source."""
+        facts = [name for name in (*sorted(_INTEGERS), "bandwidth") if getattr(self.chip, name)]
+        facts += ["peak_flops"] if self.chip.peak_flops else []
+        facts += ["sparse_flops"] if self.sparse_flops else []
+        return tuple(name for name in facts if name not in self.sources)
 
 
 def read_chip(path: Path) -> ChipFile:
@@ -41,6 +55,8 @@ def read_chip(path: Path) -> ChipFile:
         raise KernellabError(f"{path} has no front matter.", "Begin it with '---', key: value lines, '---'.")
     fields: dict[str, object] = {}
     peaks: dict[str, float] = {}
+    sparse: dict[str, float] = {}
+    sources: dict[str, str] = {}
     match: tuple[str, ...] = ()
     for number, line in enumerate(head.group(1).splitlines(), start=2):
         key, _, value = (part.strip() for part in line.partition(":"))
@@ -49,6 +65,10 @@ def read_chip(path: Path) -> ChipFile:
                 continue
             if key.startswith("peak_flops."):
                 peaks[key.removeprefix("peak_flops.")] = float(value)
+            elif key.startswith("sparse_flops."):
+                sparse[key.removeprefix("sparse_flops.")] = float(value)
+            elif key.startswith("source."):
+                sources |= dict.fromkeys((name.strip() for name in key.removeprefix("source.").split("+")), value)
             elif key == "match":
                 match = tuple(word.strip().lower() for word in value.split(","))
             elif key == "isa":
@@ -63,7 +83,7 @@ def read_chip(path: Path) -> ChipFile:
                 raise KernellabError(f"{path}:{number}: {key!r} is not a fact of a chip.", "See kernellab.target.Chip.")
         except ValueError:
             raise KernellabError(f"{path}:{number}: {value!r} is not a number.", f"Mend the value of {key}.") from None
-    return ChipFile(Chip(**fields, peak_flops=peaks), match, path)  # type: ignore[arg-type]
+    return ChipFile(Chip(**fields, peak_flops=peaks), match, path, sparse, sources)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1)

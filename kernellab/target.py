@@ -25,7 +25,7 @@ class Chip:
     """
 
     name: str
-    kind: str  # "cpu" | "gpu"
+    kind: str  # "cpu" | "gpu" | "npu"
     cores: int  # CPU cores used, or SMs
     simd_bits: int = 0
     isa: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ class Chip:
 
     @property
     def on_chip_bytes(self) -> int:
-        """The limit for the tiles of one parallel iteration: shared memory plus registers on a GPU, L2 on a CPU."""
-        return self.shared_bytes + 4 * self.registers_per_core if self.kind == "gpu" else self.l2_bytes
+        """The limit for the tiles of one parallel iteration: L2 on a CPU, else shared memory plus registers."""
+        return self.l2_bytes if self.kind == "cpu" else self.shared_bytes + 4 * self.registers_per_core
 
 
 @dataclass(frozen=True)

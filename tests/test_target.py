@@ -119,6 +119,7 @@ def test_every_chip_file_has_its_numbers_and_their_source() -> None:
         assert chip.peak_flops["f32"] > 0, entry.path
         assert chip.on_chip_bytes > 0, entry.path
         assert chip.source, entry.path
+        assert not entry.unsourced, entry.path
 
 
 def test_a_product_name_finds_its_chip() -> None:
