@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: findings that go back at once
 _MOST = 8
+#: more than the gate's own: a request to a model takes longer, and a fault that is found now saves a round
+_GATE_SECONDS = 2.0
 _WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
 
 
@@ -136,10 +138,10 @@ def judge_sketch(text: str, brief: DesignBrief, gated: bool = True) -> Judged:
 
 
 def gate_sketch(sketch: str, task: Task, target: Target, constexpr: dict[str, int | float]) -> GateResult:
-    """The sketch gate's answer; a value for a name that the sketch lacks is a finding too."""
+    """The sketch gate's answer, with some patience."""
     from kernellab.sketch.gate import gate
 
-    return gate(sketch, task, chip=target.chip, constexpr=constexpr)
+    return gate(sketch, task, chip=target.chip, constexpr=constexpr, seconds=_GATE_SECONDS)
 
 
 def _only_known(answer: SketchAnswer) -> SketchAnswer:

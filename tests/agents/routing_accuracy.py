@@ -1,0 +1,68 @@
+"""How often does a Conductor send a planted fault to its owner?
+
+    python -m tests.agents.routing_accuracy [--conductor rules|model[:NAME]|replay:FILE] [--record FILE] [NAME ...]
+
+Every fault goes through the real sketch gate and, where that lets it through, the real Verifier: some seconds each.
+``--record`` keeps the exchanges of a model as a replay file. Exit 1 below ``--aim`` (0.95).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+
+def conductor(spec: str, exchanges: list[Any]) -> Any:
+    from kernellab.agents.conductor import RulesConductor
+    from kernellab.agents.model import ModelConductor
+    from kernellab.models import Talk, open_model
+    from kernellab.records import Role
+
+    if spec == "rules":
+        return RulesConductor()
+    return ModelConductor(Talk(open_model(spec, Role.CONDUCTOR), Role.CONDUCTOR, exchanges.append))
+
+
+def main() -> int:
+    from kernellab.models import write_replay
+    from kernellab.target_detect import detect_target
+    from kernellab.verifier import Verifier
+    from tests.agents.planted.cases import brief_of, chosen, described
+
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("names", nargs="*", help="only faults whose names hold one of these words")
+    options.add_argument("--conductor", default="rules")
+    options.add_argument("--record", type=Path)
+    options.add_argument("--out", type=Path, help="the rows as JSON")
+    options.add_argument("--aim", type=float, default=0.95)
+    given = options.parse_args()
+    exchanges: list[Any] = []
+    role, target, rows = conductor(given.conductor, exchanges), detect_target("cpp"), []
+    with Verifier() as verifier:
+        for fault in chosen(tuple(given.names)):
+            brief = brief_of(fault, target, verifier)
+            assert brief is not None
+            route = role.route(brief)
+            right = route.to is fault.owner
+            seen = described(brief)
+            rows.append({"name": fault.name, "fault": fault.fault, "owner": fault.owner.value, "to": route.to.value,
+                         "right": right, "seen": seen, "reason": route.reason})  # fmt: skip
+            mark = "ok   " if right else "WRONG"
+            print(f"{mark} {fault.name:34} {fault.owner.value:8} -> {route.to.value:8} {seen[:110]}", flush=True)
+    right = sum(row["right"] for row in rows)
+    print(f"{given.conductor}: {right} of {len(rows)} to their owner ({100 * right / max(len(rows), 1):.1f} %)")
+    if given.out:
+        given.out.write_text(json.dumps(rows, indent=1))
+    if given.record and exchanges:
+        write_replay(given.record, exchanges, "the Conductor on planted faults")
+    return 0 if right >= given.aim * len(rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

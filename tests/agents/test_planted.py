@@ -1,0 +1,69 @@
+"""The planted faults are real, and the rules send them to their owner; all forty: ``routing_accuracy.py``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.coder import RulesCoder
+from kernellab.agents.conductor import RulesConductor
+from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.verbatim import is_verbatim
+from kernellab.records import Candidate, RouteKind
+from kernellab.task import load_task
+from kernellab.verifier import Verifier
+from tests.agents.model_parts import CPU
+from tests.agents.planted.cases import TASKS, Planted, brief_of, chosen, edited, planted
+
+#: those that the gate finds in a fraction of a second
+QUICK = (
+    "bias_along_rows", "column_sum_race", "column_sum_wrong_axis", "logsumexp_without_shift_back",
+    "matmul_tile_index_as_offset", "residual_inside_gelu", "rms_norm_divides_by_tile", "rms_norm_without_eps",
+    "softmax_padding_counts", "variance_of_population",
+)  # fmt: skip
+
+
+def test_there_are_twenty_of_each_kind() -> None:
+    owners = Counter(fault.owner for fault in planted())
+    assert owners == {RouteKind.DESIGNER: 20, RouteKind.CODER: 20}
+    assert len({fault.name for fault in planted()}) == 40
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_wrong_sketch_goes_to_the_designer_before_any_code(name: str) -> None:
+    (fault,) = chosen((name,))
+    brief = brief_of(fault, CPU, None)
+    assert brief is not None and brief.verdict is None
+    assert RulesConductor().route(brief).to is RouteKind.DESIGNER
+
+
+@pytest.mark.parametrize("fault", [f for f in planted() if f.lowering], ids=lambda fault: fault.name)
+def test_a_wrong_lowering_can_still_be_planted(fault: Planted) -> None:
+    lowering = fault.lowering
+    assert lowering is not None
+    task = load_task(TASKS / f"{lowering.task}.py")
+    sketch = RulesDesigner().design(DesignBrief(task, CPU)).sketch
+    source = RulesCoder().code(CodeBrief(task, CPU, sketch)).source
+    assert edited(source, lowering).files != source.files
+
+
+@pytest.mark.slow
+def test_a_wrong_lowering_goes_to_the_coder_and_is_not_what_the_rules_lower() -> None:
+    (fault,) = chosen(("bias_is_the_weight",))
+    with Verifier() as verifier:
+        brief = brief_of(fault, CPU, verifier)
+    assert brief is not None and brief.verdict is not None and not brief.verdict.passed
+    assert RulesConductor().route(brief).to is RouteKind.CODER
+    assert not is_verbatim(brief)
+
+
+def test_code_to_the_byte_as_lowered_is_known_as_such() -> None:
+    (fault,) = chosen(("variance_in_one_pass",))
+    brief = brief_of(fault, CPU, None)
+    assert brief is None, "small cases do not show the cancellation"
+    task = load_task(TASKS / f"{fault.task}.py")
+    source = RulesCoder().code(CodeBrief(task, CPU, fault.sketch)).source
+    judged = RouteBrief(task, CPU, fault.sketch, None, Candidate(id="c1", source=source), None)
+    assert is_verbatim(judged)
