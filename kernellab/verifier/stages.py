@@ -225,8 +225,8 @@ class Stages:
         first, second = self._small_case(), self._small_case()
         outputs = self._check(first)
         self._untouched(first)
-        self._no_alias(first)
         call = self._last_call(first)
+        self._no_alias(first, call)
         kept = [self.worker.read(o) for o in call.outputs]
         self._deterministic(first, outputs, kept)
         self._check(second)
@@ -255,8 +255,7 @@ class Stages:
         if beside is not None:
             raise self._trespass(case, 0, f"its input {self.task.args[beside].name!r}")
 
-    def _no_alias(self, case: Case) -> None:
-        call = self._last_call(case)
+    def _no_alias(self, case: Case, call: Call) -> None:
         ranges = self.worker.input_ranges()
         for i, output in enumerate(call.outputs):
             inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
