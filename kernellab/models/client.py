@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -254,10 +254,17 @@ class _Asked:
             ModelError: stalled.
         """
         settings = self.settings
-        with suppress(asyncio.TimeoutError, TimeoutError):
-            result = await asyncio.wait_for(work, max(min(limit, self.deadline) - time.monotonic(), 0.001))
-            if time.monotonic() < self.deadline:  # a server that never pauses never lets the wait run out
-                return result
+        task = asyncio.ensure_future(work)
+        try:
+            # not wait_for: before Python 3.12 it loses a cancellation when the work ends in the same moment
+            await asyncio.wait({task}, timeout=max(min(limit, self.deadline) - time.monotonic(), 0))
+            # a server that never pauses never lets the wait run out
+            if task.done() and (time.monotonic() < self.deadline or task.exception() is not None):
+                return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
         if time.monotonic() >= self.deadline:
             raise faults.out_of_time(self.endpoint, settings.total_s)
         if self.partial.chars:

@@ -45,10 +45,10 @@ def read_object(text: str) -> dict[str, Any]:
         raise NoJson("it holds no object")
     try:
         _DECODER.raw_decode(whole, whole.index("{"))
-    except ValueError as error:
-        where = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "an object"
-        what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise NoJson(f"{what} at {where}") from None
+    except json.JSONDecodeError as error:
+        raise NoJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    except (ValueError, RecursionError):  # more digits or brackets than Python reads
+        raise NoJson("its object is too large or too deep") from None
     raise NoJson("its object is empty")
 
 

@@ -6,6 +6,7 @@ here for one purpose: :func:`scrub` removes it from any text that is about to be
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -75,3 +76,20 @@ def scrub(text: str) -> str:
 def scrub_error(text: str) -> str:
     """:func:`scrub` for what a server said, which may quote a part of a key or somebody else's."""
     return scrub(_LIKE_A_KEY.sub(REMOVED, text))
+
+
+class _Scrubbed(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (clean := scrub(text)) != text:
+            record.msg, record.args = clean, ()
+        return True
+
+
+def scrub_logs() -> None:
+    """Keep keys out of the transport's debug logs, which quote a server's headers as they come."""
+    for package in ("httpcore", "httpcore2"):
+        for part in ("http11", "http2", "proxy", "connection"):
+            logger = logging.getLogger(f"{package}.{part}")
+            if not any(isinstance(each, _Scrubbed) for each in logger.filters):
+                logger.addFilter(_Scrubbed())

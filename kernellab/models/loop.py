@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import ipaddress
 import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from kernellab.models.keys import scrub_logs
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -38,6 +42,7 @@ class Loop:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
+        scrub_logs()
         self._lines: dict[tuple[object, ...], Line] = {}
         self.thread = threading.Thread(target=self._run, name="kernellab-models", daemon=True)
         self.thread.start()
@@ -87,8 +92,17 @@ def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
         # its retries know neither our deadline nor a stream that broke
         max_retries=0,
         # a prompt and a key go where the settings say and nowhere else
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        # and what is on this machine needs no proxy
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not _is_here(endpoint.base_url)),
     )
+
+
+def _is_here(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 _LOOP: Loop | None = None

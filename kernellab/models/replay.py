@@ -78,12 +78,12 @@ def read_replay(path: Path) -> Replay:
         ModelError: no such file, no replay file, or a line that is no exchange (the sentence names it).
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also cut inside of texts
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _unusable(f"The replay file {path} cannot be read: {reason}.") from None
     try:
-        header = json.loads(lines[0]) if lines else {}
+        header = json.loads(lines[0])
     except ValueError:
         header = {}
     if not isinstance(header, Mapping) or header.get("format") != _FORMAT:

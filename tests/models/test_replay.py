@@ -1,0 +1,181 @@
+"""A recording answers the requests that were recorded, in their order, and says precisely which it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_server import FakeServer, answer
+from fault_cases import QUICK, SCHEMA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernellab.models import (
+    ChatRequest,
+    ModelError,
+    ModelFault,
+    ModelSettings,
+    Talk,
+    open_model,
+    read_replay,
+    write_replay,
+)  # fmt: skip
+from kernellab.models.replay import ReplayModel
+from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
+
+
+def asked(*texts: str) -> tuple[ChatMessage, ...]:
+    return tuple(ChatMessage(role="user" if index else "system", content=text) for index, text in enumerate(texts))
+
+
+def exchange(reply: str, *texts: str, role: Role = Role.CODER, **rest: object) -> Exchange:
+    given = {"id": reply, "role": role, "purpose": "code", "model": "big-1", "started": 1795269521.0, **rest}
+    return Exchange(messages=asked(*texts), reply=reply, **given)
+
+
+def model_of(path: Path, *exchanges: Exchange) -> ReplayModel:
+    model = open_model(f"replay:{write_replay(path / 'run.jsonl', exchanges)}", Role.CODER)
+    assert isinstance(model, ReplayModel)
+    return model
+
+
+def test_a_recorded_talk_is_replayed_without_key_or_network(tmp_path: Path) -> None:
+    records: list[Exchange] = []
+    prompts = [asked("be brief", "one"), asked("be brief", "two"), asked("be brief", "one")]
+    with FakeServer(answer("first"), answer("second"), answer("half", finish="length")) as server:
+        model = open_model("model", Role.CODER, ModelSettings.load(base_url=server.url, model="m", **QUICK))
+        talk = Talk(model, Role.CODER, records.append)
+        for prompt in prompts[:2]:
+            talk.ask("code", prompt)
+        with pytest.raises(ModelError):
+            talk.ask("code", prompts[2])
+    path = write_replay(tmp_path / "run.jsonl", records)
+    again: list[Exchange] = []
+    shown: list[str] = []
+    talk = Talk(open_model(f"replay:{path}", Role.CODER), Role.CODER, again.append, on_text=shown.append)
+    assert [talk.ask("code", prompt).text for prompt in prompts[:2]] == ["first", "second"]
+    with pytest.raises(ModelError) as caught:
+        talk.ask("code", prompts[2])
+    assert caught.value.kind is ModelFault.TRUNCATED, "a cut reply is replayed as what it was"
+    assert shown[:2] == ["first", "second"]
+    same = {"messages", "reply", "finish", "role", "purpose"}
+    assert [kept.model_dump(include=same) for kept in again] == [kept.model_dump(include=same) for kept in records]
+    assert all("(recorded on 20" in kept.model for kept in again), "what was replayed is marked in the journal"
+
+
+def test_the_header_says_when_and_with_which_models(tmp_path: Path) -> None:
+    path = write_replay(tmp_path / "r.jsonl", [exchange("a", "s", "u")], note="softmax on a CPU")
+    replay = read_replay(path)
+    assert replay.mark == "recorded on 2026-11-21 with big-1" and replay.note == "softmax on a CPU"
+    assert ReplayModel(replay).name == "big-1 (recorded on 2026-11-21)"
+    assert json.loads(path.read_text().splitlines()[0])["recorded"] == "2026-11-21"
+
+
+def test_equal_requests_are_answered_in_order_and_not_once_more(tmp_path: Path) -> None:
+    model = model_of(tmp_path, exchange("a", "s", "u"), exchange("b", "s", "u"))
+    request = ChatRequest(asked("s", "u"))
+    assert [model.ask(request).text, model.ask(request).text] == ["a", "b"]
+    with pytest.raises(ModelError, match="answers this request 2 times, and it was asked once more") as caught:
+        model.ask(request)
+    assert caught.value.kind is ModelFault.NO_ANSWER and not caught.value.resumable
+
+
+def test_settings_and_model_do_not_matter_but_the_schema_does(tmp_path: Path) -> None:
+    model = model_of(tmp_path, exchange("a", "s", "u"), exchange("b", "s", "u", schema_=SCHEMA))
+    assert model.ask(ChatRequest(asked("s", "u"), SCHEMA, "another name", max_tokens=7)).text == "b"
+    assert model.ask(ChatRequest(asked("s", "u "), temperature=1.0)).text == "a"
+
+
+def test_measured_figures_may_differ_and_nothing_else(tmp_path: Path) -> None:
+    told = "Your kernel took 3.21 ms (bound 1.9 ms, 59 %), in /tmp/abc/k.py, at 0x7f00aa. Tile 64, 8 rows."
+    here = "Your kernel took 12 ms (bound 2.25 ms, 18.7 %), in /tmp/x9/k.py, at 0x55dd01. Tile 64, 8 rows."
+    model = model_of(tmp_path, exchange("a", "s", told), exchange("b", "s", told))
+    assert model.ask(ChatRequest(asked("s", here))).text == "a"
+    with pytest.raises(ModelError):
+        model.ask(ChatRequest(asked("s", here.replace("Tile 64", "Tile 32"))))
+
+
+def test_the_exact_request_is_preferred_over_one_with_other_figures(tmp_path: Path) -> None:
+    model = model_of(tmp_path, exchange("a", "s", "took 1.5 ms"), exchange("b", "s", "took 2.5 ms"))
+    assert model.ask(ChatRequest(asked("s", "took 2.5 ms"))).text == "b"
+    assert model.ask(ChatRequest(asked("s", "took 9.5 ms"))).text == "a"
+
+
+def test_a_missing_answer_names_the_nearest_and_the_first_difference(tmp_path: Path) -> None:
+    long = "\n".join(f"rule {number}" for number in range(30))
+    model = model_of(
+        tmp_path, exchange("a", "something else", "entirely"),
+        exchange("b", long, "task: softmax\ntile: 64\nrows: 8", purpose="repair"),
+    )  # fmt: skip
+    with pytest.raises(ModelError) as caught:
+        model.ask(ChatRequest(asked(long, "task: softmax\ntile: 32\nrows: 8")))
+    said = caught.value.message
+    assert "The nearest is number 2 (coder, repair)" in said
+    assert "in message 2 (user), line 2, it has 'tile: 64' where this has 'tile: 32'" in said
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (ChatRequest(asked("s", "one\ntwo")), "line 2, this has one more line: 'two'"),
+        (ChatRequest(asked("s")), "it has 2 messages, this has 1"),
+        (ChatRequest(asked("s", "one"), SCHEMA), "the same messages were asked with another answer schema"),
+    ],
+)
+def test_every_kind_of_difference_is_named(tmp_path: Path, request_: ChatRequest, said: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        model_of(tmp_path, exchange("a", "s", "one")).ask(request_)
+    assert said in caught.value.message
+
+
+def test_a_role_is_answered_with_its_own_exchanges_alone(tmp_path: Path) -> None:
+    path = write_replay(tmp_path / "r.jsonl", [exchange("a", "s", "u", role=Role.DESIGNER)])
+    with pytest.raises(ModelError, match="holds no answer for this role"):
+        open_model(f"replay:{path}", Role.CODER).ask(ChatRequest(asked("s", "u")))
+    assert open_model(f"replay:{path}", Role.DESIGNER).ask(ChatRequest(asked("s", "u"))).text == "a"
+
+
+def test_faults_of_the_network_are_not_replayed(tmp_path: Path) -> None:
+    broken = exchange("", "s", "u", finish=Finish.ERROR, error="network: gone")
+    model = model_of(tmp_path, broken, exchange("a", "s", "u"))
+    assert model.ask(ChatRequest(asked("s", "u"))).text == "a"
+
+
+def test_a_session_that_is_opened_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    first, second = exchange("a", "s", "u"), exchange("b", "s", "u")
+    model = model_of(tmp_path, first, second)
+    model.skip([first])
+    assert model.ask(ChatRequest(asked("s", "u"))).text == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "cannot be read: No such file"),
+        ("", "is no replay file"),
+        ("hello\n", "is no replay file"),
+        ('{"format": "kernellab replay", "version": 9}\n', "has version 9 of the replay format"),
+        ('{"format": "kernellab replay", "version": 1}\n\n{"id": 1}\n', "line 3: id is wrong"),
+        ('{"format": "kernellab replay", "version": 1}\n{"id":\n', "line 2: the line is wrong"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_refused_in_a_sentence(tmp_path: Path, text: str | None, sentence: str) -> None:
+    path = tmp_path / "r.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ModelError) as caught:
+        open_model(f"replay:{path}", Role.CODER)
+    assert sentence in caught.value.message and caught.value.kind is ModelFault.CONFIG
+
+
+TEXTS = st.lists(st.text(), min_size=1, max_size=3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(TEXTS, st.text(min_size=1)), min_size=1, max_size=4))
+def test_whatever_was_recorded_is_answered(tmp_path_factory: pytest.TempPathFactory, talks: list) -> None:
+    kept = [exchange(reply, *texts, usage=Usage(input_tokens=3, usd=0.5)) for texts, reply in talks]
+    model = model_of(tmp_path_factory.mktemp("replay"), *kept)
+    for texts, reply in talks:
+        assert model.ask(ChatRequest(asked(*texts))).text == reply

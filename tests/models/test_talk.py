@@ -1,0 +1,120 @@
+"""A role's line to its model: every request is recorded, counted and checked."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fake_server import Act, FakeServer, answer, silent, status
+from fault_cases import HELLO, QUICK, SCHEMA
+
+from kernellab.models import Budget, ChatReply, ModelError, ModelFault, ModelSettings, Talk, open_model
+from kernellab.records import Exchange, Finish, Role, Section
+
+
+class Line:
+    """A talk with a server behind it."""
+
+    def __init__(
+        self, *acts: Act, budget: Budget | None = None, cancel: threading.Event | None = None, **given: object
+    ) -> None:
+        self.server = FakeServer(*acts).__enter__()
+        settings = ModelSettings.load(base_url=self.server.url, model="fake", **{**QUICK, **given})
+        self.records: list[Exchange] = []
+        model = open_model("model", Role.DESIGNER, settings)
+        self.talk = Talk(model, Role.DESIGNER, self.records.append, budget, cancel)
+
+    def ask(self) -> ChatReply:
+        return self.talk.ask("design", HELLO)
+
+
+def test_an_exchange_holds_the_request_the_reply_and_why() -> None:
+    line = Line(answer("hello", reasoning="hmm"), prices={"fake": {"input": 1, "output": 1}})
+    sections = (Section(name="task", source="the cell", tokens=7),)
+    line.talk.ask("design", HELLO, sections, SCHEMA, "route")
+    (kept,) = line.records
+    assert (kept.role, kept.purpose, kept.model) == (Role.DESIGNER, "design", "fake-1")
+    assert (kept.messages, kept.sections, kept.schema_) == (HELLO, sections, SCHEMA)
+    assert (kept.reply, kept.reasoning, kept.finish, kept.error) == ("hello", "hmm", Finish.STOP, "")
+    assert kept.usage.usd == pytest.approx(120e-6) and kept.usage.seconds > 0 and kept.started > 1e9
+    assert Exchange.model_validate_json(kept.model_dump_json()) == kept
+
+
+@pytest.mark.parametrize(
+    ("act", "finish", "reply"),
+    [
+        (answer("half", finish="length"), Finish.TRUNCATED, "half"),
+        (answer("no", finish="content_filter"), Finish.FILTERED, "no"),
+        (answer(""), Finish.EMPTY, ""),
+        (status(401, "wrong key"), Finish.ERROR, ""),
+        (silent("half"), Finish.ERROR, "half"),
+    ],
+)
+def test_a_failed_exchange_is_recorded_with_what_had_come(act: Act, finish: Finish, reply: str) -> None:
+    line = Line(act, retries=0)
+    with pytest.raises(ModelError) as caught:
+        line.ask()
+    (kept,) = line.records
+    assert (kept.finish, kept.reply) == (finish, reply)
+    assert kept.error == f"{caught.value.kind.value}: {caught.value.message}"
+
+
+def test_a_budget_stops_before_the_next_request() -> None:
+    budget = Budget(tokens=200)
+    line = Line(answer("hello"), budget=budget)
+    line.ask()
+    line.ask()  # 120 of 200 were spent: this one may begin
+    with pytest.raises(ModelError, match="tokens=200 is reached: 240 spent") as caught:
+        line.ask()
+    assert caught.value.kind is ModelFault.BUDGET
+    assert len(line.server.requests) == len(line.records) == 2, "what was not asked is not recorded"
+
+
+def test_a_failed_request_counts_what_it_cost() -> None:
+    line = Line(answer("half", finish="length"), budget=Budget(tokens=100))
+    for kind in (ModelFault.TRUNCATED, ModelFault.BUDGET):
+        with pytest.raises(ModelError) as caught:
+            line.ask()
+        assert caught.value.kind is kind
+
+
+def test_a_budget_in_dollars_needs_a_price() -> None:
+    line = Line(answer("hello"), budget=Budget(usd=1))
+    line.ask()
+    with pytest.raises(ModelError, match="price of the model in use is not known"):
+        line.ask()
+
+
+def test_budgets_stop_a_repair_too() -> None:
+    line = Line(answer("no JSON here"), budget=Budget(tokens=100))
+    with pytest.raises(ModelError) as caught:
+        line.talk.ask_json("route", HELLO, SCHEMA)
+    assert caught.value.kind is ModelFault.BUDGET and len(line.records) == 1
+
+
+def test_a_cancelled_talk_asks_nothing_more() -> None:
+    cancel = threading.Event()
+    cancel.set()
+    line = Line(answer("hello"), cancel=cancel)
+    with pytest.raises(ModelError) as caught:
+        line.ask()
+    assert caught.value.kind is ModelFault.CANCELLED and line.server.requests == []
+
+
+def test_a_cancelled_exchange_is_recorded_as_cancelled() -> None:
+    cancel = threading.Event()
+    line = Line(silent("half"), cancel=cancel, stall_s=600)
+    line.talk._on_text = lambda text: cancel.set()
+    with pytest.raises(ModelError):
+        line.ask()
+    assert [(kept.finish, kept.reply) for kept in line.records] == [(Finish.CANCELLED, "half")]
+
+
+def test_a_wrong_form_goes_back_with_its_fault_behind_the_same_prompt() -> None:
+    line = Line(answer('{"route": "pub"}'), answer('{"route": "coder"}'))
+    value, reply = line.talk.ask_json("route", HELLO, SCHEMA)
+    assert value == {"route": "coder"} and reply.text == '{"route": "coder"}'
+    first, second = line.records
+    assert second.messages[: len(HELLO)] == first.messages == HELLO
+    assert second.messages[-2].content == '{"route": "pub"}'
+    assert "'pub' is not one of" in second.messages[-1].content and "coder" in second.messages[-1].content
