@@ -60,6 +60,8 @@ export class CodeEditor {
   #chosen = signal("");
   #artefacts: Signal<ReadonlyMap<string, Fetched>> = signal(new Map());
   #code: Holder;
+  /** what the editor shows is the person's own */
+  #mine = false;
   #sketch: Holder;
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
@@ -216,7 +218,10 @@ export class CodeEditor {
 
   #showText(): void {
     const key = this.#key();
-    const done = this.#code.show(key, this.#text());
+    const text = this.#text();
+    const mine = this.#mine;
+    this.#mine = this.drafts.has(this.drafts.place.value);
+    const done = this.#code.show(key, text, mine);
     if (done === "nothing") return;
     untracked(() => {
       if (done === "other") {
@@ -281,13 +286,13 @@ export class CodeEditor {
 
   #takePlace(): void {
     const place = this.#view.place.value;
-    const { view } = this.#code;
-    if (!view || place?.panel !== "code") return;
+    if (!this.#code.view || place?.panel !== "code") return;
     const key = `file:${place.file ?? this.#view.state.texts.value.main_file}`;
     if (this.tabs.value.some((tab) => tab.key === key)) this.#chosen.value = key;
     this.#view.place.value = null;
-    untracked(() => this.#showText());
-    if (place.line !== undefined) goToLine(view, place.line);
+    const { line } = place;
+    // the panel, and the file in it, may only be coming up: what is hidden takes no focus
+    if (line !== undefined) setTimeout(() => this.focusLine(line));
   }
 
   /** The open artefact is asked for once a turn; what could not be had is asked for again when it is opened again. */
@@ -348,7 +353,7 @@ export class CodeEditor {
     const got = this.#artefact();
     if (got) {
       this.open(`file:${got.file}`);
-      this.focusLine(line);
+      setTimeout(() => this.focusLine(line));
     } else if (this.#sketch.view?.dom.offsetParent) goToLine(this.#sketch.view, line);
     else this.#view.open("sketch", { line });
   }

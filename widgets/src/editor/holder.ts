@@ -5,7 +5,7 @@
  */
 
 import { isolateHistory } from "@codemirror/commands";
-import type { EditorState, StateEffect } from "@codemirror/state";
+import { type EditorState, type StateEffect, Transaction } from "@codemirror/state";
 import { EditorView } from "@codemirror/view";
 import { changeOf, keepKeys, Outside } from "./basics";
 
@@ -42,8 +42,13 @@ export class Holder {
     };
   }
 
-  /** Shows `text` under `key`, by the smallest change when that is shown already, and says what was done. */
-  show(key: string, text: string): "nothing" | "changed" | "other" {
+  /**
+   * Shows `text` under `key`, by the smallest change when that is shown already, and says what was done.
+   *
+   * `mine`: what it replaces is the person's own, so an undo brings it back. Other changes are no steps of theirs: an
+   * undo leaves them alone.
+   */
+  show(key: string, text: string, mine = false): "nothing" | "changed" | "other" {
     const { view } = this;
     if (!view) return "nothing";
     const other = key !== this.key;
@@ -56,8 +61,8 @@ export class Holder {
       else view.scrollDOM.scrollTop = 0;
     }
     const changes = changeOf(view.state.doc.toString(), text);
-    // An undo of what came from outside brings back what the person had, and that alone.
-    if (changes) view.dispatch({ changes, annotations: [Outside.of(true), isolateHistory.of("full")] });
+    const step = mine ? isolateHistory.of("full") : Transaction.addToHistory.of(false);
+    if (changes) view.dispatch({ changes, annotations: [Outside.of(true), step] });
     return other ? "other" : changes ? "changed" : "nothing";
   }
 

@@ -43,6 +43,8 @@ export class SketchEditor {
 
   #view: View;
   #holder: Holder;
+  /** what the editor shows is the person's own */
+  #mine = false;
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
@@ -189,7 +191,9 @@ export class SketchEditor {
   #showText(): void {
     const text = shownText(this.drafts.desk.value);
     const place = this.drafts.place.value;
-    if (this.#holder.show(place, text) !== "other") return;
+    const mine = this.#mine;
+    this.#mine = this.drafts.has(place);
+    if (this.#holder.show(place, text, mine) !== "other") return;
     // Another turn's text came up, with a state of its own.
     this.#holder.forget((key) => key === HEAD || this.drafts.has(key));
     this.checker.cancel();
@@ -237,7 +241,9 @@ export class SketchEditor {
     const place = this.#view.place.value;
     if (!this.#editor || place?.panel !== "sketch") return;
     this.#view.place.value = null;
-    if (place.line !== undefined) goToLine(this.#editor, place.line);
+    const { line } = place;
+    // the panel may only be coming up: what is hidden takes no focus
+    if (line !== undefined) setTimeout(() => this.focusLine(line));
   }
 
   #mayPin(): boolean {

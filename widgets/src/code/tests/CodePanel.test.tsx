@@ -142,6 +142,7 @@ describe("the code panel", () => {
 
   it("opens the file and line that another panel points to", async () => {
     await act(() => view.open("code", { file: "kernel.py", line: 3 }));
+    await settle();
     expect(text()).toBe(kernel.traits.texts.files["kernel.py"]);
     expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(3);
   });

@@ -126,6 +126,16 @@ describe("the sketch panel", () => {
     expect(text()).toBe(mine);
   });
 
+  it("undoes what the person did, and not what the session did", async () => {
+    const theirs = `${kernel.traits.texts.sketch}# theirs\n`;
+    kernel.put("head", { current: "t18" });
+    kernel.put("texts", { sketch: theirs, turn: "t18" });
+    await settle();
+    await type("# mine", 0);
+    for (let step = 0; step < 3; step += 1) await press("z", { ctrlKey: true });
+    expect(text()).toBe(theirs);
+  });
+
   it("keeps the draft while another turn is looked at, and over a change of panel", async () => {
     await type("\n# mine");
     const mine = text();
@@ -195,10 +205,12 @@ describe("the sketch panel", () => {
 
   it("goes to the place that another panel opened", async () => {
     await act(() => view.open("sketch", { line: 3 }));
+    await settle();
     expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(3);
     expect(view.place.value).toBeNull();
     editor().contentDOM.blur(); // happy-dom reports a focused editor's selection in the middle of its own change
     await act(() => view.open("sketch", { line: 9999 }));
+    await settle();
     expect(editor().state.selection.main.head).toBe(editor().state.doc.line(editor().state.doc.lines).from);
   });
 
