@@ -1,0 +1,431 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Card, Head, TurnRow } from "../src/protocol";
+import { dump, Kernel, type Shown, show } from "./kernel";
+
+let shown: Shown;
+afterEach(() => {
+  shown.close();
+  vi.useRealTimers();
+});
+
+const open = async (name = "designed", change: Partial<Head> = {}) => {
+  const traits = dump(name);
+  shown = await show(new Kernel({ ...traits, head: { ...traits.head, ...change } }));
+  return shown;
+};
+
+const ROUTE: Card = {
+  id: "t4:route",
+  kind: "route",
+  role: "conductor",
+  title: "The Conductor proposes: coder.",
+  text: "edge",
+  hint: "",
+  evidence: ["failing case: N=65"],
+  to: "coder",
+  suggestion: "mask it",
+  pending: true,
+  editable: true,
+};
+const waiting = (card: Partial<Card> = {}): Partial<Head> => ({
+  status: "waiting",
+  status_text: "waiting for you",
+  card: { ...ROUTE, ...card },
+});
+
+describe("the header", () => {
+  it("says what, for what, how far and how fast, each number with its meaning", async () => {
+    await open();
+    expect(shown.text(".kl-name")).toBe("rms_norm");
+    expect(shown.text(".kl-operator")).toContain("f32 [M, N]");
+    expect(shown.text("[role=status]")).toBe("finished");
+    const best = shown.kernel.traits.head as Head;
+    expect(shown.text(".kl-figures")).toContain(best.best?.speedups[0]?.text);
+    for (const figure of shown.all(".kl-figures .kl-tipped")) {
+      expect(figure.dataset.tip?.length).toBeGreaterThan(2);
+      expect(figure.tabIndex).toBe(0);
+    }
+    expect(shown.find("[role=meter]").getAttribute("aria-valuetext")).toContain("of bound");
+  });
+
+  it("does without figures while there are none", async () => {
+    await open("verifying");
+    expect(shown.text(".kl-figures")).toContain("no verified candidate yet");
+  });
+
+  it("shows a decision that could not be carried out", async () => {
+    await open("designed", { message: "The session has ended. Fork it to go on." });
+    expect(shown.text(".kl-notices")).toContain("Fork it to go on");
+  });
+});
+
+describe("the buttons", () => {
+  it("send their decision once, however often they are clicked", async () => {
+    await open("designed", {
+      can: { step: true, run: true, pause: false, fork: true, stop: true, approve: false, edit: true },
+    });
+    await shown.click("[data-action=step]");
+    await shown.click("[data-action=step]");
+    expect(shown.kernel.acts()).toEqual([{ action: "step" }]);
+    await shown.change(() => shown.kernel.done());
+    await shown.click("[data-action=step]");
+    expect(shown.kernel.acts()).toHaveLength(2);
+  });
+
+  it("that do nothing now are marked, and stay reachable", async () => {
+    await open();
+    expect(shown.find("[data-action=pause]").getAttribute("aria-disabled")).toBe("true");
+    await shown.click("[data-action=pause]");
+    expect(shown.kernel.acts()).toEqual([]);
+  });
+
+  it("fork from the turn that is looked at", async () => {
+    await open();
+    await shown.change(() => shown.kernel.put("shown", "t2"));
+    await shown.click("[data-action=fork]");
+    expect(shown.kernel.acts()).toEqual([{ action: "fork", turn: "t2" }]);
+  });
+
+  it("change roles and policy when the kernel says so, not before", async () => {
+    await open();
+    const select = shown.find<HTMLSelectElement>(".kl-roles select");
+    await shown.change(() => {
+      select.value = "all";
+      select.dispatchEvent(new Event("change", { bubbles: true }));
+    });
+    expect(shown.kernel.acts()).toEqual([{ action: "approval", value: "all" }]);
+    expect(select.value).toBe("routing");
+    await shown.change(() => shown.kernel.head({ approval: "all" }));
+    expect(select.value).toBe("all");
+  });
+
+  it("send a note to a role", async () => {
+    await open();
+    await shown.click("[data-action=note]");
+    await shown.type(".kl-note-form textarea", "keep BLOCK <= 128");
+    await shown.click("[data-action=send-note]");
+    expect(shown.kernel.acts()).toEqual([{ action: "note", role: "designer", text: "keep BLOCK <= 128" }]);
+  });
+});
+
+describe("the card", () => {
+  it("approves with the suggestion as it was edited", async () => {
+    await open("designed", waiting());
+    expect(shown.text(".kl-evidence")).toContain("N=65");
+    await shown.type(".kl-suggestion textarea", "mask both loads");
+    await shown.click(".kl-card [data-action=approve]");
+    expect(shown.kernel.acts()).toEqual([{ action: "approve", card: "t4:route", suggestion: "mask both loads" }]);
+  });
+
+  it.each(["designer", "me", "finish"])("sends it to %s instead", async (to) => {
+    await open("designed", waiting());
+    await shown.click(`[data-action=to-${to}]`);
+    expect(shown.kernel.acts()).toEqual([{ action: "approve", card: "t4:route", to, suggestion: "mask it" }]);
+  });
+
+  it("keeps the words, the focus and the caret while updates arrive", async () => {
+    await open("designed", waiting());
+    const area = shown.find<HTMLTextAreaElement>(".kl-suggestion textarea");
+    area.focus();
+    await shown.type(".kl-suggestion textarea", "my own words");
+    area.setSelectionRange(3, 3);
+    await shown.change(() =>
+      shown.kernel.head(waiting({ suggestion: "the kernel's newer words", evidence: ["more"] })),
+    );
+    expect(document.activeElement).toBe(area);
+    expect([area.value, area.selectionStart]).toEqual(["my own words", 3]);
+    await shown.click("[data-action=take-newer]");
+    expect(area.value).toBe("the kernel's newer words");
+  });
+
+  it("keeps the words while another turn is looked at", async () => {
+    await open("designed", waiting());
+    await shown.type(".kl-suggestion textarea", "my own words");
+    await shown.change(() => {
+      shown.kernel.put("shown", "t2");
+      shown.kernel.head({ card: null });
+    });
+    expect(shown.all(".kl-suggestion")).toEqual([]);
+    await shown.click("[data-action=to-question]");
+    await shown.change(() => shown.kernel.head(waiting()));
+    expect(shown.find<HTMLTextAreaElement>(".kl-suggestion textarea").value).toBe("my own words");
+  });
+
+  it("can be answered again when the answer was refused, and only then", async () => {
+    await open("designed", waiting());
+    await shown.click(".kl-card [data-action=approve]");
+    await shown.click("[data-action=to-designer]");
+    expect(shown.kernel.acts()).toHaveLength(1);
+    await shown.change(() => shown.kernel.done("The card is not open any more. Look at the newest turn."));
+    expect(shown.text(".kl-card")).toContain("not open any more");
+    await shown.click("[data-action=to-designer]");
+    expect(shown.kernel.acts()).toHaveLength(2);
+  });
+
+  it("of a turn that failed says what to do", async () => {
+    const traits = dump("designed");
+    shown = await show(
+      new Kernel({
+        ...traits,
+        head: { ...traits.head, ...waiting({ kind: "error", editable: false, to: null }) },
+        detail: { ...traits.detail, error: "The server did not answer.", remedy: "Check base_url." },
+      }),
+    );
+    expect(shown.text(".kl-card")).toContain("Check base_url.");
+    expect(shown.text(".kl-card [data-action=approve]")).toBe("Try again");
+  });
+
+  it("of a person's role shows the brief and takes a pasted reply", async () => {
+    const traits = dump("brief");
+    const kernel = new Kernel(traits);
+    kernel.answers.brief = { role: "coder", text: "You are the Coder. Write it.", expects: "code" };
+    shown = await show(kernel);
+    await shown.change(() => {});
+    expect(shown.text(".kl-brief")).toContain("You are the Coder. Write it.");
+    await shown.type(".kl-brief textarea", "```cpp\nint x;\n```");
+    await shown.click("[data-action=answer]");
+    expect(kernel.acts()).toEqual([{ action: "answer", card: traits.head.card?.id, text: "```cpp\nint x;\n```" }]);
+    await shown.click("[data-action=answer-in-panel]");
+    expect(shown.find("[role=tab][aria-selected=true]").textContent).toContain("Code");
+  });
+});
+
+describe("the timeline", () => {
+  it("is a tree whose rows say who, what and how it went", async () => {
+    await open("brief");
+    const items = shown.all("[role=treeitem]");
+    expect(items.length).toBe((dump("brief").changed as TurnRow[]).length);
+    expect(items.every((item) => item.getAttribute("aria-label")?.startsWith("turn "))).toBe(true);
+    expect(shown.all("[aria-expanded=true]").length).toBeGreaterThan(0);
+  });
+
+  it("moves by arrow keys without losing the focus", async () => {
+    vi.useFakeTimers();
+    await open();
+    shown.find(".kl-tree").focus();
+    await shown.key(".kl-tree", "ArrowUp");
+    await shown.key(".kl-tree", "ArrowUp");
+    vi.advanceTimersByTime(200);
+    expect(shown.kernel.traits.shown).toBe("t2");
+    expect(document.activeElement).toBe(shown.find(".kl-tree"));
+    expect(
+      shown.find(`#${shown.find(".kl-tree").getAttribute("aria-activedescendant")}`).getAttribute("aria-label"),
+    ).toContain("turn 2");
+  });
+
+  it("folds a branch and filters", async () => {
+    await open("brief");
+    const all = shown.all("[role=treeitem]").length;
+    await shown.change(() =>
+      shown.find(".kl-fold-mark").dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true })),
+    );
+    expect(shown.all("[role=treeitem]").length).toBeLessThan(all);
+    expect(shown.text(".kl-fold-mark")).toMatch(/\+\d/);
+    await shown.type(".kl-search input", "verifier");
+    expect(shown.all("[role=treeitem]").every((item) => item.getAttribute("aria-label")?.includes("verifier"))).toBe(
+      true,
+    );
+  });
+
+  it("draws only the rows in sight of thousands", async () => {
+    const traits = dump("designed");
+    const row = (traits.changed as TurnRow[])[0] as TurnRow;
+    const many = Array.from({ length: 5000 }, (_, at) => ({
+      ...row,
+      id: `n${at}`,
+      number: at + 1,
+      parent: at ? `n${at - 1}` : null,
+    }));
+    shown = await show(new Kernel({ ...traits, turns: many, changed: [], head: { ...traits.head, current: "n0" } }));
+    expect(shown.all("[role=treeitem]").length).toBeLessThan(60);
+    expect(shown.find("[role=treeitem]").getAttribute("aria-setsize")).toBe("5000");
+  });
+});
+
+describe("panels", () => {
+  it("show a failure with its place, its numbers and the cell that reproduces it", async () => {
+    await open("edge_tile");
+    await shown.open("verdict");
+    const words = shown.text(".kl-verdict");
+    for (const part of ["Failed at correct", "First failing case", "M=16", "[0, 64]", "edge-tile", "reproduces"])
+      expect(words).toContain(part);
+    expect(shown.find(".kl-map svg").getAttribute("aria-label")).toContain("blocks wrong");
+    expect(shown.all(".kl-stage-not-reached").length).toBeGreaterThan(0);
+    await shown.click("[data-action=insert]");
+    await vi.waitFor(() =>
+      expect(shown.kernel.acts()).toEqual([{ action: "insert", text: dump("edge_tile").texts.reproduction }]),
+    );
+  });
+
+  it("show the stages while they run", async () => {
+    await open("verifying");
+    await shown.open("verdict");
+    expect(shown.find("[aria-current=step]").textContent).toBeTruthy();
+    expect(shown.text(".kl-verdict")).toContain("at work");
+  });
+
+  it("draw the roofline, with the same numbers in a table", async () => {
+    await open("edited");
+    await shown.open("roofline");
+    const { points, history } = dump("edited").roofline;
+    expect(shown.all(".kl-roofline tbody tr").length).toBe(
+      new Set([...points, ...history].map((one) => one.turn)).size,
+    );
+    const first = shown.find(".kl-chart [role=button]");
+    expect(first.getAttribute("aria-label")).toContain("of the bound");
+    await shown.key(".kl-chart [role=button]", "Enter");
+    expect(shown.kernel.traits.shown).toBe(points[0]?.turn);
+  });
+
+  it("show an exchange with a model, and what is being written", async () => {
+    const traits = dump("designed");
+    const head = {
+      id: "x1",
+      role: "coder",
+      purpose: "code",
+      model: "m",
+      finish: "stop",
+      error: "",
+      tokens: "3k in",
+      seconds: 2,
+      recorded: "recorded on cpp",
+    };
+    const kernel = new Kernel({
+      ...traits,
+      detail: { ...traits.detail, exchanges: [head] },
+      partial: { turn: "t9", role: "coder", text: "static void", length: 4000 },
+    });
+    kernel.answers.exchange = {
+      head,
+      messages: [{ role: "user", content: "lower this sketch" }],
+      reply: "a kernel",
+      reasoning: "because",
+      sections: [{ name: "examples", source: "knowledge/dsl/cpp", tokens: 900, note: "two of the family" }],
+    };
+    shown = await show(kernel);
+    await shown.open("prompt");
+    await shown.change(() => {});
+    const words = shown.text(".kl-prompt");
+    for (const part of [
+      "is writing",
+      "static void",
+      "recorded on cpp",
+      "lower this sketch",
+      "a kernel",
+      "because",
+      "knowledge/dsl/cpp",
+      "two of the family",
+    ]) {
+      expect(words).toContain(part);
+    }
+  });
+
+  it("say so when there is nothing to show", async () => {
+    const traits = dump("designed");
+    const empty = { peak_flops: 0, bandwidth: 0, ridge: 0, points: [], baselines: [], history: [] };
+    shown = await show(
+      new Kernel({ ...traits, roofline: empty, detail: { ...traits.detail, verdict: null, stages: [] } }),
+    );
+    for (const panel of ["verdict", "roofline", "prompt", "memory"]) {
+      await shown.open(panel);
+      expect(shown.text(`.kl-panel-${panel} .kl-empty`).length).toBeGreaterThan(20);
+    }
+  });
+
+  it("compare two candidates", async () => {
+    const kernel = new Kernel(dump("edited"));
+    const row = (number: number) => ({
+      turn: `t${number}`,
+      number,
+      author: "rules",
+      passed: true,
+      on_path: true,
+      trust: "T2",
+      time: { text: "1 ms", title: "median" },
+      speedup: null,
+      value: null,
+      note: "",
+    });
+    kernel.answers.candidates = { total: 2, offset: 0, rows: [row(2), row(6)] };
+    kernel.answers.compare = {
+      a: "t2",
+      b: "t6",
+      verdict: "Turn 6 is 2 times as fast.",
+      rows: [{ name: "time", a: "2 ms", b: "1 ms", title: "" }],
+      diff: "-a\n+b",
+    };
+    shown = await show(kernel);
+    await shown.open("candidates");
+    await shown.change(() => {});
+    for (const box of shown.all(".kl-candidate input")) await shown.change(() => box.click());
+    await shown.click("[data-action=compare]");
+    await shown.change(() => {});
+    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: "t2", b: "t6" });
+    expect(shown.text(".kl-comparison")).toContain("Turn 6 is 2 times as fast.");
+    expect(shown.text(".kl-added")).toBe("+b");
+  });
+});
+
+describe("a prediction", () => {
+  const teaching = {
+    teaching: true,
+    prediction: { asked: true, turn: "t3", expected: null, reason: "", measured: null, history: [] },
+  };
+  it("is asked before the measurement", async () => {
+    await open("designed", teaching);
+    await shown.type(".kl-card-predict .kl-input", "fast");
+    expect(shown.text(".kl-card-predict")).toContain("A number above 0");
+    await shown.type(".kl-card-predict .kl-input", "2.5x");
+    await shown.click("[data-action=predict]");
+    expect(shown.kernel.acts()).toEqual([{ action: "predict", expected: 2.5, reason: "" }]);
+  });
+  it("can be left out", async () => {
+    await open("designed", teaching);
+    await shown.click("[data-action=no-prediction]");
+    expect(shown.kernel.acts()).toEqual([{ action: "predict", expected: null, reason: "" }]);
+  });
+});
+
+describe("the keyboard", () => {
+  it("steps, opens panels and shows its keys", async () => {
+    await open("designed", {
+      can: { step: true, run: true, pause: false, fork: true, stop: true, approve: false, edit: true },
+    });
+    await shown.key(".kl", "s");
+    expect(shown.kernel.acts()).toEqual([{ action: "step" }]);
+    await shown.key(".kl", "4");
+    expect(shown.find("[role=tab][aria-selected=true]").textContent).toBe("Roofline");
+    await shown.key(".kl", "?");
+    expect(shown.find("[role=dialog]").textContent).toContain("step: one more turn");
+    await shown.key("[role=dialog]", "Escape");
+    expect(shown.all("[role=dialog]")).toEqual([]);
+  });
+
+  it("leaves what is typed alone", async () => {
+    await open("designed", waiting());
+    await shown.key(".kl-suggestion textarea", "s");
+    await shown.key(".kl", "s", { ctrlKey: true });
+    expect(shown.kernel.acts()).toEqual([]);
+  });
+});
+
+it("says that the kernel is gone, and what to do", async () => {
+  vi.useFakeTimers();
+  await open();
+  await shown.change(() => vi.advanceTimersByTime(15_000));
+  expect(shown.text(".kl-status")).toContain("kernel gone");
+  expect(shown.text(".kl-notices")).toContain("Run the cell again");
+});
+
+it("shows the same in two places, each closed on its own", async () => {
+  const kernel = new Kernel();
+  shown = await show(kernel);
+  const one = kernel.listeners();
+  const second = await show(kernel);
+  await shown.change(() => kernel.head({ status_text: "stopped" }));
+  expect([shown.text("[role=status]"), second.text("[role=status]")]).toEqual(["stopped", "stopped"]);
+  second.close();
+  expect(kernel.listeners()).toBe(one);
+  shown.close();
+  expect(kernel.listeners()).toBe(0);
+});
