@@ -33,8 +33,8 @@ from kernellab.session.steps import Stops
 if TYPE_CHECKING:
     from kernellab.task import Task
 
-#: what a call could not say at first
-_LATER = ("lift", "improve", "ablation")
+#: what a call could not say at first, and what it means then
+_LATER: dict[str, object] = {"lift": False, "improve": None, "ablation": ()}
 
 _LIVE: dict[tuple[Path, str], Session] = {}
 _LOCK = threading.RLock()

@@ -1,0 +1,347 @@
+"""Sessions whose roles are played by a chat model behind a real server on the loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import Act, FakeServer, answer, cut, raw, silent, status
+from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
+
+from kernellab.errors import SessionError
+from kernellab.models import write_replay
+from kernellab.records import Author, Finish, Role, RouteKind
+from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
+from kernellab.session.journal import Journal
+
+RIGHT = answer(f"Each row on its own.\n```sketch\n{SKETCH}```\n")
+WRONG = answer(f"```sketch\n{WRONG_SKETCH}```\n")
+#: what one request of the loopback server costs
+TOKENS = 120
+
+ENDPOINT = """
+[models]
+base_url = "{url}"
+model = "fake-1"
+retries = 0
+first_token_s = 2.0
+stall_s = 2.0
+[models.prices]
+"fake-*" = {{ input = 10.0, output = 10.0 }}
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("KERNELLAB_MODEL", "OPENAI_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def speak(tmp_path: Path) -> Iterator[Callable[..., tuple[Session, FakeServer]]]:
+    """``speak(act, ...) -> (session, server)``: a session whose Designer is a model that acts so."""
+    servers: list[FakeServer] = []
+    started: list[Session] = []
+
+    def make(*acts: Act, **options: Any) -> tuple[Session, FakeServer]:
+        server = FakeServer(*acts)
+        server.__enter__()
+        servers.append(server)
+        (tmp_path / "kernellab.toml").write_text(ENDPOINT.format(url=server.url))
+        roles = {"designer": "model", "coder": "rules", **options.pop("roles", {})}
+        options.setdefault("options", {"level": "T1"})
+        session = design(TASK, dsl="cpp", roles=roles, name="twice", workspace=tmp_path, **options)
+        started.append(session)
+        return session, server
+
+    yield make
+    for session in started:
+        if not session.resting:
+            session.stop()
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+    return found
+
+
+# -- to the end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_models_sketch_becomes_a_kernel_and_each_exchange_is_in_the_journal(speak: Any, tmp_path: Path) -> None:
+    session, server = speak(WRONG, RIGHT)
+    assert session.wait(120).status is SessionStatus.FINISHED
+    designed = session.turns[0]
+    assert (designed.role, designed.author) == (Role.DESIGNER, Author.MODEL)
+    assert designed.sketch == SKETCH
+    assert session.verdict.passed
+    first, second = session.exchanges(1)
+    assert (first.purpose, second.purpose) == ("design", "repair-sketch")
+    assert first.sections and first.reply.strip().endswith("```")
+    assert len(server.requests) == 2
+    kinds = [event.kind for _, event in Journal(tmp_path).read(session.id)]
+    # each is there before the turn that it belongs to has ended
+    assert kinds[:5] == ["created", "turn_started", "exchanged", "exchanged", "target"]
+    ledger = session.ledger()
+    assert ledger["total"]["requests"] == 2
+    assert ledger["turns"]["t1"]["input_tokens"] == 200
+    assert ledger["total"]["usd"] == pytest.approx(2 * TOKENS * 10e-6)
+    assert "240 tokens" in ledger["text"]
+    again = open_session(session.id, tmp_path)
+    assert again.state.exchanges("t1") == (first, second)
+
+
+def test_a_model_coder_edits_and_its_kernel_asks_before_it_runs_here(speak: Any) -> None:
+    kernel = "def kernel(x):\n    return x * 2.0 + 1.0\n"
+    session, _ = speak(
+        answer(f"```python kernel.py\n{kernel}```\n"),
+        roles={"designer": OneSketch(), "coder": "model"},
+        options={"level": "T1"},
+        max_turns=4,
+    )
+    session.wait(120)
+    coded = session.turns[1]
+    assert coded.role is Role.CODER
+    assert coded.author is Author.MODEL
+    assert session.exchanges(coded)[0].role is Role.CODER
+
+
+def test_what_a_model_has_written_so_far_can_be_read(speak: Any) -> None:
+    session, _server = speak(silent("Let me think about rows"))
+    assert until(lambda: session.partial) == "Let me think about rows"
+    assert session.to_dict()["partial"] == "Let me think about rows"
+    session.stop()
+    until(lambda: session.partial == "")
+
+
+# -- breaking off ------------------------------------------------------------------------------------------------------
+
+
+def test_stop_breaks_a_model_off_and_run_takes_the_turn_again(speak: Any) -> None:
+    session, _server = speak(silent("Let me"), RIGHT)
+    until(lambda: session.partial)
+    session.stop()
+    until(lambda: session.exchanges())
+    (left,) = session.exchanges()
+    assert left.finish is Finish.CANCELLED
+    assert left.reply == "Let me"
+    assert session.status is SessionStatus.STOPPED
+    until(lambda: session.turns[0].fault)
+    assert (session.turns[0].state, session.turns[0].fault) == (TurnState.SUPERSEDED, "model:cancelled")
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+    assert [turn.number for turn in session.state.path()] == [2, 3, 4, 5]
+
+
+def test_cancel_pauses_and_loses_nothing_that_was_answered(speak: Any) -> None:
+    session, server = speak(WRONG, silent("Let me"), RIGHT)
+    until(lambda: len(server.requests) == 2 and session.partial == "Let me")
+    session.cancel()
+    assert session.status is SessionStatus.PAUSED
+    with pytest.raises(SessionError, match="No turn is running"):
+        session.cancel()
+    until(lambda: session.turns[0].fault)
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+    # the first request's answer was in the journal: only the second was asked again
+    assert len(server.requests) == 3
+    assert [e.purpose for e in session.exchanges()] == ["design", "repair-sketch", "repair-sketch"]
+
+
+def test_pause_lets_a_running_model_end(speak: Any) -> None:
+    gate = threading.Event()
+
+    def slow(link: Any) -> None:
+        gate.wait(60)
+        RIGHT(link)
+
+    session, server = speak(slow)
+    until(lambda: server.requests)
+    session.pause()
+    gate.set()
+    assert session.wait(120).status is SessionStatus.PAUSED
+    assert [turn.state for turn in session.turns] == [TurnState.DONE]
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+
+
+def test_a_persons_edit_takes_over_from_a_running_model(speak: Any) -> None:
+    session, _ = speak(silent("Let me"))
+    until(lambda: session.partial)
+    session.edit_sketch(SKETCH)
+    assert session.wait(120).status is SessionStatus.FINISHED
+    assert [turn.author for turn in session.state.path()][:1] == [Author.HUMAN]
+    until(lambda: session.exchanges())
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "auth": status(401, "Incorrect API key provided", code="invalid_api_key"),
+    "rate-limit": status(429, "Slow down", {"Retry-After": "1"}),
+    "server": status(500, "It fell over"),
+    "context": status(400, "This model's maximum context length is 10 tokens", code="context_length_exceeded"),
+    "network": cut("```sketch\nsketch", hard=True),
+    "garbage": raw("<html>hello</html>", "text/html"),
+    "truncated": answer("```sketch\nsketch tw", finish="length"),
+    "filtered": answer("", finish="content_filter"),
+    "empty": answer(""),
+    "stalled": silent("```sketch\n"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_ends_in_a_question_and_run_asks_again(speak: Any, kind: str) -> None:
+    session, server = speak(FAULTS[kind])
+    assert session.wait(120).status is SessionStatus.WAITING
+    (turn,) = session.turns
+    assert (turn.state, turn.fault) == (TurnState.FAILED, f"model:{kind}")
+    assert turn.error and turn.remedy
+    question = session.state.question
+    assert question is not None
+    assert question.kind is QuestionKind.ERROR
+    assert turn.remedy in question.text
+    # all that was said is kept, the failure too
+    assert session.exchanges(turn)[-1].finish is not Finish.STOP
+    assert session.exchanges(turn)[-1].error.startswith(kind)
+    server.acts.append(RIGHT)
+    server.acts[:] = [RIGHT]
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+    assert session.head is not None
+
+
+def test_a_coder_without_an_answer_is_not_the_designers_fault(speak: Any) -> None:
+    session, _server = speak(FAULTS["server"], roles={"designer": OneSketch(), "coder": "model"})
+    assert session.wait(120).status is SessionStatus.WAITING
+    assert [turn.role for turn in session.turns] == [Role.DESIGNER, Role.CODER]
+    session.set_role("coder", "rules")
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_stops_within_one_request_and_can_be_raised(speak: Any, tmp_path: Path) -> None:
+    session, server = speak(WRONG, RIGHT, budget=f"tokens={TOKENS - 20}")
+    assert session.wait(120).status is SessionStatus.STOPPED
+    assert len(server.requests) == 1
+    assert "The budget tokens=100 is reached: 120 spent" in session.reason
+    with pytest.raises(SessionError, match="is reached"):
+        session.run()
+    assert session.ledger()["budget"] == "tokens=100"
+    session.set_budget("tokens=10k")
+    session.run()
+    assert session.wait(120).status is SessionStatus.FINISHED
+    assert len(server.requests) == 2  # the first answer was not paid for twice
+    with pytest.raises(Exception, match="A budget knows"):
+        session.set_budget("coffee=3")
+
+
+def test_a_budget_counts_what_an_earlier_process_spent(speak: Any, tmp_path: Path) -> None:
+    session, _ = speak(RIGHT, budget="tokens=1000,minutes=10,gpu_s=5")
+    session.wait(120)
+    from kernellab.session.bench import Bench
+    from kernellab.session.driver import Driver
+
+    state = session.state
+    bench = Bench(state.created, {}, None, None, tmp_path)
+    Driver(session._engine, Journal(tmp_path), session.id, bench, None, lambda: None)
+    spent = bench.budget.spent()
+    assert spent["tokens"] == TOKENS
+    assert spent["gpu_s"] == 0.0
+    assert spent["minutes"] * 60 >= sum(turn.seconds for turn in session.turns)
+
+
+# -- replay and resume -------------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_session_plays_again_without_a_server(speak: Any, tmp_path: Path) -> None:
+    session, _ = speak(WRONG, RIGHT)
+    session.wait(120)
+    file = write_replay(tmp_path / "twice.jsonl", session.exchanges())
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    again = design(
+        TASK, dsl="cpp", roles={"designer": f"replay:{file}"}, name="twice", workspace=place, options={"level": "T1"}
+    ).wait(120)
+    assert again.status is SessionStatus.FINISHED
+    assert [e.reply for e in again.exchanges()] == [e.reply for e in session.exchanges()]
+    assert "recorded on" in again.exchanges()[0].model
+    other = design(
+        TASK.replace("* 2.0", "* 4.0"), dsl="cpp", roles={"designer": f"replay:{file}"}, name="other", workspace=place,
+        options={"level": "T1"},
+    ).wait(120)  # fmt: skip
+    assert other.status is SessionStatus.WAITING
+    assert "holds no answer to this request" in other.reason
+
+
+_CHILD = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from session_parts import TASK
+from kernellab.session import design
+session = design(TASK, dsl="cpp", roles={"designer": "model"}, name="cut", workspace=sys.argv[1],
+                 options={"level": "T1"})
+while session.partial != "Let me":
+    time.sleep(0.01)
+print("speaking", flush=True)
+time.sleep(600)
+"""
+
+
+def test_after_a_kill_no_answered_request_is_asked_again(tmp_path: Path) -> None:
+    with FakeServer(WRONG, silent("Let me"), RIGHT) as server:
+        (tmp_path / "kernellab.toml").write_text(ENDPOINT.format(url=server.url).replace("stall_s = 2", "stall_s = 99"))
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, str(tmp_path), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline().strip() == "speaking"
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+        assert len(server.requests) == 2
+        session = open_session("cut", tmp_path).wait(120)
+        assert session.status is SessionStatus.FINISHED
+        # the wrong sketch's repair is asked again; the first request, answered before the kill, is not
+        assert len(server.requests) == 3
+        assert server.requests[2].body["messages"] == server.requests[1].body["messages"]
+        assert [e.purpose for e in session.exchanges()] == ["design", "repair-sketch"]
+        assert session.ledger()["total"]["requests"] == 2
+
+
+# -- a faster one ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_goes_on_after_a_pass_and_rules_finish(speak: Any) -> None:
+    session, _server = speak(RIGHT, options={"budget": 0.2}, max_turns=8)
+    session.wait(240)
+    routes = [turn.route for turn in session.turns if turn.route]
+    assert routes[-1].to in (RouteKind.FINISH, RouteKind.STOP)
+    assert session.state.best() is not None
+    if routes[0].to is RouteKind.DESIGNER:
+        assert routes[0].error_class == "performance"
+        assert routes[0].suggestion
+        assert "of the bound" in " ".join(routes[0].evidence)
+    still, _ = speak(RIGHT, options={"budget": 0.2}, improve=False)
+    still.wait(120)
+    assert [turn.role.value for turn in still.turns] == ["designer", "coder", "verifier", "conductor"]
