@@ -156,8 +156,23 @@ def test_a_passed_kernel_may_be_improved_by_anyone_or_be_good_enough_and_its_fig
         assert settled.error_class == "performance"
 
 
+def test_a_right_but_slow_kernel_is_judged_by_the_model() -> None:
+    state = brief(PASSED, improve=True, headroom=0.5, best=PASSED)
+    with line(Role.CONDUCTOR, says("coder", "Unroll the inner loop.")) as to:
+        route = ModelConductor(to.talk).route(state)
+        assert (route.to, route.error_class) == (RouteKind.CODER, "performance")
+        only = ModelConductor(to.talk).route(replace(state, improvers=frozenset({Role.DESIGNER})))
+        assert only.to is RouteKind.DESIGNER and "The model proposed coder" in only.reason
+        asked = len(to.exchanges)
+        assert ModelConductor(to.talk).route(replace(state, headroom=0.95)).to is RouteKind.FINISH
+        assert len(to.exchanges) == asked, "close enough to the bound: nothing to ask"
+
+
 def test_the_routing_ablation_sends_every_failure_to_the_coder_without_asking() -> None:
-    state = replace(brief(None, WRONG), ablation=frozenset({"routing"}))
+    state = brief(None, WRONG)
     with line(Role.CONDUCTOR, says("designer")) as to:
+        options = Options(ablation=frozenset({"routing"}))
+        assert ModelConductor(to.talk, options=options).route(state).to is RouteKind.CODER
+        state = replace(brief(failed(), WRONG), ablation=frozenset({"routing"}))
         assert ModelConductor(to.talk).route(state).to is RouteKind.CODER
     assert not to.exchanges

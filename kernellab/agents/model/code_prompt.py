@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief
 from kernellab.agents.model.assembly import Part, Prompt, assemble
 from kernellab.agents.model.facts import history_text
-from kernellab.agents.model.library import Library, Quote
+from kernellab.agents.model.library import Library, Quote, untitled
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.templates import render
 from kernellab.agents.model.verdict_lines import error_map, log_end, verdict_lines
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import DslDocuments
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
@@ -75,13 +79,15 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     entry_file, entry = (base.source.entry_file, base.source.entry) if base.source else ("kernel.py", "kernel")
     fence = _FENCES.get("." + base.main_file.rpartition(".")[2], "")
     chip = library.chip(brief.target)
+    documents = library.dsl(dsl)
+    title = documents.spec.title if documents else dsl
     parts = [
         Part(
-            "role", _FILE, render("coder", "role", dsl=dsl, sketched=sketched, entry=entry, entry_file=entry_file),
-            stable=True,
+            "role", _FILE,
+            render("coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file), stable=True,
         ),
         Part("answer", _FILE, render("coder", "answer", main_file=base.main_file, fence=fence), stable=True),
-        *_documents(library, dsl),
+        *_documents(documents),
         Part(
             "chip", chip.source, render("coder", "chip", target=brief.target, facts=chip.text),
             stable=True, rank=8, trims=True,
@@ -93,21 +99,21 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         values = sorted(brief.constexpr.items())
         parts.append(Part("sketch", "the Designer", render("coder", "sketch", sketch=brief.sketch, constexpr=values)))
     parts += _looked_up(brief, library, options, verdict)
-    parts += _code_parts(base)
+    parts += _code_parts(base, judged_before=verdict is not None)
     parts += _feedback(brief, verdict)
     parts.append(Part("go", _FILE, render("coder", "go")))
     return assemble(parts, options.token_budget, purpose="edit" if brief.previous else "code")
 
 
-def _documents(library: Library, dsl: str) -> list[Part]:
-    documents = library.dsl(dsl)
+def _documents(documents: DslDocuments | None) -> list[Part]:
     if documents is None:
         return []
     parts = []
     for name, passage, rank in (("basics", documents.basic, 2), ("suggestions", documents.suggestions, 7)):
         if passage.text.strip():
-            text = render("coder", "documents", title=passage.title, text=passage.text)
-            parts.append(Part(f"{dsl} {name}", passage.source, text, rank=rank, stable=True, trims=True))
+            text = render("coder", "documents", title=passage.title, text=untitled(passage.text))
+            name = f"{documents.spec.name} {name}"
+            parts.append(Part(name, passage.source, text, rank=rank, stable=True, trims=True))
     return parts
 
 
@@ -139,14 +145,14 @@ def operations_of(sketch: str) -> list[str]:
     return sorted(words & (set(OPS) | {"load", "store", "atomic_add", "gather", "scatter"}))
 
 
-def _code_parts(base: Base) -> list[Part]:
+def _code_parts(base: Base, judged_before: bool) -> list[Part]:
     if base.source is None:
         if not base.why_not_lowered:
             return []
         text = f"# No code by rule\nThe sketch could not be compiled by rule: {base.why_not_lowered}"
         return [Part("no lowering", "kernellab.lowering", text)]
     hidden = [(name, text.count("\n") + 1) for name, text in base.files.items() if name in _HELPERS]
-    is_lowered = base.lowered is not None and base.source.hash == base.lowered.hash
+    is_lowered = not judged_before and base.lowered is not None and base.source.hash == base.lowered.hash
     title = (
         "Code that was compiled from the sketch by rule: right where the sketch is; make it faster, or keep it"
         if is_lowered
@@ -170,7 +176,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None) -> list[Part]:
         )
         parts.append(Part("verdict on the last code", "the Verifier", text, rank=1, shorter=(short,), trims=True))
     if brief.history:
-        forms = [history_text(brief.history), history_text(brief.history, _LAST_ROUNDS), history_text(brief.history, 1)]
+        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
     if brief.route is not None:

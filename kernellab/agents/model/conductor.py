@@ -6,6 +6,7 @@ what the evidence alone allows; where it leaves a choice, the model chooses, and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import RouteBrief
@@ -50,12 +51,11 @@ class ModelConductor:
             ModelError: the model could not be asked (a key, the network, the budget). An unusable reply is no
                 error: the rules' route is taken, and its reason says why.
         """
+        brief = replace(brief, ablation=brief.ablation | self._options.ablation)
         rules = RulesConductor().route(brief)
-        if rules.to in (RouteKind.STOP, RouteKind.FINISH):
+        if rules.to in (RouteKind.STOP, RouteKind.FINISH) or "routing" in brief.ablation:
             # nothing to judge: a pass that is not to be improved, a machine at fault, a loop, no turns left
             return rules
-        if "routing" in self._options.ablation | brief.ablation:
-            return _to_coder(rules)
         try:
             prompt = route_prompt(brief, rules, self._library, self._options)
             proposed = read_route(Conversation(self._talk, prompt, self._options).ask_json())
@@ -106,8 +106,8 @@ def allowed_routes(brief: RouteBrief, rules: Route) -> frozenset[RouteKind]:
         # a sketch that cannot be run, or that the Coder could not write: he may try once more
         return both if brief.error else only
     if verdict.passed:
-        # it is right, so nobody has to: any role may make it faster, or it is good enough
-        return both | {RouteKind.FINISH}
+        # it is right: whoever can may make it faster, or it is good enough
+        return frozenset(RouteKind(role.value) for role in brief.improvers) | {rules.to, RouteKind.FINISH}
     if gate is None or gate.state is GateState.NOT_RUNNABLE:
         return both
     evidence = verdict.evidence
@@ -116,12 +116,3 @@ def allowed_routes(brief: RouteBrief, rules: Route) -> frozenset[RouteKind]:
     if "deadline" in verdict.reason.lower() or "timed out" in verdict.reason.lower():
         return both
     return only
-
-
-def _to_coder(rules: Route) -> Route:
-    """Ablation: every failure goes to the Coder, as a fixed pipeline does."""
-    if rules.to is RouteKind.CODER:
-        return rules
-    return rules.model_copy(
-        update={"to": RouteKind.CODER, "reason": f"Every failure goes to the Coder here (ablation). {rules.reason}"}
-    )

@@ -68,7 +68,7 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         text = render("designer", "keep", pins=pins, requires=requires, constexpr=())
         parts.append(Part("pins and constraints", "the journal", text))
     if brief.history:
-        forms = [history_text(brief.history), history_text(brief.history, _LAST_ROUNDS), history_text(brief.history, 1)]
+        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
         full, *short = (render("designer", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
     if brief.route is not None:
@@ -83,5 +83,4 @@ def kept_lines(brief: DesignBrief) -> tuple[list[str], list[str]]:
     """The pinned lines and the ``require:`` lines of the sketch that is to be revised."""
     lines = (brief.previous or "").splitlines()
     pinned = [line.strip() for line in lines if "#: pin" in line]
-    pinned += [pin for pin in brief.pins if not any(pin.strip() in line for line in pinned)]
-    return pinned, [line.strip() for line in lines if line.strip().startswith("require:")]
+    return pinned or list(brief.pins), [line.strip() for line in lines if line.strip().startswith("require:")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import KernellabError
-from kernellab.records import Evidence, GateResult, Verdict
+from kernellab.records import Evidence, GateResult, Route, Verdict
 from kernellab.target import Chip, Target
 from kernellab.task import Extent, Task, extent
 
@@ -133,17 +133,11 @@ def chip_lines(chip: Chip) -> list[str]:
 
 def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> list[str]:
     """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed."""
-    from kernellab.sketch.bind import bind
-    from kernellab.sketch.check import load_program
-    from kernellab.sketch.cost import cost
+    from kernellab.agents.performance import cost_at
 
     try:
-        program = load_program(sketch)
-        binding = bind(program, task, dict(constexpr), target)
-        sizes = own_sizes(task)
-        symbols = {s: task.args[p].extents(sizes)[d] for s, (p, d) in binding.symbols.items()}
-        found = cost(program, symbols, dict(binding.constexpr), target.chip)
-    except (KernellabError, KeyError, IndexError):
+        found = cost_at(sketch, task, target, constexpr)
+    except KernellabError:
         return []
     ideal = sum(compulsory_bytes(task).values())
     lines = [
@@ -179,15 +173,18 @@ def verdict_figures(verdict: Verdict) -> list[str]:
     return lines
 
 
-def history_text(history: Sequence[Attempt], last: int | None = None) -> str:
-    """The rounds, oldest first, each with its evidence in a few lines; ``last`` keeps the latest few only."""
+def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
+    """The rounds, oldest first, each with its evidence in a few lines; ``last`` keeps the latest few only.
+
+    ``told`` is a route that the prompt states elsewhere.
+    """
     numbered = list(enumerate(history, start=1))
     if last is not None:
         numbered = numbered[-last:]
-    return "\n".join(line for number, attempt in numbered for line in _attempt(number, attempt))
+    return "\n".join(line for number, attempt in numbered for line in _attempt(number, attempt, told))
 
 
-def _attempt(number: int, attempt: Attempt) -> list[str]:
+def _attempt(number: int, attempt: Attempt, told: Route | None) -> list[str]:
     lines = [f"Round {number}:"]
     if attempt.gate is not None:
         lines.append(f"- the sketch is {gate_words(attempt.gate)}")
@@ -199,8 +196,8 @@ def _attempt(number: int, attempt: Attempt) -> list[str]:
         evidence = verdict.evidence or Evidence()
         if evidence.signature:
             lines.append(f"- pattern of the error: {evidence.signature}")
-    if attempt.route is not None:
-        route = attempt.route
+    route = attempt.route
+    if route is not None and route != told:
         lines.append(f"- sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
     return lines
 

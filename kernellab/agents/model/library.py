@@ -119,4 +119,10 @@ def mistakes() -> Quote:
 
 
 def _quote(passage: Passage) -> Quote:
-    return Quote(passage.title, passage.source, passage.text)
+    return Quote(passage.title, passage.source, untitled(passage.text))
+
+
+def untitled(text: str) -> str:
+    """``text`` without its first heading: the prompt has the title already."""
+    first, _, rest = text.lstrip().partition("\n")
+    return rest.strip("\n") if first.startswith("# ") else text
