@@ -17,6 +17,7 @@ import typer
 
 from kernellab.cli_bench import bench
 from kernellab.cli_design import design, export
+from kernellab.cli_docs import docs_app
 from kernellab.cli_output import say
 from kernellab.cli_sketch import sketch_app
 from kernellab.cli_tools import doctor, lab
@@ -38,6 +39,7 @@ app.command()(doctor)
 app.command()(design)
 app.command()(verify)
 app.add_typer(sketch_app, name="sketch")
+app.add_typer(docs_app, name="docs")
 app.command()(export)
 app.command()(bench)
 app.command()(lab)

@@ -82,7 +82,7 @@ def report() -> str:
     lines += ["", "DSLs"]
     for name, dsl in found.dsls.items():
         state = f"ready ({dsl.backend})" if dsl.ready else f"not ready: {dsl.reason} {dsl.remedy}".rstrip()
-        lines.append(f"  {name:<8} {state}")
+        lines.append(f"  {name:<13} {state}")
     lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
     lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
     lines += ["sandbox    " + found.sandbox]

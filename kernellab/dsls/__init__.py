@@ -19,6 +19,8 @@ _MODULES = {
     "cpp": ("kernellab.dsls.cpp", "CppAdapter"),
     "triton": ("kernellab.dsls.triton", "TritonAdapter"),
 }
+#: the DSLs that have code here
+BUILT_IN = tuple(_MODULES)
 
 
 class _Adapters(Mapping[str, Adapter]):
@@ -73,4 +75,4 @@ def get_adapter(name: str) -> Adapter:
     raise TargetError(f"There is no DSL named {name!r}.", remedy)
 
 
-__all__ = ["ADAPTERS", "Adapter", "get_adapter"]
+__all__ = ["ADAPTERS", "BUILT_IN", "Adapter", "get_adapter"]

@@ -121,7 +121,7 @@ class DslSpec(_Part):
     title: str
     summary: str
     adapter: Literal["documents", "python"] = "documents"
-    backends: tuple[Backend, ...] = Field(min_length=1)
+    backends: tuple[Backend, ...]
     frameworks: tuple[str, ...] = ("torch",)
     suffixes: tuple[str, ...] = (".py",)
     call: str = Field(default="kernel:kernel", pattern=r"^[A-Za-z_]\w*:[A-Za-z_]\w*$")
@@ -131,6 +131,12 @@ class DslSpec(_Part):
     static: StaticPart = StaticPart()
     diagnostics: tuple[DiagnosticPart, ...] = ()
     documents: DocumentsPart = DocumentsPart()
+
+    @model_validator(mode="after")
+    def _runs_somewhere(self) -> DslSpec:
+        if not self.backends and not self.ready.refuse:
+            raise ValueError("backends is empty, and ready.refuse does not say why")
+        return self
 
     @property
     def entry_file(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernellab.knowledge.pages import Section
 from kernellab.knowledge.passage import tokens
+from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import scores, words
 
 #: a function from an instruction to a shorter text; what a model Coder's talk can be wrapped into
@@ -18,15 +19,6 @@ Shorten = Callable[[str], str]
 
 #: a section that nobody named is taken from this share of the best score on
 _SHARE = 0.4
-
-_INSTRUCTION = """From the documentation below, keep only what is needed for the work described. Copy signatures and
-code exactly as they stand; drop the rest. Add nothing that the documentation does not say.
-
-The work uses: {names}
-The error to mend: {error}
-
-{text}
-"""
 
 
 def cut(
@@ -73,11 +65,12 @@ def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder:
     An answer that is empty or longer than the text is not used: the text itself is.
     """
     names = sorted(set(names))
-    key = hashlib.sha256(json.dumps([_INSTRUCTION, who, names, error, text]).encode()).hexdigest()[:24]
+    asked = prompt("shorten", names=", ".join(names) or "nothing named", error=error or "none", text=text)
+    key = hashlib.sha256(json.dumps([asked, who]).encode()).hexdigest()[:24]
     path = folder / f"{key}.md"
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")
-    answer = model(_INSTRUCTION.format(names=", ".join(names) or "nothing named", error=error or "none", text=text))
+    answer = model(asked)
     if not answer.strip() or tokens(answer) >= tokens(text):
         return text
     with suppress(OSError):  # a read-only home: asked again next time

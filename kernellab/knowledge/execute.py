@@ -187,7 +187,7 @@ def _job(block: Block, place: str, spec: DslSpec | None, state: _Document) -> Jo
         made.payload |= {
             "kind": "command",
             "file": "block.cu",
-            "commands": [["nvcc", "-c", "block.cu", "-o", "block.o"]],
+            "commands": [["nvcc", "-ptx", "block.cu", "-o", "block.ptx"]],
         }
         made.kind = "cuda (compiled, not run)"
         made.reason = "" if shutil.which("nvcc") else "nvcc is not found"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
 from kernellab.knowledge.cut import Shorten, cut, shorten
 from kernellab.knowledge.examples import Example, read_example
+from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
 from kernellab.knowledge.rank import scores
@@ -251,13 +251,6 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.4)
     listed = f"There are {', '.join(known)}." if known else "There are none."
     return f"Did you mean {near[0]!r}? {listed}" if near else listed
-
-
-def dotted(text: str, roots: Iterable[str]) -> list[str]:
-    """Dotted names in ``text`` that begin with one of ``roots``, in order."""
-    roots = list(roots)
-    pattern = rf"(?<![\w.])(?:{'|'.join(map(re.escape, roots))})(?:\.[A-Za-z_]\w*)+"
-    return re.findall(pattern, text) if roots else []
 
 
 def _entry(name: Name, whole: bool) -> str:

@@ -1,0 +1,222 @@
+"""Are the documents right? Schema, links, names, and whether each block is as it was when it last passed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernellab.chips import read_chip
+from kernellab.dsls import BUILT_IN, get_adapter
+from kernellab.dsls.spec import SPEC, DslSpec, read_spec
+from kernellab.errors import KernellabError
+from kernellab.knowledge.examples import read_example
+from kernellab.knowledge.execute import Job, jobs
+from kernellab.knowledge.names import dotted
+from kernellab.knowledge.pages import Page, read_page
+from kernellab.knowledge.toolchain import missing_names, toolchain
+from kernellab.sketch.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.sketch.messages import MESSAGES
+from kernellab.sketch.ops import OPS
+
+#: which blocks passed, and on what; ``kernellab docs run --record`` writes it
+RECORD = "executed.json"
+_PARTS = ("basic.md", "api.md", "suggestions.md")
+#: optional where nothing can be run here
+_NEEDED = ("basic.md", "api.md")
+#: what api.md may name beside operations and hints: statements' words and launch constants
+_WORDS = {
+    "alloc", "load", "store", "atomic_add", "gather", "scatter", "pad", "gemm", "dot", "precision", "kernel", "launch",
+    "tunable", "num_warps", "num_stages", "f16", "bf16", "f8e4m3", "f8e5m2",
+}  # fmt: skip
+_CODE = re.compile(r"\bSK\d{3}\b")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One finding: ``error`` or ``warning``, at a document and line."""
+
+    where: str
+    message: str
+    remedy: str = ""
+    severity: str = "error"
+
+
+def lint(root: Path) -> list[Fault]:
+    """Every fault of the documents under ``root``, in order of place. Runs no block."""
+    found = [*_folders(root)]
+    found += [fault for path in sorted(root.rglob("*.md")) for fault in _document(path, root)]
+    found += list(_chips(root))
+    try:
+        found += list(_record(jobs(root), root))
+    except KernellabError as error:
+        found.append(Fault("blocks", error.message, error.remedy))
+    return sorted(found, key=lambda fault: _place(fault.where))
+
+
+def _place(where: str) -> tuple[str, int]:
+    path, _, line = where.rpartition(":")
+    return (path, int(line)) if line.isdigit() else (where, 0)
+
+
+# -- the DocSpec's folders
+
+
+def _folders(root: Path) -> Iterator[Fault]:
+    for folder in sorted(path for path in (root / "dsl").glob("*") if path.is_dir()):
+        place = f"dsl/{folder.name}"
+        if not (folder / SPEC).is_file():
+            yield Fault(place, f"It has no {SPEC}.", "See kernellab.dsls.spec.DslSpec.")
+            continue
+        try:
+            spec = read_spec(folder / SPEC)
+        except KernellabError as error:
+            yield Fault(f"{place}/{SPEC}", error.message, error.remedy)
+            continue
+        yield from _spec(spec, place)
+        for name in _NEEDED:
+            if not (folder / name).is_file():
+                yield Fault(
+                    place, f"It has no {name}.", "Write it, or import raw documents with kernellab docs import."
+                )
+        for path in sorted(folder.rglob("*")):
+            known = path.name in (*_PARTS, SPEC) or (path.suffix == ".py" and path.parents[1].name == "examples")
+            if path.is_file() and not known and "__pycache__" not in path.parts:
+                relative = path.relative_to(root).as_posix()
+                yield Fault(relative, "The DocSpec has no place for it.", "Move it to one of the four parts.")
+        yield from _examples(folder, spec, root)
+
+
+def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
+    if (spec.adapter == "python") != (spec.name in BUILT_IN):
+        there = "has" if spec.name in BUILT_IN else "has no"
+        yield Fault(f"{place}/{SPEC}", f"adapter is {spec.adapter!r}, and kernellab {there} code for {spec.name}.")
+    elif spec.adapter == "python":
+        adapter = get_adapter(spec.name)
+        if spec.backends != adapter.backends or spec.worker.preload != adapter.preload:
+            yield Fault(
+                f"{place}/{SPEC}", "backends or preload differ from the adapter's.", "Write what the code says."
+            )
+    elif not (spec.static.decorators or spec.static.pattern or spec.ready.refuse):
+        yield Fault(f"{place}/{SPEC}", "No static check is stated.", "Give decorators or a pattern.", "warning")
+
+
+def _examples(folder: Path, spec: DslSpec, root: Path) -> Iterator[Fault]:
+    found = sorted(folder.glob("examples/*/*.py"))
+    if not found:
+        yield Fault(f"dsl/{spec.name}", "It has no example.", "Add examples/<framework>/<name>.py.")
+    families = {path.stem for path in (root / "patterns").glob("*.md")}
+    for path in found:
+        place = path.relative_to(root).as_posix()
+        if path.parent.name not in spec.frameworks:
+            yield Fault(place, f"The spec has no framework {path.parent.name!r}.", f"One of {spec.frameworks}.")
+        try:
+            example = read_example(path, spec.name)
+        except KernellabError as error:
+            yield Fault(place, error.message, error.remedy)
+            continue
+        if families and example.family not in families:
+            yield Fault(place, f"There is no family {example.family!r}.", f"One of {', '.join(sorted(families))}.")
+        yield from _names(example.text, place, 1, spec)
+
+
+# -- one document
+
+
+def _document(path: Path, root: Path) -> Iterator[Fault]:
+    place = path.relative_to(root).as_posix()
+    try:
+        page = read_page(path)
+        spec = read_spec(path.parent / SPEC) if (path.parent / SPEC).is_file() else None
+    except KernellabError as error:
+        yield Fault(place, error.message, error.remedy)
+        return
+    if not page.title:
+        yield Fault(f"{place}:1", "It has no title.", "Begin it with '# Title'.")
+    yield from _links(page, path, place)
+    for code in sorted(set(_CODE.findall(page.text)) - {message.code for message in MESSAGES.values()}):
+        yield Fault(place, f"There is no diagnostic {code}.", "See kernellab/sketch/messages.py.")
+    for section in page.sections:
+        for at, line in enumerate(section.text.splitlines()):
+            if line.startswith("Sketch operations:"):
+                yield from _operations(line, f"{place}:{section.line + at}")
+    if spec is not None:
+        for block in page.blocks:
+            yield from _names(block.text, place, block.line + 1, spec)
+        for span, number in page.spans:
+            yield from _names(span, place, number, spec)
+
+
+def _links(page: Page, path: Path, place: str) -> Iterator[Fault]:
+    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in page.headings}
+    for target, line in page.links:
+        if re.match(r"[a-z]+:", target):
+            continue  # the network is not asked
+        file, _, anchor = target.partition("#")
+        if file and not (path.parent / file).exists():
+            yield Fault(f"{place}:{line}", f"The link to {target!r} is dead.", "Mend the path, or drop the link.")
+        elif not file and anchor not in anchors:
+            yield Fault(f"{place}:{line}", f"There is no heading for {target!r}.", "Mend the anchor.")
+
+
+def _operations(line: str, where: str) -> Iterator[Fault]:
+    known = {*OPS, *LOOP_HINTS, *AXES, *MEMORY_HINTS, *_WORDS}
+    for name in (word.strip() for word in line.partition(":")[2].split(",")):
+        if name not in known:
+            yield Fault(where, f"The sketch language has no {name!r}.", "See language/operations.md.")
+
+
+def _names(text: str, place: str, first: int, spec: DslSpec) -> Iterator[Fault]:
+    modules = spec.documents.toolchain
+    for name in missing_names(modules, set(dotted(text, modules))):
+        line = first + text.count("\n", 0, text.find(name))
+        offered = toolchain(modules).versions
+        having = ", ".join(f"{package} {version}" for package, version in offered.items())
+        yield Fault(f"{place}:{line}", f"{having} has no {name}.", "Mend the name.")
+
+
+# -- chips, and the record
+
+
+def _chips(root: Path) -> Iterator[Fault]:
+    for path in sorted((root / "hardware").glob("*.md")):
+        place = f"hardware/{path.name}"
+        try:
+            entry = read_chip(path)
+        except (KernellabError, TypeError) as error:
+            yield Fault(place, str(error))
+            continue
+        for name in entry.unsourced:
+            yield Fault(place, f"{name} names no source.", f"Add a line 'source.{name}: URL'.")
+
+
+def _record(found: list[Job], root: Path) -> Iterator[Fault]:
+    held = read_record(root)
+    for job in found:
+        if not job.reason and job.hash not in held:
+            remedy = "Run kernellab docs run --record."
+            yield Fault(job.where, "It has not passed since it was changed.", remedy, "warning")
+
+
+def read_record(root: Path) -> dict[str, dict[str, str]]:
+    """Block hash -> the versions that it passed on."""
+    try:
+        stored = json.loads((root / RECORD).read_text(encoding="utf-8"))
+        versions: list[dict[str, str]] = stored["versions"]
+        return {digest: versions[at] for digest, at in stored["passed"].items()}
+    except (OSError, ValueError, KeyError, IndexError, AttributeError):
+        return {}
+
+
+def write_record(root: Path, passed: dict[str, dict[str, str]]) -> None:
+    """Keeps which blocks passed on which versions; those that are no longer in a document are dropped."""
+    versions: list[dict[str, str]] = []
+    rows = {}
+    for digest, on in sorted(passed.items()):
+        if on not in versions:
+            versions.append(on)
+        rows[digest] = versions.index(on)
+    text = json.dumps({"versions": versions, "passed": rows}, indent=1, sort_keys=True)
+    (root / RECORD).write_text(text + "\n", encoding="utf-8")
