@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from kernellab.notebook.magics import KernelMagics
+from kernellab.notebook.magic import session_names
+from kernellab.notebook.magics import parsers
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
     from IPython.core.interactiveshell import InteractiveShell
 
 _NAME = "kernellab.notebook.complete"
+#: magics whose name is of a session that is not there yet
+_NEW = ("kernel_design", "kernel_task")
 
 
 def install(shell: InteractiveShell) -> None:
@@ -43,7 +46,7 @@ def candidates(shell: InteractiveShell, line: str) -> list[str]:
     """Words that may follow ``line``, the text before the cursor on its line; none when it is not one of our magics."""
     head, *words = line.split(" ")
     name = head.lstrip("%")
-    parser = KernelMagics.parsers().get(name) if head.startswith("%") else None
+    parser = parsers().get(name) if head.startswith("%") else None
     if parser is None or not words:
         return []
     before = words[-2] if len(words) > 1 else ""
@@ -53,8 +56,8 @@ def candidates(shell: InteractiveShell, line: str) -> list[str]:
     positional = [action for action in parser._actions if not action.option_strings]
     taken = len([word for word in words[:-1] if word and not word.startswith("-")])
     found = [text for text in parser._option_string_actions if text not in words[:-1]]
-    if taken == 0 and positional and positional[0].dest == "name" and name != "kernel_design":
-        found += KernelMagics.session_names(shell)
+    if taken == 0 and positional and positional[0].dest == "name" and name not in _NEW:
+        found += session_names(shell)
     elif 0 < taken < len(positional):
         found += _values(positional[taken])
     return found

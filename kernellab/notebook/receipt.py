@@ -1,23 +1,22 @@
-"""A session, or a part of it, as text and as HTML that needs no front end: for terminals, exports and old notebooks."""
+"""A session, or a part of it, as something to end a cell with: text, and HTML that needs no front end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernellab.notebook.verdict import headline, verdict_state, verdict_text
-from kernellab.notebook.view import STATUS_WORDS, source_at, turn_rows, verdict_at
+from kernellab.notebook.at import source_at, verdict_at
+from kernellab.notebook.head import STATUS_WORDS
+from kernellab.notebook.snapshot import turns_html, verdict_html
+from kernellab.notebook.verdict import headline, verdict_text
 from kernellab.session.edits import main_file
 from kernellab.session.records import SessionStatus
 from kernellab.session.view import target_words, turn_line
 
 if TYPE_CHECKING:
-    from kernellab.records import Verdict
-    from kernellab.session import Session
     from kernellab.session.state import State
-
-_CELL = 'style="text-align:left;padding:2px 10px 2px 0"'
 
 
 @dataclass(frozen=True)
@@ -34,27 +33,55 @@ class Shown:
         return self.html
 
 
-def show(session: Session, view: str) -> Shown:
-    """``view`` is sketch, code, verdict or turns."""
-    state = session.state
-    name = state.created.name
-    if view == "sketch":
-        turn = state.sketch_turn()
-        return _text((turn.sketch or "").rstrip() if turn else f"{name} has no sketch yet.")
-    if view == "code":
-        source = source_at(state, state.head)
-        if source is None:
-            return _text(f"{name} has no code yet.")
-        name = main_file(source)
-        beside = ", ".join(other for other in source.files if other != name)
-        mark = "#" if name.endswith(".py") else "//"
-        return _text(f"{mark} {name}{f' (beside it: {beside})' if beside else ''}\n{source.files[name].rstrip()}")
-    if view == "verdict":
-        verdict = verdict_at(state, state.head)
-        if verdict is None:
-            return _text(f"{name} has no verdict yet.")
-        return Shown(verdict_text(verdict), verdict_html(verdict))
+def sketch(state: State) -> Shown:
+    turn = state.sketch_turn()
+    return plain((turn.sketch or "").rstrip() if turn else f"{state.created.name} has no sketch yet.")
+
+
+def code(state: State) -> Shown:
+    source = source_at(state, state.head)
+    if source is None:
+        return plain(f"{state.created.name} has no code yet.")
+    name = main_file(source)
+    beside = ", ".join(other for other in source.files if other != name)
+    mark = "#" if name.endswith(".py") else "//"
+    return plain(f"{mark} {name}{f' (beside it: {beside})' if beside else ''}\n{source.files[name].rstrip()}")
+
+
+def verdict(state: State) -> Shown:
+    found = verdict_at(state, state.head)
+    if found is None:
+        return plain(f"{state.created.name} has no verdict yet.")
+    return Shown(verdict_text(found), verdict_html(found))
+
+
+def turns(state: State) -> Shown:
     return Shown(turns_text(state), turns_html(state))
+
+
+def task(state: State) -> Shown:
+    return plain(state.created.text.strip("\n"))
+
+
+def reproduction(state: State) -> Shown:
+    """The cell that reproduces the head's failure."""
+    return plain(reproduction_of(state) or f"{state.created.name} has no failure to reproduce.")
+
+
+def reproduction_of(state: State) -> str:
+    found = verdict_at(state, state.head)
+    return found.evidence.reproduction if found and found.evidence else ""
+
+
+#: what %kernel_show shows as text, by name
+VIEWS: dict[str, Callable[[State], Shown]] = {
+    "sketch": sketch,
+    "code": code,
+    "verdict": verdict,
+    "turns": turns,
+    "task": task,
+    "reproduction": reproduction,
+}
 
 
 def summary(state: State) -> str:
@@ -75,28 +102,5 @@ def turns_text(state: State) -> str:
     return "\n".join(turn_line(turn) for turn in state.turns.values()) or "no turns yet"
 
 
-def turns_html(state: State) -> str:
-    keys = ("number", "role", "author", "state", "seconds", "note")
-    head = "".join(f"<th {_CELL}>{key}</th>" for key in keys)
-    rows = "".join(
-        "<tr>" + "".join(f"<td {_CELL}>{escape(str(row[key]))}</td>" for key in keys) + "</tr>"
-        for row in turn_rows(state)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def verdict_html(verdict: Verdict) -> str:
-    state: dict[str, Any] = verdict_state(verdict)
-    word = "passed" if verdict.passed else f"failed at {verdict.stage.value}"
-    stages = ", ".join(f"{s['name']} {s['state']}" for s in state["stages"])
-    rows = [("stages", stages), *((f"against {r['baseline']}", r["text"]) for r in state["speedups"])]
-    rows += list(state["facts"].items())
-    table = "".join(f"<tr><th {_CELL}>{escape(key)}</th><td {_CELL}>{escape(value)}</td></tr>" for key, value in rows)
-    extra = "".join(
-        f"<pre>{escape(chr(10).join(lines))}</pre>" for lines in (state["error_map"], state["compiler"]) if lines
-    )
-    return f"<div><b>{word}</b>: {escape(verdict.reason)}<table><tbody>{table}</tbody></table>{extra}</div>"
-
-
-def _text(text: str) -> Shown:
+def plain(text: str) -> Shown:
     return Shown(text, f"<pre>{escape(text)}</pre>")

@@ -1,11 +1,11 @@
-"""A verdict in words: for the live view, as text, and as HTML. Every number names its baseline and its trust level."""
+"""A verdict in words: for the workbench, as text, and as HTML. Every number names its baseline and its trust level."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from kernellab.records import Comparison, Evidence, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict, one_line_each
 
 TRUST_WORDS = {
     Trust.T0: "T0 lint: static rules only",
@@ -17,98 +17,183 @@ TRUST_WORDS = {
 BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
 
 
-def verdict_state(verdict: Verdict) -> dict[str, Any]:
-    """What the live view draws, as plain data."""
+def figure(text: str, title: str) -> dict[str, str]:
+    """A number as it is shown, and what it means in words."""
+    return {"text": text, "title": title}
+
+
+# -- for the workbench -------------------------------------------------------------------------------------------------
+
+
+def verdict_view(verdict: Verdict) -> dict[str, Any]:
+    """A ``VerdictView`` of the protocol."""
     evidence = verdict.evidence or Evidence()
+    wrong = None
+    if evidence.first_wrong is not None:
+        wrong = {"index": list(evidence.first_wrong), "got": str(evidence.got), "want": str(evidence.want)}
     return {
         "passed": verdict.passed,
         "stage": verdict.stage.value,
         "reason": verdict.reason,
-        "stages": stage_rows(verdict.stages),
-        "speedups": [speedup_row(c, verdict.trust) for c in verdict.comparisons],
-        "facts": facts(verdict),
-        "error_map": evidence.error_map,
-        "compiler": [f"{line.file}:{line.line or '?'}: {line.message}" for line in evidence.compiler],
+        "trust": verdict.trust.value,
+        "trust_text": TRUST_WORDS[verdict.trust],
+        "label": verdict.label,
+        "flags": list(verdict.flags),
+        "figures": [{"name": name, **shown} for name, shown in figures(verdict)],
+        "comparisons": [comparison_view(c, verdict) for c in verdict.comparisons],
+        "first_wrong": wrong,
+        "signature": evidence.signature,
+        "sizes": dict(evidence.sizes),
+        "error_map": list(evidence.error_map),
+        "compiler": [line.model_dump(mode="json") for line in evidence.compiler],
+        "environment": environment(verdict),
     }
 
 
-def stage_rows(stages: Iterable[StageResult]) -> list[dict[str, Any]]:
-    return [
-        {"name": s.name.value, "state": s.state.value, "seconds": seconds(s.seconds), "note": s.note}
-        for s in one_line_each(stages)
-    ]
-
-
-def speedup_row(comparison: Comparison, trust: Trust) -> dict[str, Any]:
-    name = BASELINES.get(comparison.baseline, comparison.baseline)
-    text = f"{comparison.speedup:.2f}x [{comparison.low:.2f}, {comparison.high:.2f}]"
-    if not comparison.distinguishable:
-        text += " no difference"
+def comparison_view(comparison: Comparison, verdict: Verdict) -> dict[str, Any]:
     return {
-        "baseline": name,
-        "speedup": comparison.speedup,
+        "baseline": comparison.baseline,
+        "value": comparison.speedup,
         "low": comparison.low,
         "high": comparison.high,
-        "text": text,
-        "title": (
-            f"{name} took {comparison.baseline_time.median_ms:.3g} ms (median of {comparison.baseline_time.samples}); "
-            f"95 % interval of the paired ratio; {TRUST_WORDS[trust]}"
-        ),
+        "distinguishable": comparison.distinguishable,
+        "text": speedup_text(comparison),
+        "title": speedup_title(comparison, verdict),
     }
 
 
-def facts(verdict: Verdict) -> dict[str, str]:
-    """The rest of a verdict by name, in the order a reader wants it."""
-    found: dict[str, str] = {}
-    evidence = verdict.evidence
-    if evidence is not None:
-        if evidence.signature:
-            found["signature"] = evidence.signature
-        if evidence.sizes:
-            case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-            found["failing case"] = f"{case}; {evidence.family} inputs" if evidence.family else case
-        if evidence.first_wrong is not None:
-            found["first wrong"] = f"{evidence.first_wrong}: got {evidence.got}, want {evidence.want}"
-        if evidence.wrong_fraction is not None:
-            found["wrong elements"] = f"{100 * evidence.wrong_fraction:.3g} %"
+def speedup_text(comparison: Comparison) -> str:
+    text = f"{comparison.speedup:.2f}x [{comparison.low:.2f}, {comparison.high:.2f}]"
+    return text if comparison.distinguishable else f"{text} no difference"
+
+
+def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
+    """Baseline, spread, trust level and machine, in words."""
+    name = BASELINES.get(comparison.baseline, comparison.baseline)
+    time = comparison.baseline_time
+    words = [
+        f"{comparison.speedup:.2f} times as fast as {name}, 95 % interval of the paired ratio "
+        f"{comparison.low:.2f} to {comparison.high:.2f}",
+        f"{name} took {time.median_ms:.3g} ms (median of {time.samples})",
+        TRUST_WORDS[verdict.trust],
+    ]
+    if not comparison.distinguishable:
+        words.insert(1, "the interval holds 1, so no difference can be told")
+    return "; ".join([*words, *filter(None, [machine(verdict)])])
+
+
+def figures(verdict: Verdict) -> list[tuple[str, dict[str, str]]]:
+    """The verdict's numbers by name, in the order a reader wants them."""
+    found: list[tuple[str, dict[str, str]]] = []
+    where = "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
     if verdict.time is not None:
         time = verdict.time
-        found["time"] = (
-            f"{time.median_ms:.3g} ms (quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g}, {time.samples} calls)"
-        )
+        spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
+        found.append(("time", figure(f"{time.median_ms:.3g} ms", spread)))
         if verdict.sol_ms:
             share = 100 * verdict.sol_ms / time.median_ms
-            found["bound"] = f"{verdict.sol_ms:.3g} ms on this chip; {share:.0f} % of it reached"
+            words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
+            found.append(("bound reached", figure(f"{share:.0f} %", words)))
     if verdict.own_share is not None:
-        found["own kernels"] = f"{100 * verdict.own_share:.0f} % of the time"
+        words = "share of the time that the candidate's own kernels took, the rest being library calls"
+        found.append(("own kernels", figure(f"{100 * verdict.own_share:.0f} %", words)))
+    if verdict.build_seconds is not None:
+        found.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
+    evidence = verdict.evidence
+    if evidence is not None and evidence.wrong_fraction is not None:
+        words = "share of the output's elements outside the tolerance, in the first failing case"
+        found.append(("wrong elements", figure(f"{100 * evidence.wrong_fraction:.3g} %", words)))
+    if evidence is not None and evidence.rel_frobenius is not None:
+        words = "relative Frobenius error of the output, in the first failing case"
+        found.append(("relative error", figure(f"{evidence.rel_frobenius:.3g}", words)))
     if verdict.precision:
-        found["precision"] = verdict.precision
-    found["trust"] = TRUST_WORDS[verdict.trust] + (f" ({verdict.label})" if verdict.label else "")
-    if verdict.flags:
-        found["flags"] = "; ".join(verdict.flags)
-    if verdict.environment.chip:
-        threads = f", {verdict.environment.threads} threads" if verdict.environment.threads else ""
-        found["measured on"] = f"{verdict.environment.chip}{threads}"
+        found.append(("precision", figure(verdict.precision, "what the reference and the tolerance are computed in")))
     return found
 
 
+def environment(verdict: Verdict) -> list[dict[str, str]]:
+    env = verdict.environment
+    rows = [("chip", env.chip), ("backend", env.backend), ("threads", str(env.threads or "")), ("sandbox", env.sandbox)]
+    rows += [(f"{name} version", value) for name, value in env.versions.items()]
+    if env.load:
+        rows.append(("load average", f"{env.load:.2f}"))
+    if env.disturbed:
+        rows.append(("disturbed calls", f"{100 * env.disturbed:.0f} %"))
+    return [{"name": name, "text": text} for name, text in rows if text]
+
+
+def machine(verdict: Verdict) -> str:
+    env = verdict.environment
+    return f"{env.chip}, {env.threads} threads" if env.chip and env.threads else env.chip
+
+
+_SHOWN = {StageState.PASSED: "passed", StageState.FAILED: "failed", StageState.SKIPPED: "skipped"}
+
+
+def stage_rows(stages: Iterable[StageResult], running: bool = False) -> list[dict[str, Any]]:
+    """All stages in order, those that were not reached too; while ``running``, the next one is."""
+    known = {stage.name: stage for stage in one_line_each(stages)}
+    rows: list[dict[str, Any]] = []
+    waits = running
+    for name in Stage:
+        stage = known.get(name)
+        if stage is not None and stage.state in _SHOWN:
+            state = _SHOWN[stage.state]
+        else:
+            state, waits = ("running", False) if waits else ("not reached", False)
+        note, took = (stage.note, stage.seconds) if stage else ("", 0.0)
+        rows.append({"name": name.value, "state": state, "seconds": round(took, 4), "note": note})
+    return rows
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+
 def verdict_text(verdict: Verdict) -> str:
-    """A verdict for a terminal: outcome, stages, speedups, facts, error map."""
-    state = verdict_state(verdict)
+    """A verdict for a terminal: outcome, stages, speedups, numbers, error map."""
     marks = {StageState.PASSED: "ok", StageState.FAILED: "FAILED", StageState.SKIPPED: "skipped"}
-    lines = [f"{'passed' if verdict.passed else 'failed at ' + verdict.stage.value}: {verdict.reason}"]
+    lines = [f"{outcome_word(verdict)}: {verdict.reason}"]
     stages = [f"{s.name.value} {marks.get(s.state, s.state.value)}" for s in one_line_each(verdict.stages)]
-    if stages:
-        lines.append("stages      " + ", ".join(stages))
-    lines += [f"against     {row['baseline']}: {row['text']}" for row in state["speedups"]]
-    lines += [f"{name:<11} {value}" for name, value in state["facts"].items()]
-    lines += [f"            {row}" for row in state["error_map"]]
-    lines += [f"compiler    {line}" for line in state["compiler"]]
+    rows = [("stages", ", ".join(stages)), *facts(verdict)]
+    width = max(len(name) for name, _ in rows)
+    lines += [f"{name:<{width}} {value}" for name, value in rows if value]
+    evidence = verdict.evidence or Evidence()
+    lines += [f"{'':<{width}} {row}" for row in evidence.error_map]
+    lines += [f"{'compiler':<{width}} {c.file}:{c.line or '?'}: {c.message}" for c in evidence.compiler]
     return "\n".join(lines)
 
 
+def facts(verdict: Verdict) -> list[tuple[str, str]]:
+    """Everything a verdict says but its stages, by name."""
+    rows = [(f"against {BASELINES.get(c.baseline, c.baseline)}", speedup_text(c)) for c in verdict.comparisons]
+    evidence = verdict.evidence
+    if evidence is not None:
+        if evidence.signature:
+            rows.append(("signature", evidence.signature))
+        if evidence.sizes:
+            case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+            rows.append(("failing case", f"{case}; {evidence.family} inputs" if evidence.family else case))
+        if evidence.first_wrong is not None:
+            rows.append(("first wrong", f"{evidence.first_wrong}: got {evidence.got}, want {evidence.want}"))
+    for name, shown in figures(verdict):
+        rows.append((name, shown["text"]))
+    if verdict.time is not None:
+        time = verdict.time
+        rows.append(("spread", f"{time.q1_ms:.3g} to {time.q3_ms:.3g} ms (quartiles of {time.samples} calls)"))
+    rows.append(("trust", TRUST_WORDS[verdict.trust] + (f" ({verdict.label})" if verdict.label else "")))
+    if verdict.flags:
+        rows.append(("flags", "; ".join(verdict.flags)))
+    if machine(verdict):
+        rows.append(("measured on", machine(verdict)))
+    return rows
+
+
+def outcome_word(verdict: Verdict) -> str:
+    return "passed" if verdict.passed else f"failed at {verdict.stage.value}"
+
+
 def headline(verdict: Verdict | None) -> str:
-    """``2.9x eager  1.4x compile  62% of bound`` when timed, else empty."""
+    """``2.9x eager  1.4x compile  62% of bound  T2`` when it passed, else empty."""
     if verdict is None or not verdict.passed:
         return ""
     parts = [f"{c.speedup:.2f}x {c.baseline}" for c in verdict.comparisons]

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from fake_server import FakeServer, answer
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from notebook_parts import TASK
 
-from kernellab.errors import SessionError
+from kernellab.errors import ModelError, SessionError
 from kernellab.notebook.complete import candidates
-from kernellab.notebook.magics import KernelMagics
+from kernellab.notebook.magics import names, parsers
+from kernellab.notebook.shown import workbench_of
+from kernellab.records import Role
 
-LINE = ["approve", "config", "doctor", "fork", "pause", "run", "show", "step"]
-CELL = ["code", "design", "sketch"]
+LINE = [
+    "approve", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin", "replay", "run",
+    "show", "step", "stop",
+]  # fmt: skip
+CELL = ["answer", "code", "design", "sketch", "task", "verify"]
 
 
 def completions(shell: InteractiveShell, text: str) -> set[str]:
@@ -57,9 +65,9 @@ def test_reloading_registers_the_completion_once(shell: InteractiveShell) -> Non
     assert len(ours) == 1
 
 
-@pytest.mark.parametrize("name", sorted(KernelMagics.parsers()))
+@pytest.mark.parametrize("name", sorted(parsers()))
 def test_every_magic_prints_its_help(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    if name in KernelMagics.names("cell"):
+    if name in names("cell"):
         shell.run_cell_magic(name, "--help", "x")
     else:
         shell.run_line_magic(name, "--help")
@@ -103,16 +111,87 @@ def test_an_error_has_no_traceback_unless_verbose(shell: InteractiveShell, capsy
     shell.run_cell("%kernel_step nothing")
     short = capsys.readouterr()
     assert "no session" in short.out + short.err
-    assert "magics.py" not in short.out + short.err
+    assert "magic.py" not in short.out + short.err
     shell.run_cell("%kernel_config verbose=1")
     shell.run_cell("%kernel_step nothing")
     long = capsys.readouterr()
-    assert "magics.py" in long.out + long.err
+    assert "magic.py" in long.out + long.err
 
 
 def test_config_shows_what_it_sets(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_line_magic("kernel_config", "verbose=1")
     shell.run_line_magic("kernel_config", "")
-    assert capsys.readouterr().out.startswith("verbose=1")
+    assert "verbose=1  # 1 shows the Python traceback" in capsys.readouterr().out
     with pytest.raises(UsageError, match="no option 'colour'"):
         shell.run_line_magic("kernel_config", "colour=1")
+
+
+def test_the_options_are_ipythons_too(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_line_magic("config", "KernelLab.approve = 'routing'")
+    shell.run_line_magic("kernel_config", "")
+    assert "approve=routing" in capsys.readouterr().out
+    shell.run_line_magic("config", "KernelLab")
+    assert "Where a session stops and asks" in capsys.readouterr().out
+    shell.run_line_magic("reload_ext", "kernellab")
+    shell.run_line_magic("kernel_config", "teaching=1")
+    shell.run_line_magic("kernel_config", "")
+    printed = capsys.readouterr().out
+    assert "approve=routing" in printed and "teaching=True" in printed
+
+
+@pytest.mark.parametrize("given", ["approve=sometimes", "max_turns=none", "max_turns=0", "teaching=perhaps"])
+def test_an_option_that_cannot_be_is_refused_with_its_help(shell: InteractiveShell, given: str) -> None:
+    with pytest.raises(UsageError, match="cannot be"):
+        shell.run_line_magic("kernel_config", given)
+
+
+def test_models_are_named_in_options_and_a_key_never_is(shell: InteractiveShell) -> None:
+    from kernellab.session.config import model_settings
+
+    shell.run_line_magic("config", "KernelLab.base_url = 'http://localhost:9/v1'")
+    shell.run_line_magic("config", "KernelLab.model = 'small'")
+    assert (model_settings().base_url, model_settings().model) == ("http://localhost:9/v1", "small")
+    with pytest.raises(ModelError, match="key_env"):
+        shell.run_line_magic("kernel_config", "key_env=sk-1234567890abcdef")
+    for name in ("base_url", "model", "key_env"):
+        shell.run_line_magic("config", f"KernelLab.{name} = ''")
+    assert model_settings().model != "small"
+
+
+def test_options_are_what_the_design_cell_does_not_say(shell: InteractiveShell) -> None:
+    shell.run_line_magic("config", "KernelLab.roles = 'designer=human'")
+    shell.run_line_magic("config", "KernelLab.approve = 'routing'")
+    shell.run_line_magic("config", "KernelLab.dsl = 'cpp'")
+    shell.run_cell_magic("kernel_design", "add_one --approve all --budget tokens=1000", TASK)
+    session = shell.user_ns["add_one"]
+    session.wait(60)
+    assert (session.state.approval, session.state.created.dsl) == ("all", "cpp")
+    assert session.state.roles[Role.DESIGNER] == "human" and session.state.budget == "tokens=1000"
+    workbench_of(session).close()
+    session.stop()
+
+
+def test_words_need_a_model_and_say_how_one_is_named(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERNELLAB_MODEL_URL", "KERNELLAB_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ModelError, match="model"):
+        shell.run_cell_magic("kernel_design", "soft --words", "softmax over the last axis of a matrix")
+    assert "soft" not in shell.user_ns
+
+
+def test_a_described_operator_becomes_a_cell_to_read_and_run(
+    shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asked of a real endpoint on this machine, which answers with a task."""
+    inserted: list[str] = []
+    monkeypatch.setattr(shell, "set_next_input", inserted.append)
+    with FakeServer(answer(f"Here it is:\n```python\n{TASK}```\n")) as server:
+        shell.run_line_magic("config", f"KernelLab.base_url = {server.url!r}")
+        shell.run_line_magic("config", "KernelLab.model = 'small'")
+        shell.run_cell_magic("kernel_design", "add_one --words --approve routing", "add one to a matrix")
+    for name in ("base_url", "model"):
+        shell.run_line_magic("config", f"KernelLab.{name} = ''")
+    assert len(inserted) == 1
+    assert inserted[0].startswith("%%kernel_design add_one --approve routing\n")
+    assert "def reference(x):" in inserted[0]
+    assert "read it" in capsys.readouterr().out

@@ -1,0 +1,120 @@
+"""What the front end asks: one function a question; the protocol's ``Ask``. Answers are plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.errors import KernellabError, SessionError
+from kernellab.notebook.artefacts import artefact
+from kernellab.notebook.at import looked_at, source_at
+from kernellab.notebook.candidates import comparison, page, rows_of
+from kernellab.notebook.detail import exchange_text
+from kernellab.notebook.facts import Facts
+from kernellab.notebook.language.check import checked
+from kernellab.notebook.language.complete import complete
+from kernellab.notebook.language.hover import hover
+from kernellab.records import Role
+from kernellab.session import Session
+
+Body = Mapping[str, Any]
+
+#: questions of the editor: they share one thread, and a newer check makes an older one pointless
+QUICK = frozenset(("check", "complete", "hover"))
+_EXPECTS = {Role.DESIGNER: "sketch", Role.CODER: "code", Role.CONDUCTOR: "route"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a question is about: the session, the turn looked at, and what is known beside the journal."""
+
+    session: Session
+    shown: str
+    facts: Facts
+
+
+def answer(window: Window, body: Body) -> Any:
+    """The answer's value.
+
+    Raises:
+        KernellabError: it is not understood, or there is no answer; the sentence says why.
+    """
+    name = body.get("ask")
+    ask = _ASKS.get(name) if isinstance(name, str) else None
+    if ask is None:
+        raise KernellabError(f"The view asked {name!r}, which this kernel does not know.", "Reload the page.")
+    return ask(window, body)
+
+
+def _check(window: Window, body: Body) -> Any:
+    return checked(_text(body, "text"), window.facts)
+
+
+def _complete(window: Window, body: Body) -> Any:
+    return complete(_text(body, "text"), _number(body, "line"), _number(body, "col"))
+
+
+def _hover(window: Window, body: Body) -> Any:
+    return hover(_text(body, "text"), _number(body, "line"), _number(body, "col"), window.facts)
+
+
+def _exchange(window: Window, body: Body) -> Any:
+    wanted = _text(body, "exchange")
+    for found in window.session.state.exchanges():
+        if found.id == wanted:
+            return exchange_text(found)
+    raise SessionError(f"There is no exchange {wanted}.", "Reload the page.")
+
+
+def _brief(window: Window, body: Body) -> Any:
+    question = window.session.state.question
+    role = question.role if question is not None else None
+    text = window.session.brief(role)
+    return {"role": role.value if role else "", "text": text, "expects": _EXPECTS.get(role or Role.DESIGNER, "sketch")}
+
+
+def _artefact(window: Window, body: Body) -> Any:
+    state = window.session.state
+    source = source_at(state, looked_at(state, window.shown))
+    if source is None:
+        raise SessionError("There is no code at this turn.", "Look at a turn after the Coder's.")
+    return artefact(source, _text(body, "name"))
+
+
+def _candidates(window: Window, body: Body) -> Any:
+    sort = body.get("sort")
+    return page(
+        rows_of(window.session.state), _number(body, "offset"), _number(body, "limit"),
+        sort if isinstance(sort, str) else "number",
+    )  # fmt: skip
+
+
+def _compare(window: Window, body: Body) -> Any:
+    return comparison(window.session.state, _text(body, "a"), _text(body, "b"))
+
+
+_ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
+    "check": _check,
+    "complete": _complete,
+    "hover": _hover,
+    "exchange": _exchange,
+    "brief": _brief,
+    "artefact": _artefact,
+    "candidates": _candidates,
+    "compare": _compare,
+}
+
+
+def _text(body: Body, name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise KernellabError(f"The view's question has no {name!r}.", "Reload the page.")
+    return value
+
+
+def _number(body: Body, name: str) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise KernellabError(f"The view's question has no number {name!r}.", "Reload the page.")
+    return value

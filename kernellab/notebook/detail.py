@@ -1,0 +1,108 @@
+"""All about the turn that is looked at: a ``Detail`` of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from kernellab.notebook.at import looked_at, verdict_turn
+from kernellab.notebook.language.pins import pinned_lines
+from kernellab.notebook.rows import exchanges_of, tokens
+from kernellab.notebook.verdict import stage_rows, verdict_view
+from kernellab.records import Diagnostic, Exchange, GateResult, Role, StageResult
+from kernellab.session.records import ClaimCheck, Turn, TurnState
+from kernellab.session.state import State
+
+
+def detail(
+    state: State,
+    shown: str,
+    running: Mapping[str, Sequence[StageResult]] | None = None,
+    claims: Callable[[str], Sequence[ClaimCheck]] | None = None,
+) -> dict[str, Any]:
+    """``running`` are the stages that a running verification has behind it, by turn; ``claims`` checks a turn's."""
+    at = looked_at(state, shown)
+    turn = state.turns.get(at or "")
+    designed = state.sketch_turn(at) if at else None
+    gate = designed.gate if designed else None
+    verified = verdict_turn(state, at) if at else None
+    verdict = verified.verdict if verified else None
+    talked = exchanges_of(state, at) if at else ()
+    return {
+        "turn": at,
+        "stages": _stages(turn, verified, running or {}),
+        "verdict": verdict_view(verdict) if verdict else None,
+        "gate": gate_view(gate) if gate else None,
+        "diagnostics": [diagnostic_view(d) for d in gate.diagnostics] if gate else [],
+        "rationale": turn.rationale if turn else "",
+        "claims": _claims(turn, claims) if turn else [],
+        "error": turn.error if turn else "",
+        "remedy": turn.remedy if turn else "",
+        "exchanges": [exchange_head(e) for e in talked],
+        "memory": memory(talked),
+        "pins": pinned_lines(designed.sketch) if designed and designed.sketch else [],
+    }
+
+
+def _stages(turn: Turn | None, verified: Turn | None, running: Mapping[str, Sequence[StageResult]]) -> list[Any]:
+    if turn is not None and turn.role is Role.VERIFIER and turn.state is TurnState.RUNNING:
+        return stage_rows(running.get(turn.id, ()), running=True)
+    return stage_rows(verified.verdict.stages) if verified and verified.verdict else []
+
+
+def _claims(turn: Turn, check: Callable[[str], Sequence[ClaimCheck]] | None) -> list[dict[str, Any]]:
+    if check is None:
+        return [{"text": text, "holds": None, "why": ""} for text in turn.claims]
+    return [found.model_dump(mode="json") for found in check(turn.id)] if turn.claims else []
+
+
+def gate_view(gate: GateResult) -> dict[str, Any]:
+    return {"state": gate.state.value, "reason": gate.reason, "cases": gate.cases, "max_error": gate.max_error}
+
+
+def diagnostic_view(diagnostic: Diagnostic) -> dict[str, Any]:
+    return diagnostic.model_dump(mode="json")
+
+
+def exchange_head(exchange: Exchange) -> dict[str, Any]:
+    usage = exchange.usage
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    began = datetime.fromtimestamp(exchange.started, timezone.utc) if exchange.started else None
+    return {
+        "id": exchange.id,
+        "role": exchange.role.value,
+        "purpose": exchange.purpose,
+        "model": exchange.model,
+        "finish": exchange.finish.value,
+        "error": exchange.error,
+        "tokens": f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if tokens([exchange]) else "",
+        "seconds": round(usage.seconds, 2),
+        "recorded": began.strftime("%Y-%m-%d %H:%M UTC") if began else "",
+    }
+
+
+def exchange_text(exchange: Exchange) -> dict[str, Any]:
+    """``ExchangeText``: what was said, word for word."""
+    return {
+        "head": exchange_head(exchange),
+        "messages": [{"role": m.role, "content": m.content} for m in exchange.messages],
+        "reply": exchange.reply,
+        "reasoning": exchange.reasoning,
+        "sections": [
+            {"name": s.name, "source": s.source, "tokens": s.tokens, "note": s.note} for s in exchange.sections
+        ],
+    }
+
+
+def memory(exchanges: Sequence[Exchange]) -> list[dict[str, str]]:
+    """What the prompts took from documents and from memory, each once."""
+    found: dict[str, dict[str, str]] = {}
+    for exchange in exchanges:
+        for section in exchange.sections:
+            if section.source.startswith(("knowledge", "memory")):
+                found.setdefault(
+                    f"{section.name} {section.source}",
+                    {"title": section.name, "text": section.source, "why": section.note},
+                )
+    return list(found.values())

@@ -1,0 +1,219 @@
+"""The workbench's header, its buttons and the card: a ``Head`` of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.notebook.at import looked_at
+from kernellab.notebook.facts import Facts
+from kernellab.notebook.predictions import Predictions
+from kernellab.notebook.verdict import TRUST_WORDS, figure, machine, speedup_title
+from kernellab.records import Role, RouteKind
+from kernellab.session.records import Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.state import Best, State
+from kernellab.session.view import target_words
+
+PROTOCOL = 1
+STATUS_WORDS = {
+    SessionStatus.RUNNING: "running",
+    SessionStatus.PAUSED: "paused",
+    SessionStatus.WAITING: "waiting for you",
+    SessionStatus.FINISHED: "finished",
+    SessionStatus.STOPPED: "stopped",
+    SessionStatus.FAILED: "failed",
+}
+#: roles that a person may hand out; the Verifier is nobody's to play
+PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
+CHOICES = ("rules", "human", "model")
+
+
+def head(
+    state: State,
+    shown: str,
+    facts: Facts,
+    *,
+    message: str = "",
+    ledger: Mapping[str, Any] | None = None,
+    predictions: Predictions | None = None,
+    comparing: bool = False,
+) -> dict[str, Any]:
+    """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode."""
+    best = state.best()
+    target = state.target
+    return {
+        "protocol": PROTOCOL,
+        "id": state.id,
+        "name": state.created.name,
+        "operator": facts.operator,
+        "target": target_words(state),
+        "dsl": target.dsl if target else state.created.dsl or "",
+        "status": state.status.value,
+        "status_text": STATUS_WORDS[state.status],
+        "reason": state.reason,
+        "message": message,
+        "current": state.head,
+        "approval": state.approval,
+        "roles": {role.value: state.roles.get(role, "rules") for role in played(state)},
+        "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
+        "can": can(state),
+        "card": card(state, looked_at(state, shown)),
+        "best": best_figures(best) if best else None,
+        "ledger": ledger_figures(ledger) if ledger and (ledger["total"]["requests"] or ledger["budget"]) else None,
+        "teaching": predictions is not None,
+        "prediction": predictions.view(state) if predictions is not None else None,
+        "comparing": comparing,
+        "sol_ms": sol_ms(state, best),
+    }
+
+
+def played(state: State) -> list[Role]:
+    return [*PLAYED, *(role for role in state.roles if role not in PLAYED)]
+
+
+def choices(spec: str) -> list[str]:
+    return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
+
+
+def can(state: State) -> dict[str, bool]:
+    """Which buttons do something in this state."""
+    question, turn = state.question, state.head_turn
+    asked = question is not None and question.kind is QuestionKind.BRIEF
+    ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
+    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not asked and not ended
+    return {
+        "step": goes_on,
+        "run": goes_on,
+        "pause": state.status is SessionStatus.RUNNING,
+        "fork": bool(state.turns),
+        "stop": not state.status.ended,
+        "approve": state.status is SessionStatus.WAITING and state.question is not None,
+        "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
+    }
+
+
+# -- the card ----------------------------------------------------------------------------------------------------------
+
+
+def card_id(question: Question) -> str:
+    return f"{question.turn or 'start'}:{question.kind.value}:{question.role.value}"
+
+
+def open_card(state: State) -> str | None:
+    """The id of the card that waits for an answer."""
+    question = state.question
+    return card_id(question) if question is not None and state.status is SessionStatus.WAITING else None
+
+
+def card(state: State, at: str | None) -> dict[str, Any] | None:
+    """What the session asks or, looking back, what the Conductor proposed."""
+    question = state.question
+    if question is not None and state.status is SessionStatus.WAITING and at == state.head:
+        asked = state.turns.get(question.turn or "")
+        route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
+        return {
+            "id": card_id(question),
+            "kind": question.kind.value,
+            "role": question.role.value,
+            "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
+            "text": route.reason if route else question.text,
+            "hint": question.answer,
+            "evidence": list(route.evidence) if route else [],
+            "to": question.to.value if question.to else None,
+            "suggestion": question.suggestion,
+            "pending": True,
+            "editable": question.kind is QuestionKind.ROUTE,
+        }
+    turn = state.turns.get(at or "")
+    return _proposed(turn) if turn is not None and turn.route is not None else None
+
+
+def _title(question: Question) -> str:
+    role = question.role.value.capitalize()
+    return {
+        QuestionKind.BRIEF: f"You are the {role}.",
+        QuestionKind.ERROR: f"The {role} could not go on.",
+        QuestionKind.TURN: f"The {role}'s turn is done.",
+        QuestionKind.ROUTE: f"{role}:",
+    }[question.kind]
+
+
+def _proposed(turn: Turn) -> dict[str, Any]:
+    route = turn.route
+    assert route is not None
+    return {
+        "id": turn.id,
+        "kind": QuestionKind.ROUTE.value,
+        "role": turn.role.value,
+        "title": f"The Conductor proposed: {route.to.value}.",
+        "text": route.reason,
+        "hint": "",
+        "evidence": list(route.evidence),
+        "to": route.to.value,
+        "suggestion": route.suggestion,
+        "pending": False,
+        "editable": False,
+    }
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def best_figures(best: Best) -> dict[str, Any]:
+    """``BestFigures``: the fastest candidate, each number with what it means."""
+    verdict = best.verdict
+    time, where = verdict.time, "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
+    headroom = None
+    if time is not None and verdict.sol_ms:
+        share = verdict.sol_ms / time.median_ms
+        words = (
+            f"the speed-of-light bound is {verdict.sol_ms:.3g} ms, the kernel takes {time.median_ms:.3g} ms: "
+            f"{100 * share:.0f} % of the bound is reached; {where}"
+        )
+        headroom = {"share": share, **figure(f"{100 * share:.0f}% of bound", words)}
+    return {
+        "turn": best.turn.id,
+        "number": best.turn.number,
+        "time": figure(
+            f"{time.median_ms:.3g} ms",
+            f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}",
+        )
+        if time
+        else None,
+        "speedups": [
+            {
+                "baseline": c.baseline,
+                "value": c.speedup,
+                "low": c.low,
+                "high": c.high,
+                "text": f"{c.speedup:.2f}x {c.baseline}",
+                "title": speedup_title(c, verdict),
+            }
+            for c in verdict.comparisons
+        ],
+        "headroom": headroom,
+        "trust": verdict.trust.value,
+        "label": verdict.label,
+    }
+
+
+def sol_ms(state: State, best: Best | None) -> float | None:
+    """The task's bound; it is the same for every candidate."""
+    if best is not None and best.verdict.sol_ms:
+        return best.verdict.sol_ms
+    return next((t.verdict.sol_ms for t in state.turns.values() if t.verdict and t.verdict.sol_ms), None)
+
+
+def ledger_figures(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """``LedgerFigures`` from what :meth:`Session.ledger` gives."""
+    total, budget = ledger["total"], str(ledger["budget"] or "")
+    text = ledger["text"] or "0 tokens"
+    return {
+        "input_tokens": total["input_tokens"],
+        "cached_tokens": total["cached_tokens"],
+        "output_tokens": total["output_tokens"],
+        "usd": total["usd"],
+        "seconds": total["seconds"],
+        "budget": budget,
+        "text": f"{text} of {budget}" if budget else text,
+    }

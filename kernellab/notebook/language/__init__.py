@@ -1,0 +1,1 @@
+"""The sketch editor's services: diagnostics while typing, completion, hover, pins."""

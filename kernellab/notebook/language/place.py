@@ -1,0 +1,161 @@
+"""Where in a sketch's text a cursor stands: the word under it, what kind of place it is, which names are in sight."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_WORD = re.compile(r"[A-Za-z_][\w.]*")
+_STRING = re.compile(r"\"[^\"\n]*\"?|'[^'\n]*'?")
+_ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)")
+_LOADED = re.compile(r"->\s*([A-Za-z_]\w*)\s*(?:[,)]|$)")
+_LOOP = re.compile(r"^\s*for\s+([A-Za-z_]\w*)\s+in\b")
+_DECLARED = re.compile(r"^\s*(symbols|tensors|constexpr|require|opaque)\s*:(.*)$")
+_NAMES = {
+    "symbols": re.compile(r"([A-Za-z_]\w*)\s*(?=[,;]|$)"),
+    "tensors": re.compile(r"(?:^|[;])\s*([A-Za-z_]\w*)\s*(?=\[)"),
+    "constexpr": re.compile(r"(?:^|[;,])\s*([A-Za-z_]\w*)\s*(?=[=;,]|in\b|$)"),
+    "opaque": re.compile(r"(?:^|[;])\s*([A-Za-z_]\w*)\s*(?=\()"),
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """``start`` and ``end`` are columns from 1, ``end`` behind the last character."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name in sight: ``kind`` is symbol, tensor, constexpr, opaque, tile or index; ``line`` where it was made."""
+
+    text: str
+    kind: str
+    line: int
+
+
+def line_at(text: str, line: int) -> str:
+    lines = text.split("\n")
+    return lines[line - 1] if 1 <= line <= len(lines) else ""
+
+
+def word_at(text: str, line: int, col: int) -> Word | None:
+    """The word that holds the character at ``col`` (from 1); None in a comment or between words."""
+    row = line_at(text, line)
+    comment = _comment(row)
+    for match in _WORD.finditer(row):
+        if match.start() < col <= match.end() and (comment is None or match.start() < comment):
+            # grididx.x is one word only as a hint
+            found = match[0]
+            if "." in found and not _in_string(row[: match.start()]):
+                found = found.split(".")[0]
+            return Word(found, match.start() + 1, match.start() + 1 + len(found))
+    return None
+
+
+def before(text: str, line: int, col: int) -> str:
+    """The line up to the cursor, which stands before the character at ``col``."""
+    return line_at(text, line)[: max(col - 1, 0)]
+
+
+def in_comment(head: str) -> bool:
+    return _comment(head) is not None
+
+
+def open_string(head: str) -> str | None:
+    """What stands before the string that the cursor is in; None outside a string."""
+    for match in _STRING.finditer(head):
+        quote = match[0][0]
+        if match.end() == len(head) and (len(match[0]) == 1 or not match[0].endswith(quote)):
+            return head[: match.start()]
+    return None
+
+
+def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
+    """Names that line ``line`` may use, newest first: its sketch's declarations and the blocks around it.
+
+    ``own``: those that the line itself makes too.
+    """
+    lines = text.split("\n")[: max(line - 1, 0)]
+    # an empty line's own spaces say which block is meant
+    indent = _indent(line_at(text, line)) if line_at(text, line) else None
+    found: dict[str, Name] = {}
+    if own:
+        _take(line_at(text, line), line, found, around=True)
+    # a block is in sight until a line above is less indented than it
+    level = indent if indent is not None else 10**6
+    for number in range(len(lines), 0, -1):
+        row = lines[number - 1]
+        code = row[: _comment(row)] if _comment(row) is not None else row
+        if not code.strip():
+            continue
+        deep = _indent(code)
+        if re.match(r"\s*sketch\b", code):
+            break
+        if indent is None and level == 10**6:
+            # an empty line may stand in the block above it, or in that which its header opens
+            level = deep + 1 if code.rstrip().endswith(":") and not _DECLARED.match(code) else deep
+        if deep > level and not _DECLARED.match(code):
+            continue
+        _take(code, number, found, around=deep < level)
+        level = min(level, deep)
+    for name in declarations(text):
+        found.setdefault(name.text, name)
+    return list(found.values())
+
+
+def _take(code: str, number: int, found: dict[str, Name], around: bool) -> None:
+    """The names that a line makes: of a loop only one that goes ``around`` the place."""
+    loop = _LOOP.match(code)
+    if loop:
+        if around:
+            found.setdefault(loop[1], Name(loop[1], "index", number))
+    elif not code.rstrip().endswith(":") and not _DECLARED.match(code):
+        for group in _ASSIGNED.findall(code):
+            for name in re.split(r"\s*,\s*", group):
+                found.setdefault(name, Name(name, "tile", number))
+        for name in _LOADED.findall(code) if "load" in code or "gather" in code else ():
+            found.setdefault(name, Name(name, "tile", number))
+
+
+def declarations(text: str) -> list[Name]:
+    """What the declarations of the file name; a declaration may go on in indented lines."""
+    found: list[Name] = []
+    kind, base = "", 0
+    for number, row in enumerate(text.split("\n"), 1):
+        code = row[: _comment(row)] if _comment(row) is not None else row
+        match = _DECLARED.match(code)
+        if match:
+            kind, base, rest = match[1], _indent(code), match[2]
+        elif kind and code.strip() and _indent(code) > base:
+            rest = code
+        else:
+            kind = "" if code.strip() else kind
+            continue
+        pattern = _NAMES.get(kind)
+        plain = re.sub(r"\{[^}]*\}?", "", rest) if kind == "constexpr" else rest
+        for name in pattern.findall(plain.strip()) if pattern else ():
+            found.append(Name(name, {"symbols": "symbol", "tensors": "tensor"}.get(kind, kind), number))
+    return found
+
+
+def _comment(row: str) -> int | None:
+    """Where the line's comment begins."""
+    if "#" not in row:
+        return None
+    quoted = [(m.start(), m.end()) for m in _STRING.finditer(row)]
+    for match in re.finditer("#", row):
+        if not any(a < match.start() < b for a, b in quoted):
+            return match.start()
+    return None
+
+
+def _in_string(head: str) -> bool:
+    return open_string(head) is not None
+
+
+def _indent(row: str) -> int:
+    return len(row) - len(row.lstrip())

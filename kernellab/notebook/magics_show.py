@@ -1,0 +1,142 @@
+"""The magics that look: views, figures, export, replay, options, what this machine can do."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import TraitError
+
+from kernellab.errors import SessionError
+from kernellab.notebook.magic import ONE, KernelMagic, command
+
+#: parts of a session as text, and as figures; the live view is what is shown without one
+TEXTS = ("sketch", "code", "verdict", "turns", "task", "brief", "ledger", "reproduction")
+FIGURES = ("roofline", "speedups", "stages", "calibration")
+
+
+@magics_class
+class ShowMagics(KernelMagic):
+    """show, compare, insert, export, replay, doctor, config."""
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @argument(
+        "view", nargs="?", choices=(*TEXTS, *FIGURES), help="one part as text or figure; without it the live view"
+    )
+    @command
+    def kernel_show(self, args: argparse.Namespace) -> Any:
+        """Show a session: its live view, one part of it as text, or a figure."""
+        from kernellab.notebook.receipt import VIEWS, plain
+
+        if args.view is None and args.name in (*TEXTS, *FIGURES):
+            args.name, args.view = None, args.name
+        session = self.session(args.name)
+        if args.view is None:
+            return self.show_live(session)
+        if args.view in FIGURES:
+            from kernellab.notebook.figures import figure
+
+            return figure(session, args.view, self.lab.theme)
+        if args.view == "brief":
+            return plain(session.brief())
+        if args.view == "ledger":
+            return plain(session.ledger()["text"] or f"{session.name} has asked no model.")
+        return VIEWS[args.view](session.state)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("a", help="a turn's number")
+    @argument("b", help="another's")
+    @command
+    def kernel_compare(self, args: argparse.Namespace) -> Any:
+        """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts."""
+        from kernellab.notebook.candidates import comparison
+        from kernellab.notebook.receipt import plain
+
+        state = self.session(args.name).state
+        found = comparison(state, args.a, args.b)
+        rows = [f"{row['name']:<28} {row['a']:<36} {row['b']}" for row in found["rows"]]
+        return plain("\n".join([found["verdict"], "", *rows, "", found["diff"]]).rstrip())
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help="a session: the cell that reproduces its failure; default: what a button offered")
+    @command
+    def kernel_insert(self, args: argparse.Namespace) -> None:
+        """Put a cell below this one: what the workbench offered last, or what reproduces a session's failure."""
+        from kernellab.notebook.insert import offered
+        from kernellab.notebook.receipt import reproduction_of
+
+        text = offered() if args.name is None else reproduction_of(self.session(args.name).state)
+        if not text:
+            raise SessionError("Nothing was offered.", "Press Insert in the workbench, or name a session that failed.")
+        self.next_cell(text)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("file", help="the module to write")
+    @command
+    def kernel_export(self, args: argparse.Namespace) -> None:
+        """Write the best kernel as a module that needs torch and the DSL's runtime but not kernellab."""
+        print(f"wrote {self.session(args.name).export(args.file)}")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("--out", required=True, metavar="FILE", help="the file; a role `replay:FILE` answers from it")
+    @command
+    def kernel_replay(self, args: argparse.Namespace) -> None:
+        """Write what a session's models were asked and answered, so that it can be replayed without them."""
+        from kernellab.models import write_replay
+
+        session = self.session(args.name)
+        said = session.exchanges()
+        if not said:
+            raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
+        print(f"wrote {len(said)} exchanges to {write_replay(Path(args.out), said, note=session.id)}")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @command
+    def kernel_doctor(self, args: argparse.Namespace) -> None:
+        """What this machine can do, and the one line that mends what it cannot."""
+        from kernellab.doctor import report
+
+        print(report())
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("option", nargs="?", help="NAME=VALUE, for example verbose=1")
+    @command
+    def kernel_config(self, args: argparse.Namespace) -> None:
+        """Show the options, or set one; the same as %config KernelLab.NAME = VALUE."""
+        if args.option:
+            self._set(*args.option.partition("=")[::2])
+            return
+        for name, value, help_ in self.lab.options():
+            print(f"{name}={value}  # {help_}")
+
+    def _set(self, name: str, value: str) -> None:
+        known = {option: given for option, given, _ in self.lab.options()}
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}; there is {', '.join(known)}")
+        trait = self.lab.traits()[name]
+        try:
+            setattr(self.lab, name, trait.from_string(value))
+        except (TraitError, ValueError) as error:
+            raise UsageError(f"{name} cannot be {value!r}: {trait.help} {error}") from None

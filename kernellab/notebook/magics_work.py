@@ -1,0 +1,153 @@
+"""The magics whose cell is the work: a task, a sketch, code, an answer, a kernel to judge."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from kernellab.notebook.config import APPROVALS
+from kernellab.notebook.magic import KernelMagic, command, usage
+
+DSLS = ("cpp", "triton")
+BASELINES = ("eager", "compile")
+LEVELS = ("T0", "T1", "T2", "T4")
+
+
+@magics_class
+class WorkMagics(KernelMagic):
+    """design, task, sketch, code, answer, verify."""
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", help="the variable that the session is bound to")
+    @argument("--dsl", choices=DSLS, help="what the kernel is written in; default: triton with a GPU, else cpp")
+    @argument("--roles", help='who does what: "rules", "model", or "designer=human,coder=model:NAME"; default rules')
+    @argument("--approve", choices=APPROVALS, help="where the session stops and asks; default none")
+    @argument("--words", action="store_true", help="the cell describes the operator in words: a model writes the task")
+    @argument("--budget", help="what models may spend: tokens=200000,usd=1,minutes=10")
+    @argument(
+        "--baseline",
+        choices=BASELINES,
+        action="append",
+        help="time against it; may be repeated; default eager, and torch.compile when the session has ended",
+    )
+    @argument("--max-turns", type=int, metavar="N", help="stop after N turns")
+    @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
+    @command
+    def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
+        """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
+
+        The cell returns at once; NAME is the Session, and its workbench appears below. With --words the cell is a
+        description, and the task that a model makes of it appears as the next cell, for you to read and run.
+
+            %%kernel_design rms_norm --dsl cpp --approve routing
+            import torch
+            ...
+        """
+        if not args.name.isidentifier():
+            raise UsageError(f"{args.name!r} is no name for a variable")
+        if args.words:
+            self._task_cell(args.name, cell, self._again(args))
+            return
+        # before the session starts: its thread imports torch at once, and would keep the view waiting
+        from kernellab.notebook import workbench  # noqa: F401
+        from kernellab.notebook.shown import keep_receipt
+        from kernellab.session import design
+
+        options: dict[str, Any] = usage(args, "dsl", "roles", "approve", "chip", "budget", "max_turns")
+        for name in ("dsl", "roles", "approve", "budget"):
+            if name not in options and getattr(self.lab, name):
+                options[name] = getattr(self.lab, name)
+        options.setdefault("max_turns", self.lab.max_turns)
+        if args.baseline:
+            options["options"] = {"baselines": args.baseline}
+        # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
+        session = design(cell, name=args.name, compare=not args.baseline, **options)
+        self.namespace[args.name] = session
+        self.show_live(session)
+        keep_receipt(session)
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", nargs="?", default="operator", help="the name that the task's session will have")
+    @argument("--model", metavar="SPEC", default="model", help="model, model:NAME or replay:FILE; default model")
+    @command
+    def kernel_task(self, args: argparse.Namespace, cell: str = "") -> None:
+        """Describe an operator in words: a model writes its task as the next cell, for you to read and run."""
+        if not args.name.isidentifier():
+            raise UsageError(f"{args.name!r} is no name for a variable")
+        self._task_cell(args.name, cell, f"%%kernel_design {args.name}", args.model)
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @command
+    def kernel_sketch(self, args: argparse.Namespace, cell: str = "") -> None:
+        """The cell is the session's new sketch: a turn of yours."""
+        self.session(args.name).edit_sketch(cell)
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("--file", default=None, help="the file of the source that the cell replaces; default: its main file")
+    @command
+    def kernel_code(self, args: argparse.Namespace, cell: str = "") -> None:
+        """The cell is the session's new kernel code: a turn of yours, verified like any other."""
+        self.session(args.name).edit_source({args.file: cell} if args.file else cell)
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @command
+    def kernel_answer(self, args: argparse.Namespace, cell: str = "") -> None:
+        """The cell answers the brief of the role that you hold (%%kernel_show NAME brief), as a model would."""
+        self.session(args.name).answer(cell)
+
+    @no_var_expand
+    @cell_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help="the session whose task it is for; may be left out when there is only one")
+    @argument("--task", metavar="FILE", help="a task's file instead of a session")
+    @argument("--file", help="the file of the session's source that the cell replaces; default: the cell is kernel.py")
+    @argument("--dsl", choices=DSLS, help="what the cell is written in; default: the session's, or read from the text")
+    @argument("--level", choices=LEVELS, default="T2", help="how strictly it is judged; T1 is a quick look")
+    @argument("--baseline", choices=BASELINES, action="append", help="time against it; may be repeated; default eager")
+    @command
+    def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
+        """Judge the kernel in the cell: a module that defines kernel(*inputs). Nothing is added to the session.
+
+        Each stage is told as it ends; the result is the verdict.
+        """
+        from kernellab.notebook.verifying import verify_cell
+
+        session = None if args.task else self.session(args.name)
+        return verify_cell(
+            cell, session, task=Path(args.task) if args.task else None, file=args.file, dsl=args.dsl, level=args.level,
+            baselines=tuple(args.baseline or ("eager",)),
+        )  # fmt: skip
+
+    def _task_cell(self, name: str, words: str, head: str, spec: str = "model") -> None:
+        from kernellab.notebook.words import task_cell
+
+        proposed = task_cell(words, name, spec, self.lab)
+        self.next_cell(f"{head}\n{proposed.text.strip()}\n")
+        print(f"The task of {name} is in the next cell: read it, change what is wrong, and run it.")
+        for flag in proposed.flags:
+            print(f"  it is weak as a test: {flag}")
+
+    def _again(self, args: argparse.Namespace) -> str:
+        """The design line without --words."""
+        given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip")
+        words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
+        words += [f"--baseline {name}" for name in args.baseline or ()]
+        return " ".join(["%%kernel_design", args.name, *words])

@@ -1,0 +1,131 @@
+"""The last view as static HTML that needs no front end: for exported notebooks, GitHub, and a kernel that is gone."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from kernellab.notebook.at import source_at, verdict_at
+from kernellab.notebook.head import STATUS_WORDS
+from kernellab.notebook.roofline import history
+from kernellab.notebook.rows import turn_rows
+from kernellab.notebook.verdict import facts, headline, outcome_word, seconds, stage_rows
+from kernellab.records import Evidence, Verdict
+from kernellab.session.edits import main_file
+from kernellab.session.records import SessionStatus
+from kernellab.session.state import State
+from kernellab.session.view import target_words
+
+_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+_PRE = 'style="overflow:auto;padding:6px 8px;border:1px solid rgba(128,128,128,.35)"'
+#: rows of a long session that are shown: the first and the last of them
+_MOST_ROWS = 60
+
+
+def snapshot(state: State) -> str:
+    """Header, speedups as a picture, turns, sketch, code and verdict; it has no script and no style sheet."""
+    best = state.best()
+    found = [STATUS_WORDS[state.status], headline(best.verdict) if best else ""]
+    line = "; ".join(filter(None, [*found, state.reason if state.status is not SessionStatus.RUNNING else ""]))
+    title = f"<b>{escape(state.created.name)}</b> {escape(target_words(state))}: {escape(line)}"
+    parts = [f"<p>{title}</p>", speedups_svg(state), turns_html(state)]
+    at = best.turn.id if best else state.head
+    designed = state.sketch_turn(at) if at else None
+    if designed is not None and designed.sketch:
+        parts.append(_folded(f"Sketch of turn {designed.number}", _pre(designed.sketch)))
+    source = best.candidate.source if best else source_at(state, state.head) if state.head else None
+    if source is not None:
+        name = main_file(source)
+        parts.append(_folded(f"Code: {name}", _pre(source.files[name])))
+    verdict = best.verdict if best else verdict_at(state, state.head) if state.head else None
+    if verdict is not None:
+        parts.append(_folded("Verdict", verdict_html(verdict), is_open=True))
+    last = verdict_at(state, state.head) if state.head else None
+    if last is not None and last is not verdict:
+        parts.append(_folded("The head's verdict", verdict_html(last), is_open=True))
+    return f'<div class="kernellab-receipt">{"".join(filter(None, parts))}</div>'
+
+
+def receipt(state: State) -> str:
+    """The snapshot, folded to one line: what a notebook keeps of a session beside its live view."""
+    best = state.best()
+    found = [STATUS_WORDS[state.status], headline(best.verdict) if best else ""]
+    line = f"{state.created.name}: {'; '.join(filter(None, found))}"
+    return f"<details><summary>{escape(line)}</summary>{snapshot(state)}</details>"
+
+
+def turns_html(state: State) -> str:
+    rows = turn_rows(state)
+    shown = rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS // 2], None, *rows[-_MOST_ROWS // 2 :]]
+    head = "".join(f"<th {_CELL}>{key}</th>" for key in ("turn", "role", "by", "state", "time", "what came of it"))
+    body = "".join(_row(row) if row else f"<tr><td {_CELL} colspan=6>...</td></tr>" for row in shown)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else "<p>no turns yet</p>"
+
+
+def _row(row: dict[str, Any]) -> str:
+    number = f"{'&nbsp;' * 2 * row['depth']}{row['number']}"
+    cells = [row["role"], row["author"], row["state"], seconds(row["seconds"]), row["note"]]
+    rest = "".join(f"<td {_CELL}>{escape(str(cell))}</td>" for cell in cells)
+    return f"<tr><td {_CELL}>{number}</td>{rest}</tr>"
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """Outcome, stages and numbers in a table, then where the errors are."""
+    stages = ", ".join(f"{s['name']} {s['state']}" for s in stage_rows(verdict.stages))
+    rows = [("stages", stages), *facts(verdict)]
+    table = "".join(f"<tr><th {_CELL}>{escape(key)}</th><td {_CELL}>{escape(value)}</td></tr>" for key, value in rows)
+    evidence = verdict.evidence or Evidence()
+    errors = "\n".join(f"{c.file}:{c.line or '?'}: {c.message}" for c in evidence.compiler)
+    extra = "".join(_pre(text) for text in ("\n".join(evidence.error_map), errors) if text)
+    again = _folded("A cell that reproduces it", _pre(evidence.reproduction)) if evidence.reproduction else ""
+    word = outcome_word(verdict)
+    return f"<div><b>{word}</b>: {escape(verdict.reason)}<table><tbody>{table}</tbody></table>{extra}{again}</div>"
+
+
+def speedups_svg(state: State, width: int = 420, height: int = 110) -> str:
+    """Speedups against eager by turn with their intervals, and the line at 1; "" when none was measured."""
+    points = history(state)
+    if not points:
+        return ""
+    left, right, top, bottom = 34, 8, 8, 18
+    # an interval of a disturbed run may reach far: the picture is of the values
+    high = 1.15 * max(1.0, *(p["speedup"] for p in points))
+    span = max(len(points) - 1, 1)
+
+    def x(i: int) -> float:
+        return left + (width - left - right) * (i / span if len(points) > 1 else 0.5)
+
+    def y(value: float) -> float:
+        return float(top + (height - top - bottom) * (1 - min(max(value, 0.0), high) / high))
+
+    marks = [
+        f'<line x1="{x(i):.1f}" x2="{x(i):.1f}" y1="{y(p["low"]):.1f}" y2="{y(p["high"]):.1f}" stroke="currentColor" '
+        f'opacity=".4"/><circle cx="{x(i):.1f}" cy="{y(p["speedup"]):.1f}" r="3.5" fill="#0072b2">'
+        f"<title>turn {p['number']}: {p['speedup']:.2f}x eager ({p['low']:.2f} to {p['high']:.2f})</title></circle>"
+        for i, p in enumerate(points)
+    ]
+    path = " ".join(f"{x(i):.1f},{y(p['speedup']):.1f}" for i, p in enumerate(points))
+    labels = [
+        f'<text x="{left - 4}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.3g}x</text>'
+        for value in (1.0, max(p["speedup"] for p in points))
+    ]
+    ends = {0: points[0]["number"], len(points) - 1: points[-1]["number"]}
+    numbers = [
+        f'<text x="{x(i):.1f}" y="{height - 4}" text-anchor="middle">{number}</text>' for i, number in ends.items()
+    ]
+    return (
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" font-size="10" '
+        f'fill="currentColor"><title>Speedup against PyTorch eager by turn</title>'
+        f'<line x1="{left}" x2="{width - right}" y1="{y(1.0):.1f}" y2="{y(1.0):.1f}" stroke="currentColor" '
+        f'stroke-dasharray="3 3" opacity=".6"/>'
+        f'<polyline points="{path}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+        f"{''.join(marks)}{''.join(labels)}{''.join(numbers)}</svg>"
+    )
+
+
+def _folded(title: str, body: str, is_open: bool = False) -> str:
+    return f"<details{' open' if is_open else ''}><summary>{escape(title)}</summary>{body}</details>"
+
+
+def _pre(text: str) -> str:
+    return f"<pre {_PRE}>{escape(text.rstrip())}</pre>"

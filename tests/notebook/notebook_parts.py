@@ -1,0 +1,76 @@
+"""A small task, its sketch, and a page that speaks to a workbench as the front end does."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+TASK = """
+import torch
+def reference(x):
+    return x + 1
+def inputs():
+    return torch.randn(64, 64)
+"""
+SKETCH = """sketch add_one {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out;
+    constexpr: BLOCK = 16 in {16, 32};
+    @llm_hint("parallel")
+    for m in range(M):
+        for n in range(0, N, BLOCK):
+            load(X[m, n:n+BLOCK] -> x)
+            store(x + 1 -> Y[m, n:n+BLOCK])
+}
+"""
+
+
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> bool:
+    """Has it come true in time?"""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.02)
+    return bool(condition())
+
+
+class Page:
+    """A browser's page: sends messages to a workbench, and hears its answers."""
+
+    count = itertools.count()
+
+    def __init__(self, bench: Any) -> None:
+        self.bench = bench
+        self.name = f"page{next(self.count)}"
+        self.heard: dict[str, dict[str, Any]] = {}
+        self.number = 0
+        # a page more hears what those before it hear
+        send, heard = bench.send, self.heard
+
+        def hear(content: dict[str, Any], buffers: object = None) -> None:
+            heard[str(content.get("id"))] = content
+            send(content, buffers)
+
+        bench.send = hear
+
+    def post(self, body: Any, ident: str | None = None) -> str:
+        self.number += 1
+        ident = ident or f"{self.name}-{self.number}"
+        self.bench._handle_custom_msg({"id": ident, "body": body}, [])
+        return ident
+
+    def reply(self, ident: str) -> dict[str, Any]:
+        assert until(lambda: ident in self.heard), f"no answer to {ident}"
+        return self.heard[ident]
+
+    def act(self, action: str, **fields: Any) -> str:
+        """Decide; what came back as an error, "" when it was done."""
+        found = self.reply(self.post({"action": action, **fields}))
+        assert found["kind"] == "done"
+        return str(found.get("error", ""))
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        found = self.reply(self.post({"ask": what, **fields}))
+        assert found["kind"] == "answer" and "error" not in found, found
+        return found["value"]

@@ -1,0 +1,274 @@
+"""What the workbench draws is a function of the session's state, here folded from events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kernellab.notebook.candidates import comparison, page, rows_of
+from kernellab.notebook.detail import detail
+from kernellab.notebook.facts import Facts
+from kernellab.notebook.head import head
+from kernellab.notebook.receipt import summary, turns_text
+from kernellab.notebook.rows import CHANGED_LIMIT, difference, turn_rows
+from kernellab.notebook.snapshot import receipt, snapshot
+from kernellab.notebook.texts import library, partial, texts
+from kernellab.notebook.verdict import headline, stage_rows, verdict_text, verdict_view
+from kernellab.records import (
+    Author,
+    Candidate,
+    Comparison,
+    Evidence,
+    GateResult,
+    GateState,
+    Role,
+    Route,
+    RouteKind,
+    Source,
+    Stage,
+    StageResult,
+    StageState,
+    Timing,
+    Verdict,
+)
+from kernellab.session.records import (
+    Created,
+    Event,
+    HeadMoved,
+    Question,
+    QuestionKind,
+    SessionStatus,
+    StatusChanged,
+    Turn,
+    TurnEnded,
+    TurnStarted,
+    TurnState,
+)
+from kernellab.session.state import State, fold
+
+TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=30)
+
+
+def fast(speedup: float, low: float, high: float) -> Verdict:
+    return Verdict(
+        passed=True,
+        stage=Stage.FAST,
+        reason="right on 40 cases",
+        stages=[StageResult(name=Stage.CORRECT, state=StageState.PASSED, seconds=0.25)],
+        time=TIME,
+        sol_ms=1.0,
+        comparisons=[Comparison(baseline="eager", baseline_time=TIME, speedup=speedup, low=low, high=high)],
+    )
+
+
+FAST = fast(2.913, 2.7, 3.1)
+WRONG = Verdict(
+    passed=False,
+    stage=Stage.CORRECT,
+    reason="3 % of elements are <wrong>",
+    stages=[StageResult(name=Stage.CORRECT, state=StageState.FAILED, seconds=0.25)],
+    evidence=Evidence(
+        signature="edge-tile",
+        sizes={"N": 1000},
+        first_wrong=[0, 992],
+        got=0.0,
+        want=1.5,
+        error_map=[".x"],
+        reproduction="assert reference(x) is not None",
+    ),
+)
+SOURCE = Source(
+    dsl="cpp", files={"kernel.py": "import x\n", "kernel.cpp": "// c\n", "kl_math.h": library()["kl_math.h"]}
+)
+OTHER = SOURCE.model_copy(update={"files": {**SOURCE.files, "kernel.cpp": "// d\n"}, "origin": Author.HUMAN})
+ROUTE = Route(to=RouteKind.CODER, error_class="algorithm", reason="The sketch runs right.", suggestion="mask the load")
+
+
+def turn(number: int, role: Role, parent: str | None, **fields: object) -> list[Event]:
+    made = Turn.model_validate(
+        {"id": f"t{number}", "number": number, "parent": parent, "role": role, "author": Author.RULES, **fields}
+    )
+    return [TurnStarted(turn=made), TurnEnded(turn=made.model_copy(update={"state": TurnState.DONE}))]
+
+
+def state(*events: list[Event]) -> State:
+    folded = fold("s1", [Created(name="norm", text="", key="k", dsl="cpp"), *(e for group in events for e in group)])
+    assert folded is not None
+    return folded
+
+
+DESIGN = turn(1, Role.DESIGNER, None, sketch="sketch a {}", gate=GateResult(state=GateState.RIGHT, reason="right on 6"))
+CODE = turn(2, Role.CODER, "t1", candidate=Candidate(id="c1", source=SOURCE))
+PASS = turn(3, Role.VERIFIER, "t2", verdict=FAST)
+EDIT = turn(4, Role.CODER, "t3", author=Author.HUMAN, candidate=Candidate(id="c2", source=OTHER))
+FAIL = turn(5, Role.VERIFIER, "t4", verdict=WRONG)
+ROUTED = turn(6, Role.CONDUCTOR, "t5", route=ROUTE)
+ASKED: list[Event] = [
+    StatusChanged(
+        status=SessionStatus.WAITING,
+        question=Question(
+            kind=QuestionKind.ROUTE,
+            role=Role.CONDUCTOR,
+            text="Send it to the Coder?",
+            answer="approve()",
+            turn="t6",
+            to=RouteKind.CODER,
+            suggestion="mask the load",
+        ),
+    )
+]
+ALL = (DESIGN, CODE, PASS, EDIT, FAIL, ROUTED, ASKED)
+
+
+def drawn(now: State, shown: str = "") -> dict[str, Any]:
+    return head(now, shown, Facts())
+
+
+def test_it_is_plain_data_at_every_moment() -> None:
+    for length in range(len(ALL) + 1):
+        now = state(*ALL[:length])
+        json.dumps([drawn(now), turn_rows(now), detail(now, ""), texts(now, ""), snapshot(now), receipt(now)])
+
+
+def test_a_new_candidate_has_no_verdict_until_it_is_verified() -> None:
+    assert detail(state(DESIGN, CODE), "")["verdict"] is None
+    assert detail(state(DESIGN, CODE, PASS), "")["verdict"]["passed"] is True
+    assert detail(state(DESIGN, CODE, PASS, EDIT), "")["verdict"] is None
+    assert detail(state(DESIGN, CODE, PASS, EDIT, FAIL), "")["verdict"]["stage"] == "correct"
+
+
+def test_the_best_stays_the_best_and_every_number_says_what_it_means() -> None:
+    best = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL))["best"]
+    assert best["turn"] == "t3"
+    assert best["headroom"]["text"] == "50% of bound"
+    assert best["speedups"][0]["text"] == "2.91x eager"
+    assert "2.91 times as fast as PyTorch eager, 95 % interval" in best["speedups"][0]["title"]
+    assert "T2 isolated" in best["time"]["title"] and "quartiles" in best["time"]["title"]
+
+
+def test_looking_back_shows_what_was_true_then() -> None:
+    everything = state(*ALL)
+    then, long = drawn(everything, "t1"), texts(everything, "t1")
+    assert (long["sketch"], long["files"], then["card"]) == ("sketch a {}", {}, None)
+    assert detail(everything, "t3")["verdict"]["passed"] is True
+
+
+def test_an_open_question_is_a_card_with_an_editable_suggestion() -> None:
+    card = drawn(state(*ALL))["card"]
+    assert card["pending"] and card["editable"]
+    assert (card["to"], card["suggestion"], card["text"]) == ("coder", "mask the load", "The sketch runs right.")
+
+
+def test_an_old_proposal_is_shown_but_cannot_be_approved() -> None:
+    card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, ROUTED))["card"]
+    assert card["title"] == "The Conductor proposed: coder."
+    assert not card["pending"]
+
+
+def test_turns_say_who_did_what_and_how_it_ended() -> None:
+    rows = turn_rows(state(*ALL))
+    assert [row["state"] for row in rows] == ["done", "done", "passed", "done", "failed", "waiting"]
+    assert rows[3]["author"] == "human"
+    assert rows[4]["note"] == "failed at correct: 3 % of elements are <wrong>"
+    assert rows[5]["note"] == "-> coder: mask the load"
+
+
+def test_a_fork_is_set_in_and_what_it_left_is_off_the_path() -> None:
+    forked = turn(5, Role.CODER, "t1", candidate=Candidate(id="c2", source=OTHER))
+    rows = turn_rows(state(DESIGN, CODE, PASS, EDIT, [HeadMoved(to="t1")], forked))
+    assert [row["depth"] for row in rows] == [0, 0, 0, 0, 1]
+    assert [row["on_path"] for row in rows] == [True, False, False, False, True]
+
+
+def test_only_rows_that_differ_are_told_again_until_there_are_many() -> None:
+    before, after = turn_rows(state(*ALL[:5])), turn_rows(state(*ALL))
+    changed = difference(before, after)
+    assert changed is not None and [row["id"] for row in changed] == ["t6"]
+    moved = [{**row, "note": "x"} for row in [*after * 10][: CHANGED_LIMIT + 1]]
+    assert difference([], moved) is None
+
+
+def test_a_running_turn_has_no_seconds_that_would_be_told_again_and_again() -> None:
+    started = TurnStarted(
+        turn=Turn(id="t2", number=2, parent="t1", role=Role.CODER, author=Author.RULES, started=1234.5)
+    )
+    row = turn_rows(state(DESIGN, [started]))[1]
+    assert (row["state"], row["seconds"], row["started"], row["note"]) == ("running", 0, 1234.5, "")
+
+
+def test_the_buttons_follow_the_status() -> None:
+    running = drawn(state(DESIGN))["can"]
+    assert running["pause"] and running["stop"] and not running["step"]
+    waiting = drawn(state(*ALL))["can"]
+    assert waiting["step"] and waiting["run"] and waiting["approve"] and not waiting["pause"]
+
+
+def test_the_texts_leave_out_our_headers_and_hold_the_left_sides_that_differ() -> None:
+    now = texts(state(DESIGN, CODE, PASS, EDIT), "")
+    assert set(now["files"]) == {"kernel.py", "kernel.cpp"} and now["main_file"] == "kernel.cpp"
+    assert now["files_before"] == {"kernel.cpp": "// c\n"}
+    assert "kl_math.h" in now["artefacts"]
+    assert now["language"] == "cpp"
+
+
+def test_all_stages_are_listed_and_the_next_one_runs() -> None:
+    done = [StageResult(name=Stage.STATIC, state=StageState.PASSED)]
+    states = [row["state"] for row in stage_rows(done, running=True)]
+    assert states == ["passed", "running", *["not reached"] * (len(Stage) - 2)]
+    assert "running" not in [row["state"] for row in stage_rows(WRONG.stages)]
+
+
+def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None:
+    slower = turn(5, Role.VERIFIER, "t4", verdict=fast(1.5, 1.4, 1.6))
+    found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t2", "t4")
+    assert found["verdict"] == "Turn 2 has no verdict, so there is nothing to compare but the texts."
+    found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t3", "t5")
+    assert found["verdict"] == "Turn 3 is 1.94 times as fast as turn 5 (95 %: 1.69 to 2.21)."
+    assert "-// c" in found["diff"] and "+// d" in found["diff"]
+    same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
+    assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"].startswith("No difference")
+
+
+def test_candidates_are_listed_by_number_or_the_fastest_first() -> None:
+    better = turn(5, Role.VERIFIER, "t4", verdict=fast(4.0, 3.9, 4.1))
+    rows = rows_of(state(DESIGN, CODE, PASS, EDIT, better))
+    assert [row["turn"] for row in page(rows, 0, 10)["rows"]] == ["t2", "t4"]
+    assert [row["turn"] for row in page(rows, 0, 1, "speedup")["rows"]] == ["t4"]
+    assert rows_of(state(DESIGN, CODE))[0]["passed"] is None
+
+
+def test_what_a_model_writes_is_cut_to_its_end() -> None:
+    now = state([TurnStarted(turn=Turn(id="t1", number=1, parent=None, role=Role.DESIGNER, author=Author.MODEL))])
+    shown = partial(now, "x" * 10_000 + "end")
+    assert shown["turn"] == "t1" and shown["length"] == 10_003 and len(shown["text"]) == 4_000
+    assert shown["text"].endswith("end")
+    assert partial(now, "")["turn"] is None
+
+
+def test_a_saved_notebook_can_be_read_and_what_was_written_in_it_cannot_act() -> None:
+    html = snapshot(state(*ALL))
+    for words in ("2.91x", "sketch a {}", "// c", "3 % of elements are &lt;wrong&gt;", "assert reference(x)", "<svg"):
+        assert words in html
+    assert "<wrong>" not in html and "<script" not in html
+    assert receipt(state(*ALL)).startswith("<details><summary>norm: waiting for you; 2.91x eager")
+
+
+def test_one_line_says_how_it_stands() -> None:
+    assert summary(state(DESIGN)).startswith("norm: a session")
+    assert "waiting for you; 6 turns; 2.91x eager" in summary(state(*ALL))
+    failed: list[Event] = [StatusChanged(status=SessionStatus.FAILED, reason="The cell defines no reference.")]
+    assert "The cell defines no reference." in summary(state(failed))
+    assert "verifier" in turns_text(state(*ALL))
+
+
+def test_a_verdict_is_told_in_words() -> None:
+    text = verdict_text(WRONG)
+    assert "failed at correct" in text and "edge-tile" in text and "[0, 992]: got 0.0, want 1.5" in text
+    assert headline(FAST) == "2.91x eager  50% of bound  T2"
+    assert headline(WRONG) == ""
+    view = verdict_view(WRONG)
+    assert view["first_wrong"] == {"index": [0, 992], "got": "0.0", "want": "1.5"}
+
+
+def test_an_interval_that_holds_one_is_no_difference() -> None:
+    assert verdict_view(fast(1.02, 0.9, 1.1))["comparisons"][0]["text"].endswith("no difference")
