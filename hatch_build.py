@@ -138,11 +138,14 @@ def _run(root: Path, command: list[str]) -> None:
             f"The workbench's bundle needs Node {NODE_MAJOR} or newer to be built: install it, or "
             f"`pip install {NODE_WHEEL.split('>')[0]}`, or set {SKIP}=1 to go without the workbench."
         )
-    # npm is a script that asks for `node`
+    tool = [str(folder / command[0])]
+    npm_program = folder.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    if command[0] == "npm" and npm_program.is_file():
+        # a wheel holds no links, and its bin/npm would not find the rest of npm
+        tool = [str(folder / "node"), str(npm_program)]
+    # what npm runs asks for `node` by its name
     path = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
-    result = subprocess.run(
-        [str(folder / command[0]), *command[1:]], cwd=root / "widgets", env={**os.environ, "PATH": path}
-    )
+    result = subprocess.run([*tool, *command[1:]], cwd=root / "widgets", env={**os.environ, "PATH": path})
     if result.returncode:
         raise CannotBuild(
             f"`{' '.join(command[:2])}` in widgets/ failed (see above), so the workbench is not built. Mend that, or "
