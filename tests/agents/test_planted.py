@@ -11,7 +11,7 @@ from kernellab.agents.coder import RulesCoder
 from kernellab.agents.conductor import RulesConductor
 from kernellab.agents.designer import RulesDesigner
 from kernellab.agents.verbatim import is_verbatim
-from kernellab.records import Candidate, RouteKind
+from kernellab.records import Candidate, Evidence, GateResult, GateState, RouteKind, Stage, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from tests.agents.model_parts import CPU
@@ -59,11 +59,21 @@ def test_a_wrong_lowering_goes_to_the_coder_and_is_not_what_the_rules_lower() ->
     assert not is_verbatim(brief)
 
 
-def test_code_to_the_byte_as_lowered_is_known_as_such() -> None:
+def test_wrong_numbers_of_code_as_lowered_are_the_sketchs_and_of_edited_code_the_codes() -> None:
     (fault,) = chosen(("variance_in_one_pass",))
-    brief = brief_of(fault, CPU, None)
-    assert brief is None, "small cases do not show the cancellation"
+    assert brief_of(fault, CPU, None) is None, "small cases do not show the cancellation"
     task = load_task(TASKS / f"{fault.task}.py")
     source = RulesCoder().code(CodeBrief(task, CPU, fault.sketch)).source
-    judged = RouteBrief(task, CPU, fault.sketch, None, Candidate(id="c1", source=source), None)
-    assert is_verbatim(judged)
+    other = source.model_copy(update={"files": {**source.files, "kernel.cpp": source.files["kernel.cpp"] + "//"}})
+    gate = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.", cases=6)
+    wrong = Verdict(passed=False, stage=Stage.CORRECT, reason="It is wrong.", evidence=Evidence(signature="edge-tile"))
+    broken = Verdict(passed=False, stage=Stage.BUILD, reason="It does not compile.")
+    for code, verdict, owner in (
+        (source, wrong, RouteKind.DESIGNER),
+        (other, wrong, RouteKind.CODER),
+        (source, broken, RouteKind.CODER),
+    ):
+        candidate = Candidate(id="c1", source=code, sketch=fault.sketch)
+        brief = RouteBrief(task, CPU, fault.sketch, gate, candidate, verdict, turns_left=9)
+        assert is_verbatim(brief) is (code is source)
+        assert RulesConductor().route(brief).to is owner
