@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import random
 import subprocess
 import sys
 import time
@@ -129,7 +130,8 @@ def test_baselines_are_built_in_the_background(judge: Judge) -> None:
     verdict = judge(RMS_CPP, judge.scale, QUICK)
     assert verdict.passed, verdict.reason
     assert verdict.time is not None
-    assert verdict.time.samples >= TIMING.least
+    # on a busy machine only the calm calls count
+    assert verdict.time.samples >= (3 if "busy machine" in verdict.label else TIMING.least)
     assert 0.0 <= verdict.environment.disturbed <= 1.0
 
 
@@ -140,3 +142,14 @@ def test_a_verifier_can_be_closed_while_baselines_build() -> None:
         pid = verifier.judge_pid
     assert pid is not None
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_figures_of_a_busy_machine_are_those_of_its_calm_calls_and_agree() -> None:
+    generator = random.Random(7)
+    base = [0.004 + (generator.random() < 0.6) * generator.random() * 0.1 for _ in range(60)]
+    ours = [0.002 + (generator.random() < 0.8) * generator.random() * 0.3 for _ in range(60)]
+    found = stats.compare("eager", base, ours, busy=True)
+    time = stats.timing(stats.calm(ours))
+    assert found.speedup == pytest.approx(found.baseline_time.median_ms / time.median_ms)
+    assert found.speedup == pytest.approx(2.0, rel=0.2)
+    assert found.low < 1.0 < found.high, "single pairs say nothing here, and the interval must"
