@@ -7,13 +7,13 @@ deadline nor a stream that breaks half-way.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,8 +56,6 @@ class EndpointModel:
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
         """See :meth:`kernellab.models.ChatModel.ask`."""
-        import openai  # noqa: F401  # slow at first, so not on the loop
-
         asked = _Asked(self.endpoint, self.settings, request)
         future = loop().submit(asked.run())
         try:
@@ -108,6 +106,8 @@ class _Asked:
         self.spent = Usage()
         self.began = time.monotonic()
         self.deadline = float("inf")
+        #: when the attempt began, then when its last token came
+        self.heard = 0.0
 
     def visible(self) -> str:
         text, thoughts = "".join(self.partial.pieces), "".join(self.partial.thoughts)
@@ -133,6 +133,7 @@ class _Asked:
         )
 
     async def run(self) -> ChatReply:
+        await asyncio.to_thread(importlib.import_module, "openai")  # takes a second at first
         line = loop().line(self.endpoint, self.settings.concurrency, self.settings.connect_s)
         tries = stalls = 0
         while True:
@@ -184,11 +185,7 @@ class _Asked:
         import openai
 
         try:
-            async with aclosing(self._chunks(line, body)) as chunks:
-                async for _ in chunks:
-                    if self.partial.chars > self.settings.max_reply_chars:
-                        self.partial.finish = "length"
-                        return None, None
+            await self._in_time(self._read(line, body))
             return self._whole(), None
         except ModelError as error:
             return error, None
@@ -208,26 +205,45 @@ class _Asked:
                 raise
             return self._broken(error), None  # older openai packages let these through while a stream is read
 
-    async def _chunks(self, line: Line, body: dict[str, Any]) -> AsyncGenerator[None, None]:
-        """Fold the stream into ``partial``, one chunk a step, each within its deadline."""
+    async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
+        """``await work`` as long as tokens come in time.
+
+        Raises:
+            ModelError: stalled.
+        """
         settings = self.settings
-        first = time.monotonic() + settings.first_token_s
-        stream = await self._within(line.client.chat.completions.create(**body), first)
+        self.heard = time.monotonic()
+        reading = asyncio.ensure_future(work)
+        try:
+            while not reading.done():
+                patience = settings.stall_s if self.partial.chars else settings.first_token_s
+                left = min(self.heard + patience, self.deadline) - time.monotonic()
+                if left <= 0:
+                    raise self._late()
+                # not wait_for, which before Python 3.12 loses a cancellation when the work ends in the same moment
+                await asyncio.wait({reading}, timeout=left)
+            reading.result()
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # asked for, so that asyncio does not complain when nobody else does
+
+    async def _read(self, line: Line, body: dict[str, Any]) -> None:
+        """Fold the stream into ``partial``."""
+        stream = await line.client.chat.completions.create(**body)
         try:
             kind = stream.response.headers.get("content-type", "").split(";")[0].strip().lower()
             if kind in ("application/json", "text/html"):
-                await self._within(self._unstreamed(stream.response.aiter_bytes(), kind), first)
-                yield
-                return
-            chunks = aiter(stream)
-            while True:
-                limit = time.monotonic() + settings.stall_s if self.partial.chars else first
-                try:
-                    chunk = await self._within(anext(chunks), limit)
-                except StopAsyncIteration:
-                    return
+                return await self._unstreamed(stream.response.aiter_bytes(), kind)
+            async for chunk in stream:
                 self.partial.add(chunk)
-                yield
+                if self.partial.chars:
+                    self.heard = time.monotonic()
+                if self.partial.chars > self.settings.max_reply_chars:
+                    self.partial.finish = "length"
+                    return
         finally:
             await stream.response.aclose()
 
@@ -247,29 +263,12 @@ class _Asked:
             raise faults.garbage(self.endpoint, "JSON")
         self.partial.add(completion)
 
-    async def _within(self, work: Any, limit: float) -> Any:
-        """``await work``, at the latest until ``limit`` or the request's deadline.
-
-        Raises:
-            ModelError: stalled.
-        """
-        settings = self.settings
-        task = asyncio.ensure_future(work)
-        try:
-            # not wait_for: before Python 3.12 it loses a cancellation when the work ends in the same moment
-            await asyncio.wait({task}, timeout=max(min(limit, self.deadline) - time.monotonic(), 0))
-            # a server that never pauses never lets the wait run out
-            if task.done() and (time.monotonic() < self.deadline or task.exception() is not None):
-                return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+    def _late(self) -> ModelError:
         if time.monotonic() >= self.deadline:
-            raise faults.out_of_time(self.endpoint, settings.total_s)
+            return faults.out_of_time(self.endpoint, self.settings.total_s)
         if self.partial.chars:
-            raise faults.stalled(self.endpoint, settings.stall_s, True, "stall_s")
-        raise faults.stalled(self.endpoint, settings.first_token_s, False, "first_token_s")
+            return faults.stalled(self.endpoint, self.settings.stall_s, True, "stall_s")
+        return faults.stalled(self.endpoint, self.settings.first_token_s, False, "first_token_s")
 
     def _whole(self) -> ModelError | None:
         """What is wrong with a stream that ended without an error; None when it is a reply."""

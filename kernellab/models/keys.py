@@ -88,8 +88,8 @@ class _Scrubbed(logging.Filter):
 
 def scrub_logs() -> None:
     """Keep keys out of the transport's debug logs, which quote a server's headers as they come."""
-    for package in ("httpcore", "httpcore2"):
-        for part in ("http11", "http2", "proxy", "connection"):
-            logger = logging.getLogger(f"{package}.{part}")
-            if not any(isinstance(each, _Scrubbed) for each in logger.filters):
-                logger.addFilter(_Scrubbed())
+    transports = [f"{name}.{part}" for name in ("httpcore", "httpcore2") for part in ("http11", "http2", "proxy")]
+    for name in ("openai._base_client", *transports):
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, _Scrubbed) for each in logger.filters):
+            logger.addFilter(_Scrubbed())

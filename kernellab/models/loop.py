@@ -70,6 +70,8 @@ class Loop:
             self.submit(self._leave()).result(1)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(1)
+        if not self.thread.is_alive():
+            self.loop.close()
 
     async def _leave(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

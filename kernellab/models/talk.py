@@ -100,8 +100,9 @@ class Talk:
             finish = _FINISH_OF.get(error.kind, Finish.ERROR)
             keep(error.reply, finish, f"{error.kind.value}: {error.message}")
             raise
-        except KeyboardInterrupt:
-            keep(None, Finish.CANCELLED, "cancelled: interrupted")
+        except BaseException as error:  # not the model's fault; what was asked belongs into the record all the same
+            stopped = isinstance(error, KeyboardInterrupt)
+            keep(None, Finish.CANCELLED if stopped else Finish.ERROR, f"{type(error).__name__}: {error}")
             raise
         no_answer = _no_answer(reply)
         keep(reply, reply.finish, f"{no_answer.kind.value}: {no_answer.message}" if no_answer else "")

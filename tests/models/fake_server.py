@@ -52,7 +52,9 @@ class FakeServer:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with server._lock:
                     act = server.acts[min(len(server.requests), len(server.acts) - 1)]
-                    server.requests.append(Asked(self.path, dict(self.headers), body))
+                    server.requests.append(
+                        Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                    )
                     server.at_once += 1
                     server.most_at_once = max(server.most_at_once, server.at_once)
                 try:
@@ -66,7 +68,11 @@ class FakeServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Quiet(ThreadingHTTPServer):
+            def handle_error(self, *_: Any) -> None:
+                """A client that hangs up is what many tests are about."""
+
+        self._http = Quiet(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 

@@ -45,7 +45,7 @@ class Case:
 
 def _echo_key(asked: Any) -> None:
     """A server that quotes what it was sent."""
-    sent = dict(asked.handler.headers)["authorization"]
+    sent = asked.handler.headers["authorization"]
     masked = f"{KEY[:8]}***************{KEY[-4:]}"
     status(401, f"Incorrect API key provided: {masked}; header was {sent}", {"X-Echo": sent})(asked)
 

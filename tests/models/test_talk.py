@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 from fake_server import Act, FakeServer, answer, silent, status
@@ -13,12 +15,15 @@ from kernellab.records import Exchange, Finish, Role, Section
 
 
 class Line:
-    """A talk with a server behind it."""
+    """A talk with a server behind it, until the test ends."""
+
+    opened: ClassVar[list[FakeServer]] = []
 
     def __init__(
         self, *acts: Act, budget: Budget | None = None, cancel: threading.Event | None = None, **given: object
     ) -> None:
         self.server = FakeServer(*acts).__enter__()
+        self.opened.append(self.server)
         settings = ModelSettings.load(base_url=self.server.url, model="fake", **{**QUICK, **given})
         self.records: list[Exchange] = []
         model = open_model("model", Role.DESIGNER, settings)
@@ -26,6 +31,13 @@ class Line:
 
     def ask(self) -> ChatReply:
         return self.talk.ask("design", HELLO)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while Line.opened:
+        Line.opened.pop().__exit__()
 
 
 def test_an_exchange_holds_the_request_the_reply_and_why() -> None:
@@ -108,6 +120,18 @@ def test_a_cancelled_exchange_is_recorded_as_cancelled() -> None:
     with pytest.raises(ModelError):
         line.ask()
     assert [(kept.finish, kept.reply) for kept in line.records] == [(Finish.CANCELLED, "half")]
+
+
+def test_what_breaks_off_for_another_reason_is_recorded_too() -> None:
+    line = Line(silent("half"), stall_s=600)
+
+    def gone(text: str) -> None:
+        raise RuntimeError("the widget is gone")
+
+    line.talk._on_text = gone
+    with pytest.raises(RuntimeError):
+        line.ask()
+    assert [(kept.finish, kept.error) for kept in line.records] == [(Finish.ERROR, "RuntimeError: the widget is gone")]
 
 
 def test_a_wrong_form_goes_back_with_its_fault_behind_the_same_prompt() -> None:
