@@ -104,6 +104,10 @@ const theme = EditorView.theme({
   // differences: a sign in the gutter besides the colour
   "&.cm-merge-b .cm-changedLine, .cm-inlineChangedLine": { background: "var(--kl-added)" },
   "&.cm-merge-b .cm-changedText": { background: "var(--kl-added-text)" },
+  // on these the colours of tokens would be faint
+  "&.cm-merge-b .cm-changedText *, .cm-deletedChunk .cm-deletedText, .cm-deletedChunk .cm-deletedText *": {
+    color: "var(--kl-code-text)",
+  },
   ".cm-deletedChunk": { background: "var(--kl-removed)" },
   ".cm-deletedChunk .cm-deletedLine": { textDecoration: "none" },
   ".cm-deletedChunk .cm-deletedText": { background: "var(--kl-removed-text)", textDecoration: "line-through" },

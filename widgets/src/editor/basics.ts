@@ -44,7 +44,12 @@ export function basics(label: string, help: string = TAB_HELP): Extension {
       ...lintKeymap,
       indentWithTab,
     ]),
-    EditorView.contentAttributes.of({ "aria-label": label, "aria-description": help, spellcheck: "false" }),
+    EditorView.contentAttributes.of({
+      "aria-label": label,
+      "aria-description": help,
+      spellcheck: "false",
+      tabindex: "0",
+    }),
   ];
 }
 
