@@ -16,8 +16,9 @@ from typing import Any
 import typer
 
 from kernellab.cli_bench import bench
-from kernellab.cli_design import design, export
+from kernellab.cli_design import design
 from kernellab.cli_docs import docs_app
+from kernellab.cli_export import export, replay_app
 from kernellab.cli_output import say
 from kernellab.cli_sketch import sketch_app
 from kernellab.cli_tools import doctor, lab
@@ -41,6 +42,7 @@ app.command()(verify)
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(docs_app, name="docs")
 app.command()(export)
+app.add_typer(replay_app, name="replay")
 app.command()(bench)
 app.command()(lab)
 

@@ -1,7 +1,8 @@
-"""``kernellab design`` and ``kernellab export``."""
+"""``kernellab design``: one whole session without a person."""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,20 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli_output import emit, read_text, say, settings, write_files
-from kernellab.errors import SessionError
+from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
+    from kernellab.records import Exchange
     from kernellab.session import Session
+    from kernellab.task import Task
+
+#: what the rules Designer cannot get past, and nobody else is there to: the input is at fault, not the work
+_NO_GRAPH = "CaptureError"
 
 
 def design(
-    task: Annotated[Path, typer.Argument(help="The task's Python file, in KernelBench's or the native form.")],
+    task: Annotated[
+        Path | None, typer.Argument(help="The task's Python file, in KernelBench's or the native form.")
+    ] = None,
+    words: Annotated[str | None, typer.Option(help="The operator in words instead; a model writes the task.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve the task that a model wrote from --words.")] = False,
     dsl: Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")] = None,
-    roles: Annotated[str | None, typer.Option(help='"rules", or "designer=human,coder=rules".')] = None,
-    max_turns: Annotated[int, typer.Option(min=1, help="Stop after so many turns.")] = 20,
+    roles: Annotated[
+        str | None, typer.Option(help='"rules", "model", or "designer=model:NAME,coder=replay:FILE".')
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600; stops within one request.")
+    ] = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Stop after so many turns (20).")] = None,
+    improve: Annotated[
+        bool | None, typer.Option(help="Go on after a kernel passed; default: when a model designs or codes.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Leave a part out: gate, routing, sketch, examples; repeatable.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for sketch, source and exported module.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")] = None,
-    from_: Annotated[Path | None, typer.Option("--from", help="Start from a sketch (.sketch) or a source.")] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Start from a sketch (.sketch) or a source; a foreign one is lifted.")
+    ] = None,
+    lift: Annotated[bool, typer.Option("--lift", help="Lift a sketch from the --from source in any case.")] = False,
     baseline: Annotated[list[str] | None, typer.Option(help="eager, compile; repeatable.")] = None,
     level: Annotated[str | None, typer.Option(help="T1 quick, T2 isolated (the default), T4 reproduced.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
@@ -37,7 +61,7 @@ def design(
 
     start: dict[str, Any] = {}
     if from_ is not None:
-        start = _start(from_, dsl)
+        start = _start(from_, dsl, lift)
     if baseline or level or repeat > 1:
         from kernellab.cli_verify import verify_options
 
@@ -45,12 +69,23 @@ def design(
         start["options"] = wanted.model_dump(mode="json", exclude_defaults=True)
     values = settings(set_ or [])
     began = time.perf_counter()
-    loaded = load_task(task)
+    loaded: str | Task
+    if task is not None and words is None:
+        loaded = load_task(task)
+    elif words is not None and task is None:
+        start["name"], loaded, start["asked"] = _worded(words, roles, budget, yes)
+    else:
+        what = "no task" if task is None else "more than one task"
+        raise SessionError(f"There is {what} to design for.", "Give a task file, or --words.")
     session = begin(
         loaded, dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip, constexpr=values,
-        fresh=not resume, **start,
+        fresh=not resume, budget=budget, improve=improve, ablation=without or (), **start,
     )  # fmt: skip
     session.wait(progress=True)
+    if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
+        session.run()
+        session.wait(progress=True)
+    _no_graph(session)
     found = result(session, time.perf_counter() - began)
     if out is not None:
         found["files"] = _write(session, out)
@@ -61,8 +96,41 @@ def design(
             print(turn_line(turn))
         question = session.state.question
         print(f"{session.status.value}: {session.reason}" + (f"\n  -> {question.answer}" if question else ""))
+        if session.ledger()["text"]:
+            print(session.ledger()["text"])
         print(f"session {session.id}")
     return 0 if found["passed"] else 1
+
+
+def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> tuple[str, str, tuple[Exchange, ...]]:
+    """The name and text of a task that a model wrote and a person approved, and what was said for it."""
+    from kernellab.agents.roles import is_model, parse_roles
+    from kernellab.records import Role
+    from kernellab.session.wording import propose_task
+
+    specs, _ = parse_roles(roles)
+    spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
+    found = propose_task(words, spec, budget=budget or "")
+    say(found.text)
+    for flag in found.flags:
+        say(f"note: {flag}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise SessionError("A person approves a task that a model wrote.", "Read it above, then add --yes.")
+        if not typer.confirm("Design a kernel for this task?", err=True):
+            raise typer.Abort
+    return found.name, found.text, found.exchanges
+
+
+def _no_graph(session: Session) -> None:
+    """
+    Raises:
+        CaptureError: the rules cannot read the reference, and the session has nobody else to design.
+    """
+    last = session.state.standing()
+    if last is not None and last.fault == _NO_GRAPH and session.state.best() is None:
+        remedy = f"{last.remedy} Or design it yourself or by a model: --roles designer=model, --from FILE.sketch."
+        raise CaptureError(last.error, remedy.strip())
 
 
 def result(session: Session, seconds: float) -> dict[str, Any]:
@@ -92,38 +160,37 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "source_files": dict(candidate.source.files) if candidate else {},
         "sketch": designed.sketch if designed else None,
         "constexpr": dict(candidate.constexpr) if candidate else {},
-        "usage": {"model_calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0},
+        "usage": usage(session),
         "session": session.id,
         "dsl": state.target.dsl if state.target else state.created.dsl,
         "chip": state.target.chip if state.target else None,
     }
 
 
-def export(
-    session: Annotated[str, typer.Argument(help="A session's id, or its name for the newest.")],
-    out: Annotated[Path, typer.Option(help="The module to write.")],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> int:
-    """Write a session's best kernel as a stand-alone module: torch and the DSL's runtime, no kernellab."""
-    from kernellab.session import open_session
-
-    found = open_session(session, resume=False)
-    best = found.state.best()
-    if best is None:
-        raise SessionError(f"{found.name} has no kernel that passed.", "Design it to its end first.")
-    path = found.export(out)
-    if json:
-        emit({"file": str(path), "session": found.id, "turn": best.turn.number, "source": best.candidate.source.hash})
-    else:
-        say(f"wrote {path}")
-    return 0
+def usage(session: Session) -> dict[str, Any]:
+    """The ledger; ``cost`` is in US dollars, None where a model's price is not known."""
+    ledger = session.ledger()
+    total = ledger["total"]
+    return {
+        "model_calls": total["requests"],
+        "prompt_tokens": total["input_tokens"],
+        "completion_tokens": total["output_tokens"],
+        "cost": None if total["unpriced"] else total["usd"] or 0.0,
+        **ledger,
+    }
 
 
-def _start(path: Path, dsl: str | None) -> dict[str, Any]:
+def _start(path: Path, dsl: str | None, lift: bool) -> dict[str, Any]:
+    """A sketch, a source in the target's DSL, or a foreign one that a sketch is to be lifted from."""
     if path.suffix in (".sketch", ".txt"):
         return {"sketch": read_text(path, "sketch")}
     from kernellab.cli_verify import read_source
 
+    own = read_source(path, None)
+    if any(name.endswith((".cu", ".cuh")) for name in own.files):
+        own = own.model_copy(update={"dsl": "cuda_c"})
+    if lift or (dsl is not None and own.dsl != dsl):
+        return {"source": own, "lift": True}
     return {"source": read_source(path, dsl)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,6 +62,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "op.sketch").write_text(SKETCH)
+    (tmp_path / "foreign.py").write_text("import triton\n\ndef kernel(x, w):\n    return x\n")
+    for name in list(os.environ):
+        if name.startswith(("KERNELLAB_MODEL", "OPENAI_")):
+            monkeypatch.delenv(name)
 
     def command(*arguments: str) -> Ran:
         capsys.readouterr()
@@ -79,7 +84,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     ("arguments", "words"),
     [
         (["nope"], "No such command 'nope'"),
-        (["design"], "Missing argument"),
+        (["design"], "no task to design for"),
+        (["design", "task.py", "--words", "a softmax"], "more than one task"),
+        (["design", "--words", "a softmax"], "No endpoint is configured"),
+        (["design", "task.py", "--budget", "coffee=3"], "A budget knows tokens"),
+        (["design", "task.py", "--without", "thinking"], "no part 'thinking' to leave out"),
+        (["design", "task.py", "--dsl", "cpp", "--from", "foreign.py"], "takes a model as Designer"),
         (["design", "nowhere.py"], "nowhere.py cannot be read"),
         (["design", "task.py", "--dsl", "tritn"], "Did you mean 'triton'"),
         (["design", "task.py", "--roles", "modle"], "Did you mean 'model'"),
@@ -95,6 +105,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["sketch", "run", "op.sketch"], "--task"),
         (["sketch", "cost", "op.sketch", "--dsl", "cpp"], "size of M, N"),
         (["export", "nothing", "--out", "x.py"], "no session 'nothing'"),
+        (["export", "nothing"], "not clear what to write"),
+        (["export", "--out", "x.py"], "Which session"),
+        (["replay", "export", "nothing", "--out", "x.jsonl"], "no session 'nothing'"),
         (["lab", "no-such-tutorial"], "no tutorial"),
     ],
 )
@@ -111,6 +124,15 @@ def test_a_bad_task_is_exit_code_2(run: Callable[..., Ran], tmp_path: Path) -> N
     ran = run("design", "bad.py", "--dsl", "cpp")
     assert ran.code == 2
     assert "inputs" in ran.err
+
+
+def test_a_reference_that_is_no_graph_is_exit_code_2(run: Callable[..., Ran], tmp_path: Path) -> None:
+    branches = "def reference(x):\n    return x if x.sum() > 0 else x * 2\n\ndef inputs():\n    return torch.randn(8)\n"
+    (tmp_path / "branches.py").write_text(f"import torch\n\n{branches}")
+    ran = run("design", "branches.py", "--dsl", "cpp", "--json")
+    assert ran.code == 2
+    assert ran.out == ""
+    assert "--roles designer=model" in ran.err
 
 
 def test_the_unexpected_is_one_sentence_and_a_traceback_only_when_asked(

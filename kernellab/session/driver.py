@@ -247,7 +247,7 @@ class Driver(Decisions):
         created = self.state.created
         if created.start_sketch is not None:
             self.edit_sketch(created.start_sketch)
-        elif created.start_source is not None:
+        elif created.start_source is not None and not created.lift:
             self.place_source(created.start_source)
         return bool(self.state.turns)
 

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
-from kernellab.records import Author, Candidate, Diagnostic, Exchange, GateResult, GateState, Role, Trust, Verdict
+from kernellab.records import (
+    Author,
+    Candidate,
+    Diagnostic,
+    Exchange,
+    GateResult,
+    GateState,
+    Role,
+    RouteKind,
+    Trust,
+    Verdict,
+)
 from kernellab.session.records import (
     ApprovalSet,
     Approved,
@@ -19,6 +30,7 @@ from kernellab.session.records import (
     HeadMoved,
     NoteAdded,
     Question,
+    QuestionKind,
     RoleSet,
     SessionStatus,
     StatusChanged,
@@ -102,6 +114,14 @@ class State:
                 if candidate and candidate.source.hash == source_hash:
                     return turn
         return None
+
+    @property
+    def unanswered(self) -> bool:
+        """Did the line end for want of an answer, of budget or of turns, so that running on may get further?"""
+        last = self.standing()
+        stopped = last is not None and last.route is not None and last.route.to is RouteKind.STOP
+        asks = self.question is not None and self.question.kind is not QuestionKind.ERROR
+        return not stopped and not asks
 
     @property
     def refusals(self) -> tuple[Turn, ...]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
 from kernellab.errors import KernellabError, ModelError, SessionError, SketchError, VerifierError
 from kernellab.records import Author, Candidate, Diagnostic, GateResult, GateState, Role, Source, Verdict
@@ -64,7 +65,7 @@ def fault_of(error: KernellabError) -> str:
 def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = design_brief(bench, state, turn.parent)
     if turn.sketch is None:
-        reply = bench.role(Role.DESIGNER, state.roles[Role.DESIGNER], channel).design(brief)
+        reply = _designed(bench, state.roles[Role.DESIGNER], brief, channel)
         turn = turn.model_copy(
             update={
                 "sketch": reply.sketch,
@@ -77,6 +78,17 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         return turn
     values = {**turn.constexpr, **bench.created.constexpr}
     return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
+
+
+def _designed(bench: Bench, spec: str, brief: DesignBrief, channel: Channel) -> DesignReply:
+    source = bench.created.start_source
+    if bench.created.lift and source is not None and brief.previous is None and is_model(spec):
+        from kernellab.agents.model import lift
+
+        talk = bench.talk(Role.DESIGNER, spec, channel)
+        return lift(source, brief.task, brief.target, talk, bench.knowledge())
+    reply: DesignReply = bench.role(Role.DESIGNER, spec, channel).design(brief)
+    return reply
 
 
 def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:
