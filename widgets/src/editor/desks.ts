@@ -12,6 +12,8 @@ import * as draft from "./draft";
 export const HEAD = "";
 /** A text that was taken shows up in the session within this time, or it is not waited for any more. */
 const TAKEN_MS = 3000;
+/** What is typed is in the storage after this time at the latest. */
+const STORE_MS = 250;
 
 export interface DesksOptions<Text> {
   /** "sketch" or "source": part of the storage key */
@@ -36,6 +38,7 @@ export class Desks<Text> {
   readonly refusal: Signal<string> = signal("");
 
   #options: DesksOptions<Text>;
+  #storing: ReturnType<typeof setTimeout> | undefined;
   #desks: Signal<ReadonlyMap<string, draft.Desk<Text>>>;
 
   constructor(view: View, options: DesksOptions<Text>) {
@@ -53,20 +56,26 @@ export class Desks<Text> {
 
   /** Follows the view until the returned function is called. */
   follow(): () => void {
-    return effect(() => {
-      const texts = this.view.state.texts.value;
-      let shown = this.view.state.shown.value;
-      const { current } = this.view.state.head.value;
-      // The traits arrive one by one: until the texts are those of the turn looked at, the last picture stays.
-      if ((texts.turn ?? "") !== (shown || (current ?? ""))) return;
-      const text = this.#options.read(texts);
-      const head = this.#desks.peek().get(HEAD);
-      if (shown === "" || shown === current) this.#arrive(HEAD, text, texts.turn ?? "");
-      // An earlier turn that has the head's text is the same place: an edit there is an edit of the head.
-      else if (head && this.#options.equal(text, head.theirs)) shown = HEAD;
-      else this.#arrive(shown, text, shown);
-      this.place.value = shown === current ? HEAD : shown;
-    });
+    const stop = effect(() => this.#look());
+    return () => {
+      stop();
+      if (this.#storing !== undefined) this.#store();
+    };
+  }
+
+  #look(): void {
+    const texts = this.view.state.texts.value;
+    let shown = this.view.state.shown.value;
+    const { current } = this.view.state.head.value;
+    // The traits arrive one by one: until the texts are those of the turn looked at, the last picture stays.
+    if ((texts.turn ?? "") !== (shown || (current ?? ""))) return;
+    const text = this.#options.read(texts);
+    const head = this.#desks.peek().get(HEAD);
+    if (shown === "" || shown === current) this.#arrive(HEAD, text, texts.turn ?? "");
+    // An earlier turn that has the head's text is the same place: an edit there is an edit of the head.
+    else if (head && this.#options.equal(text, head.theirs)) shown = HEAD;
+    else this.#arrive(shown, text, shown);
+    this.place.value = shown === current ? HEAD : shown;
   }
 
   /** is there a draft at this place? */
@@ -138,7 +147,8 @@ export class Desks<Text> {
     // Turns without a draft are read again when they are looked at again.
     for (const [key, other] of desks) if (key !== place && key !== HEAD && !other.draft) desks.delete(key);
     this.#desks.value = desks.set(place, desk);
-    if (desk.draft !== before) this.#store();
+    // not at every key: the drafts of a source can be long
+    if (desk.draft !== before) this.#storing ??= setTimeout(() => this.#store(), STORE_MS);
   }
 
   #key(): string {
@@ -147,6 +157,8 @@ export class Desks<Text> {
   }
 
   #store(): void {
+    clearTimeout(this.#storing);
+    this.#storing = undefined;
     const drafts = [...this.#desks.peek()].flatMap(([place, desk]) => (desk.draft ? [[place, desk.draft]] : []));
     try {
       if (drafts.length) sessionStorage.setItem(this.#key(), JSON.stringify(Object.fromEntries(drafts)));

@@ -10,8 +10,9 @@ export function differenceFrom(original: string, fold: boolean): Extension {
     mergeControls: false,
     gutter: true,
     highlightChanges: true,
-    // Two versions of a generated file may have nothing in common: a coarse answer is better than a still page.
-    diffConfig: { scanLimit: 500, timeout: 100 },
+    // Two versions of a generated file may have nothing in common: a coarse answer is better than a
+    // page that stands still at every key.
+    diffConfig: { scanLimit: 300, timeout: 40 },
     ...(fold ? { collapseUnchanged: { margin: 3, minSize: 6 } } : {}),
   });
 }
