@@ -39,7 +39,10 @@ def cut(
         wanted = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
         wanted |= {word for word in words(error) if len(word) > 3}
         named = [bool(wanted & _named(section)) for section in sections]
-        least = _SHARE * max(found, default=0.0)
+        if any(named):  # then what others say matters for the error alone
+            asked = scores(error, [section.text for section in sections])
+            found = [own if name else other for own, other, name in zip(found, asked, named, strict=True)]
+        least = _SHARE * max((f for f, name in zip(found, named, strict=True) if not name), default=0.0)
         order = sorted(range(len(sections)), key=lambda i: (not named[i], -found[i]))
         order = [i for i in order if named[i] or found[i] > least]
         if keep_first and sections:

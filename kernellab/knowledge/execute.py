@@ -26,9 +26,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kernellab.dsls import get_adapter
+from kernellab.dsls import Adapter, get_adapter
+from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import SPEC, DslSpec, read_spec
-from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.pages import Block, DocumentError, read_page
 from kernellab.target import Backend
@@ -36,8 +36,8 @@ from kernellab.verifier.servers import clean_environment
 
 #: seconds that one block may take
 DEADLINE = 120.0
-#: warm processes that share the jobs of one group
-_PARTS = 2
+#: jobs that one warm process does; starting one costs as much as some ten of them
+_SHARE = 20
 #: what blocks import at their first use of torch.testing and torch.export
 _PRELOAD = ("torch", "torch._dynamo", "torch.export", "torch.testing", "kernellab.task_load")
 _NOT_CODE = frozenset(["", "text", "console", "toml"])
@@ -73,6 +73,8 @@ class Job:
     payload: dict[str, Any]
     reason: str = ""
     hash: str = ""
+    #: of the DSL whose environment it runs in; None for the sketch language
+    adapter: Adapter | None = None
 
 
 @dataclass
@@ -117,11 +119,12 @@ def execute(found: Sequence[Job], told: Callable[[Outcome], None] = lambda outco
         else:
             groups.setdefault(job.group, []).append(job)
     with tempfile.TemporaryDirectory(prefix="kernellab-docs-") as scratch, ThreadPoolExecutor(2) as pool:
-        ran = [
-            pool.submit(_run_group, name, group[part::_PARTS], Path(scratch) / f"{name or 'sketch'}-{part}", told)
-            for name, group in groups.items()
-            for part in range(min(_PARTS, len(group)))
-        ]
+        ran = []
+        for name, group in groups.items():
+            parts = -(-len(group) // _SHARE)
+            for part in range(parts):
+                folder = Path(scratch) / f"{name or 'sketch'}-{part}"
+                ran.append(pool.submit(_run_group, group[part::parts], folder, told))
         for future in ran:
             outcomes |= {outcome.where: outcome for outcome in future.result()}
     return [outcomes[job.where] for job in found]
@@ -173,8 +176,8 @@ def _job(block: Block, place: str, spec: DslSpec | None, state: _Document) -> Jo
         return made
     if spec is None:
         raise DocumentError(f"{where}: nothing runs a {block.language!r} block here.", "Use sketch, or text.")
-    made.group = spec.name
-    made.reason = _why_not(spec)
+    made.group, made.adapter = spec.name, _adapter(spec)
+    made.reason = _why_not(spec, made.adapter)
     if "file" in block.options:
         state.files[block.options["file"]] = block.text
         return None
@@ -217,7 +220,8 @@ def _example_job(path: Path, place: str) -> Job:
         "sizes": [dict(case) for case in example.sizes],
     }
     digest = hashlib.sha256(json.dumps([example.text, payload["task"]]).encode()).hexdigest()[:16]
-    return Job(place, "example", spec.name, payload, _why_not(spec), digest)
+    adapter = _adapter(spec)
+    return Job(place, "example", spec.name, payload, _why_not(spec, adapter), digest, adapter)
 
 
 def task_text(name: str, own: Mapping[str, str], where: str) -> str:
@@ -236,23 +240,27 @@ def _identifier(name: str) -> str:
     return name.rpartition("/")[2].lstrip(":")
 
 
-def _why_not(spec: DslSpec) -> str:
+def _adapter(spec: DslSpec) -> Adapter:
+    """The adapter of the documents at hand, which need not be those of the current workspace."""
+    return get_adapter(spec.name) if spec.adapter == "python" else DocumentedAdapter(spec)
+
+
+def _why_not(spec: DslSpec, adapter: Adapter) -> str:
     """Why nothing of this DSL can be run here; empty when it can."""
     if spec.documents.not_run:
         return spec.documents.not_run
-    try:
-        ready = get_adapter(spec.name).readiness()
-    except KernellabError as error:
-        return error.message
+    ready = adapter.readiness()
     return "" if ready.ready else ready.reason
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run_group(name: str, group: Sequence[Job], scratch: Path, told: Callable[[Outcome], None]) -> list[Outcome]:
+def _run_group(group: Sequence[Job], scratch: Path, told: Callable[[Outcome], None]) -> list[Outcome]:
     scratch.mkdir(parents=True)
-    preload, environment = _warm(name, scratch)
+    preload, environment = _warm(group[0].adapter, scratch)
+    if all(job.payload["kind"] == "command" for job in group):
+        preload = []
     request = {
         "preload": preload,
         "scratch": str(scratch),
@@ -286,9 +294,8 @@ def _run_group(name: str, group: Sequence[Job], scratch: Path, told: Callable[[O
     return [*outcomes, *(Outcome(job.where, job.kind, State.FAILED, gone, 0.0, job.hash) for job in by_id.values())]
 
 
-def _warm(name: str, scratch: Path) -> tuple[list[str], dict[str, str]]:
-    if not name:
+def _warm(adapter: Adapter | None, scratch: Path) -> tuple[list[str], dict[str, str]]:
+    if adapter is None:
         return [*_PRELOAD, "kernellab.sketch.gate"], {}
-    adapter = get_adapter(name)
     backend = adapter.readiness().backend or Backend.CPU
     return [*adapter.preload, *_PRELOAD], dict(adapter.environment(backend, scratch))

@@ -34,7 +34,8 @@ _INTRODUCES = _set(
 )
 _ADVISES = _set(
     "tip tips best practice practices performance optimisation optimization optimise optimize tuning tune pitfall "
-    "pitfalls caveat caveats limitation limitations debug debugging troubleshooting mistake mistakes common faq error errors"
+    "pitfalls caveat caveats limitation limitations debug debugging troubleshooting mistake mistakes "
+    "common faq error errors"
 )
 _DEFINES = _set("api reference function functions method methods class classes signature parameters operations ops")
 _DROPS = _set("license licence changelog contributing contributors acknowledgements citation toc contents footer")
@@ -103,13 +104,13 @@ def classify(section: Section) -> tuple[str, str]:
     heading = set(words(section.title))
     if heading & _DROPS:
         return "drop", "not of the language"
+    if "(" in section.title or re.search(r"^[\w]+(?:\.\w+)+$", section.title.strip("` ")):
+        return "api", ""
     if any(_is_program(block.text) for block in section.blocks if block.language in ("python", "py")):
         return ("examples", "") if not heading & (_INTRODUCES | _DEFINES) else ("basic", "")
     for wanted, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
         if heading & wanted:
             return part, ""
-    if "(" in section.title or re.search(r"^[\w]+(?:\.\w+)+$", section.title.strip("` ")):
-        return "api", ""
     outer = set(words(" ".join(section.path[:-1])))
     for wanted, part in ((_ADVISES, "suggestions"), (_DEFINES, "api"), (_INTRODUCES, "basic")):
         if outer & wanted:
@@ -220,7 +221,7 @@ def html_to_markdown(text: str) -> str:
             lines += ["", f"#### {tag.get_text(' ', strip=True).rstrip('¶ ')}", ""]
         else:
             lead = "- " if tag.name == "li" else ""
-            lines.append(lead + " ".join(tag.get_text(" ", strip=True).split()))
+            lines.append(lead + " ".join(tag.get_text().split()))
     return "\n".join(lines) + "\n"
 
 
