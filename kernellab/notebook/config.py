@@ -24,7 +24,9 @@ class KernelLab(Configurable):
         "", help="Who does what: rules, model, or designer=human,coder=model:NAME,conductor=replay:FILE."
     ).tag(config=True)
     budget = Unicode("", help="What a session may spend: tokens=200000,usd=1,minutes=10.").tag(config=True)
-    max_turns = Int(20, min=1, help="A session stops after so many turns without a person.").tag(config=True)
+    max_turns = Int(0, min=0, help="Turns without a person after which a session stops; 0: the default.").tag(
+        config=True
+    )
     teaching = Bool(
         False, help="Ask for a prediction before each measurement, and show how predictions and measurements compare."
     ).tag(config=True)

@@ -14,6 +14,9 @@ from kernellab.records import Diagnostic, Exchange, GateResult, Role, StageResul
 from kernellab.session.records import ClaimCheck, Turn, TurnState
 from kernellab.session.state import State
 
+#: sources of a prompt's sections that are documents or the memory
+_REMEMBERED = ("language/", "dsl/", "patterns/", "hardware/", "memory")
+
 
 def detail(
     state: State,
@@ -100,9 +103,7 @@ def memory(exchanges: Sequence[Exchange]) -> list[dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for exchange in exchanges:
         for section in exchange.sections:
-            if section.source.startswith(("knowledge", "memory")):
-                found.setdefault(
-                    f"{section.name} {section.source}",
-                    {"title": section.name, "text": section.source, "why": section.note},
-                )
+            if section.source.startswith(_REMEMBERED):
+                why = f"{section.tokens:,} tokens of the prompt{'; ' if section.note else ''}{section.note}"
+                found.setdefault(section.name, {"title": section.name, "text": section.source, "why": why})
     return list(found.values())

@@ -95,14 +95,10 @@ def can(state: State) -> dict[str, bool]:
 # -- the card ----------------------------------------------------------------------------------------------------------
 
 
-def card_id(question: Question) -> str:
-    return f"{question.turn or 'start'}:{question.kind.value}:{question.role.value}"
-
-
 def open_card(state: State) -> str | None:
     """The id of the card that waits for an answer."""
     question = state.question
-    return card_id(question) if question is not None and state.status is SessionStatus.WAITING else None
+    return question.id if question is not None and state.status is SessionStatus.WAITING else None
 
 
 def card(state: State, at: str | None) -> dict[str, Any] | None:
@@ -112,7 +108,7 @@ def card(state: State, at: str | None) -> dict[str, Any] | None:
         asked = state.turns.get(question.turn or "")
         route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
         return {
-            "id": card_id(question),
+            "id": question.id,
             "kind": question.kind.value,
             "role": question.role.value,
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),

@@ -38,6 +38,7 @@ class WorkMagics(KernelMagic):
         help="time against it; may be repeated; default eager, and torch.compile when the session has ended",
     )
     @argument("--max-turns", type=int, metavar="N", help="stop after N turns")
+    @argument("--improve", action="store_true", help="go on after a kernel passed, while there is headroom")
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
@@ -53,22 +54,24 @@ class WorkMagics(KernelMagic):
         if not args.name.isidentifier():
             raise UsageError(f"{args.name!r} is no name for a variable")
         if args.words:
-            self._task_cell(args.name, cell, self._again(args))
+            self._task_cell(args.name, cell, self._again(args), args.roles or self.lab.roles, args.budget)
             return
         # before the session starts: its thread imports torch at once, and would keep the view waiting
         from kernellab.notebook import workbench  # noqa: F401
         from kernellab.notebook.shown import keep_receipt
+        from kernellab.notebook.words import said_for
         from kernellab.session import design
 
         options: dict[str, Any] = usage(args, "dsl", "roles", "approve", "chip", "budget", "max_turns")
-        for name in ("dsl", "roles", "approve", "budget"):
+        for name in ("dsl", "roles", "approve", "budget", "max_turns"):
             if name not in options and getattr(self.lab, name):
                 options[name] = getattr(self.lab, name)
-        options.setdefault("max_turns", self.lab.max_turns)
+        if args.improve:
+            options["improve"] = True
         if args.baseline:
             options["options"] = {"baselines": args.baseline}
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
-        session = design(cell, name=args.name, compare=not args.baseline, **options)
+        session = design(cell, name=args.name, compare=not args.baseline, asked=said_for(args.name), **options)
         self.namespace[args.name] = session
         self.show_live(session)
         keep_receipt(session)
@@ -77,13 +80,13 @@ class WorkMagics(KernelMagic):
     @cell_magic
     @magic_arguments()
     @argument("name", nargs="?", default="operator", help="the name that the task's session will have")
-    @argument("--model", metavar="SPEC", default="model", help="model, model:NAME or replay:FILE; default model")
+    @argument("--roles", help="whose model writes it: model, model:NAME, replay:FILE; default the configured one")
     @command
     def kernel_task(self, args: argparse.Namespace, cell: str = "") -> None:
         """Describe an operator in words: a model writes its task as the next cell, for you to read and run."""
         if not args.name.isidentifier():
             raise UsageError(f"{args.name!r} is no name for a variable")
-        self._task_cell(args.name, cell, f"%%kernel_design {args.name}", args.model)
+        self._task_cell(args.name, cell, f"%%kernel_design {args.name}", args.roles or self.lab.roles, None)
 
     @no_var_expand
     @cell_magic
@@ -136,10 +139,10 @@ class WorkMagics(KernelMagic):
             baselines=tuple(args.baseline or ("eager",)),
         )  # fmt: skip
 
-    def _task_cell(self, name: str, words: str, head: str, spec: str = "model") -> None:
-        from kernellab.notebook.words import task_cell
+    def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
+        from kernellab.notebook.words import propose
 
-        proposed = task_cell(words, name, spec, self.lab)
+        proposed = propose(words, name, roles or None, budget or self.lab.budget)
         self.next_cell(f"{head}\n{proposed.text.strip()}\n")
         print(f"The task of {name} is in the next cell: read it, change what is wrong, and run it.")
         for flag in proposed.flags:
@@ -150,4 +153,5 @@ class WorkMagics(KernelMagic):
         given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip")
         words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         words += [f"--baseline {name}" for name in args.baseline or ()]
+        words += ["--improve"] if args.improve else []
         return " ".join(["%%kernel_design", args.name, *words])

@@ -1,29 +1,36 @@
-"""An operator in words becomes a task's text, for a person to read before it is used."""
+"""An operator in words becomes a cell: a task's text, for a person to read before it is used."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernellab.notebook.config import KernelLab
-from kernellab.records import Exchange, Role
-
 if TYPE_CHECKING:
-    from kernellab.agents.model.words import ProposedTask
+    from kernellab.records import Exchange
+    from kernellab.session.wording import Proposal
+
+#: what was said for a task that is not designed for yet, by the session's name
+_said: dict[str, tuple[Exchange, ...]] = {}
 
 
-def task_cell(words: str, name: str, spec: str, lab: KernelLab) -> ProposedTask:
-    """Blocking: asks the model that ``spec`` names (model, model:NAME, replay:FILE).
+def propose(words: str, name: str, roles: str | None, budget: str) -> Proposal:
+    """Blocking: asks the model that designs or codes (``roles``), else the one that is configured.
 
     Raises:
-        TaskError: no words, or no reply was a usable task.
-        ModelError: the model is not configured or did not answer.
+        SessionError: no model is configured.
+        TaskError: no reply was a usable task.
+        ModelError: the model did not answer.
     """
-    from kernellab.agents.model.words import task_from_words
-    from kernellab.models import Budget, Talk, open_model
-    from kernellab.session.config import model_settings
+    from kernellab.agents.roles import is_model, parse_roles
+    from kernellab.records import Role
+    from kernellab.session.wording import propose_task
 
-    # no session yet, so no journal: the exchange is not kept
-    kept: list[Exchange] = []
-    model = open_model(spec, Role.DESIGNER, None if spec.startswith("replay:") else model_settings())
-    talk = Talk(model, Role.DESIGNER, kept.append, Budget.parse(lab.budget) if lab.budget else None)
-    return task_from_words(words, talk, name)
+    specs, _ = parse_roles(roles)
+    spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
+    found = propose_task(words, spec, name, budget=budget)
+    _said[name] = found.exchanges
+    return found
+
+
+def said_for(name: str) -> tuple[Exchange, ...]:
+    """What was said for the task of that name, once: its session keeps it."""
+    return _said.pop(name, ())
