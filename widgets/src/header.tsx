@@ -58,7 +58,7 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
       {best.speedups.map((speedup) => (
         <Tip
           key={speedup.baseline}
-          class={`kl-figure ${speedup.low > 1 ? "kl-good" : speedup.high < 1 ? "kl-bad" : ""}`}
+          class={`kl-figure ${speedup.low > 1 ? "kl-good" : speedup.high < 1 ? "kl-bad" : "kl-unsure"}`}
           text={speedup.text}
           title={speedup.title}
         />

@@ -348,8 +348,8 @@ describe("panels", () => {
     });
     kernel.answers.candidates = { total: 2, offset: 0, rows: [row(2), row(6)] };
     kernel.answers.compare = {
-      a: "t2",
-      b: "t6",
+      a: "t3",
+      b: "t7",
       verdict: "Turn 6 is 2 times as fast.",
       rows: [{ name: "time", a: "2 ms", b: "1 ms", title: "" }],
       diff: "-a\n+b",
@@ -360,7 +360,7 @@ describe("panels", () => {
     for (const box of shown.all(".kl-candidate input")) await shown.change(() => box.click());
     await shown.click("[data-action=compare]");
     await shown.change(() => {});
-    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: "t2", b: "t6" });
+    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: "t3", b: "t7" });
     expect(shown.text(".kl-comparison")).toContain("Turn 6 is 2 times as fast.");
     expect(shown.text(".kl-added")).toBe("+b");
   });

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { NONE, plural } from "../format";
 import { StateSign } from "../icons";
-import type { CandidateComparison, CandidateRow } from "../protocol";
+import type { CandidateComparison, CandidateRow, TurnRow } from "../protocol";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 import { useSpan } from "../virtual";
@@ -19,7 +19,10 @@ export function CandidatesPanel({ view }: { view: View }) {
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-2));
   const [a, b] = marked;
-  if (comparing && a && b) return <Comparison view={view} a={a} b={b} close={() => setComparing(false)} />;
+  if (comparing && a && b) {
+    const rows = view.rows.value;
+    return <Comparison view={view} a={verifiedBy(rows, a)} b={verifiedBy(rows, b)} close={() => setComparing(false)} />;
+  }
   return (
     <div class="kl-candidates">
       <div class="kl-row">
@@ -207,6 +210,12 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
     </>
   );
 }
+
+/** The verification that followed a candidate, which has its figures; the candidate itself while there is none. */
+export const verifiedBy = (rows: readonly TurnRow[], candidate: string): string =>
+  rows.find(
+    (row) => row.parent === candidate && (row.state === "passed" || row.state === "failed") && row.role === "verifier",
+  )?.id ?? candidate;
 
 function Comparison({ view, a, b, close }: { view: View; a: string; b: string; close: () => void }) {
   const asked = useAnswer(`${a} ${b}`, (signal) => view.request({ ask: "compare", a, b }, { signal }));
