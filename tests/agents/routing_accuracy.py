@@ -2,8 +2,9 @@
 
     python -m tests.agents.routing_accuracy [--conductor rules|model[:NAME]|replay:FILE] [--record FILE] [NAME ...]
 
-Every fault goes through the real sketch gate and, where that lets it through, the real Verifier: some seconds each.
-``--record`` keeps the exchanges of a model as a replay file. Exit 1 below ``--aim`` (0.95).
+By the evidence that was recorded (planted/evidence.json), so that models can be compared and replayed; ``--keep``
+records it anew: every fault through the real sketch gate and, where that lets it through, the real Verifier, some
+seconds each. ``--record`` keeps a model's exchanges as a replay file. Exit 1 below ``--aim`` (0.95).
 """
 
 from __future__ import annotations
@@ -31,37 +32,44 @@ def conductor(spec: str, exchanges: list[Any]) -> Any:
 
 def main() -> int:
     from kernellab.models import write_replay
-    from kernellab.target_detect import detect_target
     from kernellab.verifier import Verifier
-    from tests.agents.planted.cases import brief_of, chosen, described
+    from tests.agents.planted.cases import brief_of, chosen, described, look, read_evidence, write_evidence
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("names", nargs="*", help="only faults whose names hold one of these words")
     options.add_argument("--conductor", default="rules")
-    options.add_argument("--record", type=Path)
+    options.add_argument("--keep", action="store_true", help="look at every fault anew and keep what was seen")
+    options.add_argument("--record", type=Path, help="keep a model's exchanges here")
     options.add_argument("--out", type=Path, help="the rows as JSON")
     options.add_argument("--aim", type=float, default=0.95)
     given = options.parse_args()
     exchanges: list[Any] = []
-    role, target, rows = conductor(given.conductor, exchanges), detect_target("cpp"), []
-    with Verifier() as verifier:
-        for fault in chosen(tuple(given.names)):
-            brief = brief_of(fault, target, verifier)
-            assert brief is not None
-            route = role.route(brief)
-            right = route.to is fault.owner
-            seen = described(brief)
-            rows.append({"name": fault.name, "fault": fault.fault, "owner": fault.owner.value, "to": route.to.value,
-                         "right": right, "seen": seen, "reason": route.reason})  # fmt: skip
-            mark = "ok   " if right else "WRONG"
-            print(f"{mark} {fault.name:34} {fault.owner.value:8} -> {route.to.value:8} {seen[:110]}", flush=True)
-    right = sum(row["right"] for row in rows)
-    print(f"{given.conductor}: {right} of {len(rows)} to their owner ({100 * right / max(len(rows), 1):.1f} %)")
+    rows: list[dict[str, Any]] = []
+    role, faults = conductor(given.conductor, exchanges), chosen(given.names)
+    evidence = read_evidence() if given.names or not given.keep else {}
+    if given.keep:
+        with Verifier() as verifier:
+            for fault in faults:
+                looked = look(fault, verifier)
+                assert looked is not None
+                evidence[fault.name] = looked
+                print(f"looked at {fault.name}: {described(looked)[:100]}", flush=True)
+        write_evidence(evidence)
+    for fault in faults:
+        seen = evidence[fault.name]
+        route = role.route(brief_of(fault, seen))
+        right = route.to is fault.owner
+        rows.append({"name": fault.name, "fault": fault.fault, "owner": fault.owner.value, "to": route.to.value,
+                     "right": right, "seen": described(seen), "reason": route.reason})  # fmt: skip
+        mark = "ok   " if right else "WRONG"
+        print(f"{mark} {fault.name:34} {fault.owner.value:8} -> {route.to.value:8} {described(seen)[:100]}", flush=True)
+    good = sum(row["right"] for row in rows)
+    print(f"{given.conductor}: {good} of {len(rows)} to their owner ({100 * good / max(len(rows), 1):.1f} %)")
     if given.out:
         given.out.write_text(json.dumps(rows, indent=1))
     if given.record and exchanges:
         write_replay(given.record, exchanges, "the Conductor on planted faults")
-    return 0 if right >= given.aim * len(rows) else 1
+    return 0 if good >= given.aim * len(rows) else 1
 
 
 if __name__ == "__main__":

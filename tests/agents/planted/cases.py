@@ -1,23 +1,31 @@
-"""The planted faults as briefs for a Conductor: each goes through the real sketch gate and the real Verifier."""
+"""The planted faults as briefs for a Conductor, from what the real sketch gate and the real Verifier say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.coder import RulesCoder
 from kernellab.agents.designer import RulesDesigner
-from kernellab.records import Author, Candidate, GateResult, GateState, RouteKind, Source, Trust, Verdict
+from kernellab.records import Author, Candidate, GateResult, GateState, Record, RouteKind, Source, Trust, Verdict
 from kernellab.sketch.gate import gate
-from kernellab.target import Target
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.planted.lowerings import LOWERINGS, Lowering
 
 HERE = Path(__file__).resolve().parent
 TASKS = HERE.parents[2] / "kernellab" / "bench" / "builtin"
+EVIDENCE = HERE / "evidence.json"
+TARGET = Target(
+    "cpp", Backend.CPU,
+    Chip("a CPU", "cpu", 2, simd_bits=512, l1_bytes=48 << 10, l2_bytes=1 << 21, bandwidth=30e9,
+         peak_flops={"f32": 2e11}),
+)  # fmt: skip
 #: correctness in full, timing as short as it gets
 OPTIONS = VerifyOptions(level=Trust.T2, budget=0.05)
 
@@ -34,6 +42,14 @@ class Planted:
     lowering: Lowering | None = None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What the gate and, where it let the sketch through, the Verifier said of one fault."""
+
+    gate: GateResult
+    verdict: Verdict | None = None
+
+
 def planted() -> list[Planted]:
     """The twenty wrong sketches and the twenty wrong lowerings."""
     found = []
@@ -44,31 +60,34 @@ def planted() -> list[Planted]:
     return found
 
 
-def brief_of(fault: Planted, target: Target, verifier: Verifier | None) -> RouteBrief | None:
-    """What a session would hand its Conductor for ``fault``; None when it needs a Verifier and there is none.
+def chosen(names: Iterable[str]) -> list[Planted]:
+    """The planted faults whose names hold one of ``names``; all for none."""
+    wanted = tuple(names)
+    return [p for p in planted() if not wanted or any(word in p.name for word in wanted)]
+
+
+def look(fault: Planted, verifier: Verifier | None) -> Seen | None:
+    """Sends a fault through the gate and the Verifier; None when it needs a Verifier and there is none.
 
     A wrong sketch that the gate refuses never becomes code. One that it lets through is lowered and judged.
     """
-    task = load_task(TASKS / f"{fault.task}.py")
-    sketch = fault.sketch or RulesDesigner().design(DesignBrief(task, target)).sketch
-    found = gate(sketch, task, chip=target.chip)
+    task, sketch = _stated(fault)
+    found = gate(sketch, task, chip=TARGET.chip)
     if fault.lowering is None and found.state is GateState.WRONG:
-        return _brief(task, target, sketch, found, None, None)
+        return Seen(found)
     if verifier is None:
         return None
-    source = RulesCoder().code(CodeBrief(task, target, sketch)).source
-    author = Author.RULES
-    if fault.lowering is not None:
-        source, author = edited(source, fault.lowering), Author.MODEL
-    verdict = verifier.verify(task, source, target, options=OPTIONS)
-    candidate = Candidate(id="c1", source=source, sketch=sketch, author=author)
-    return _brief(task, target, sketch, found, candidate, verdict)
+    return Seen(found, verifier.verify(task, _source(fault, task, sketch), TARGET, options=OPTIONS))
 
 
-def _brief(
-    task: Task, target: Target, sketch: str, found: GateResult, candidate: Candidate | None, verdict: Verdict | None
-) -> RouteBrief:
-    return RouteBrief(task, target, sketch, found, candidate, verdict, turns_left=9)
+def brief_of(fault: Planted, seen: Seen) -> RouteBrief:
+    """What a session would hand its Conductor."""
+    task, sketch = _stated(fault)
+    candidate = None
+    if seen.verdict is not None:
+        author = Author.MODEL if fault.lowering else Author.RULES
+        candidate = Candidate(id="c1", source=_source(fault, task, sketch), sketch=sketch, author=author)
+    return RouteBrief(task, TARGET, sketch, seen.gate, candidate, seen.verdict, turns_left=9)
 
 
 def edited(source: Source, fault: Lowering) -> Source:
@@ -80,16 +99,44 @@ def edited(source: Source, fault: Lowering) -> Source:
     return source.model_copy(update={"files": files, "origin": Author.MODEL})
 
 
-def described(brief: RouteBrief) -> str:
-    """What was seen of the fault, in a few words."""
-    if brief.verdict is None:
-        return "gate: " + (brief.gate.reason if brief.gate else "")
-    signature = brief.verdict.evidence.signature if brief.verdict.evidence else ""
-    passed = "passed" if brief.verdict.passed else f"{brief.verdict.stage.value} {signature or ''}"
-    return f"gate {brief.gate.state.value if brief.gate else '?'}; verifier: {passed}"
+def read_evidence(path: Path = EVIDENCE) -> dict[str, Seen]:
+    """What ``routing_accuracy.py --keep`` recorded: the same evidence again, with nothing built."""
+    rows = json.loads(path.read_text())
+    return {
+        name: Seen(
+            GateResult.model_validate(row["gate"]),
+            Verdict.model_validate(row["verdict"]) if row["verdict"] else None,
+        )
+        for name, row in rows.items()
+    }
 
 
-def chosen(names: Iterator[str] | tuple[str, ...]) -> list[Planted]:
-    """The planted faults whose names hold one of ``names``; all for none."""
-    wanted = tuple(names)
-    return [p for p in planted() if not wanted or any(word in p.name for word in wanted)]
+def write_evidence(seen: dict[str, Seen], path: Path = EVIDENCE) -> None:
+    """Without the cells that reproduce a failure: they are long, and no Conductor reads them."""
+    rows = {
+        name: {"gate": _plain(s.gate), "verdict": s.verdict and _plain(s.verdict)} for name, s in sorted(seen.items())
+    }
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _plain(record: Record) -> Any:
+    return record.model_dump(mode="json", exclude_defaults=True, exclude={"evidence": {"reproduction"}})
+
+
+def described(seen: Seen) -> str:
+    """What was seen of a fault, in a few words."""
+    if seen.verdict is None:
+        return f"gate: {seen.gate.reason}"
+    signature = seen.verdict.evidence.signature if seen.verdict.evidence else ""
+    said = "passed" if seen.verdict.passed else f"{seen.verdict.stage.value} {signature or ''}"
+    return f"gate {seen.gate.state.value}; verifier: {said}"
+
+
+def _stated(fault: Planted) -> tuple[Task, str]:
+    task = load_task(TASKS / f"{fault.task}.py")
+    return task, fault.sketch or RulesDesigner().design(DesignBrief(task, TARGET)).sketch
+
+
+def _source(fault: Planted, task: Task, sketch: str) -> Source:
+    source = RulesCoder().code(CodeBrief(task, TARGET, sketch)).source
+    return edited(source, fault.lowering) if fault.lowering else source
