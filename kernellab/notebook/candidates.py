@@ -52,7 +52,7 @@ def page(rows: list[dict[str, Any]], offset: int, limit: int, sort: str = "numbe
 def comparison(state: State, a: str, b: str) -> dict[str, Any]:
     """A ``CandidateComparison`` of what two turns' lines end with. Raises SessionError for a turn that is not there."""
     first, second = state.turn(a), state.turn(b)
-    verdicts = _verdict_on(state, first), _verdict_on(state, second)
+    verdicts = verdict_at(state, first.id), verdict_at(state, second.id)
     known = [dict(facts(verdict)) | {"verdict": outcome_word(verdict)} if verdict else {} for verdict in verdicts]
     names = list(dict.fromkeys([*known[0], *known[1]]))
     return {
@@ -64,12 +64,6 @@ def comparison(state: State, a: str, b: str) -> dict[str, Any]:
         ],
         "diff": difference(state, first, second),
     }
-
-
-def _verdict_on(state: State, turn: Turn) -> Verdict | None:
-    """Of the line that ends with the turn; for a candidate, that of the verification which followed it."""
-    followed = (t.verdict for t in state.turns.values() if t.parent == turn.id and t.verdict is not None)
-    return verdict_at(state, turn.id) or next(followed, None)
 
 
 def _sentence(first: Turn, second: Turn, a: Verdict | None, b: Verdict | None) -> str:
