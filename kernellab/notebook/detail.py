@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 from kernellab.notebook.at import looked_at, verdict_turn
@@ -71,17 +70,18 @@ def diagnostic_view(diagnostic: Diagnostic) -> dict[str, Any]:
 def exchange_head(exchange: Exchange) -> dict[str, Any]:
     usage = exchange.usage
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    began = datetime.fromtimestamp(exchange.started, timezone.utc) if exchange.started else None
+    # a replayed answer names its recording behind the model
+    model, _, recorded = exchange.model.partition(" (recorded on ")
     return {
         "id": exchange.id,
         "role": exchange.role.value,
         "purpose": exchange.purpose,
-        "model": exchange.model,
+        "model": model,
         "finish": exchange.finish.value,
         "error": exchange.error,
         "tokens": f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if tokens([exchange]) else "",
         "seconds": round(usage.seconds, 2),
-        "recorded": began.strftime("%Y-%m-%d %H:%M UTC") if began else "",
+        "recorded": f"recorded on {recorded.removesuffix(')')}" if recorded else "",
     }
 
 

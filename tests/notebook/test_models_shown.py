@@ -11,6 +11,8 @@ import pytest
 from fake_server import Connection, FakeServer, answer
 from notebook_parts import SKETCH, TASK, Page, until
 
+from kernellab.models import write_replay
+from kernellab.notebook.detail import detail
 from kernellab.notebook.workbench import Workbench
 from kernellab.session import design
 
@@ -46,7 +48,8 @@ def test_what_a_model_was_told_and_what_it_answered_is_one_question_away(configu
     bench.shown = "t1"
     assert until(lambda: bench.detail["turn"] == "t1" and bench.detail["exchanges"])
     (told,) = bench.detail["exchanges"]
-    assert told["model"].startswith("fake-1") and told["role"] == "designer" and "100 (64 cached) in" in told["tokens"]
+    assert (told["model"], told["role"], told["recorded"]) == ("fake-1", "designer", "")
+    assert "100 (64 cached) in" in told["tokens"]
     text = page.ask("exchange", exchange=told["id"])
     assert "x + 1" in text["messages"][-1]["content"] + text["messages"][0]["content"]
     assert (text["reply"], text["reasoning"]) == (REPLY, "rows are independent")
@@ -58,6 +61,12 @@ def test_what_a_model_was_told_and_what_it_answered_is_one_question_away(configu
     assert "language/" in quoted and not any("prompts/" in source for source in quoted)
     bench.close()
     session.stop()
+    file = write_replay(tmp_path / "said.jsonl", session.exchanges())
+    again = design(TASK, dsl="cpp", name="again", roles=f"designer=replay:{file},coder=human", workspace=tmp_path)
+    again.wait(60)
+    (told,) = detail(again.state, "t1")["exchanges"]
+    assert (told["model"], told["recorded"][:12]) == ("fake-1", "recorded on ")
+    again.stop()
 
 
 def test_what_a_model_writes_is_seen_while_it_writes(configured: Any, tmp_path: Path) -> None:

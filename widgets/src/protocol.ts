@@ -205,6 +205,7 @@ export interface ExchangeHead {
   error: string;
   tokens: string;
   seconds: number;
+  /** "recorded on 2026-11-21" where the answer is a replay, else "" */
   recorded: string;
 }
 
