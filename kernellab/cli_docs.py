@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,6 +113,7 @@ def import_(
     raw: Annotated[str, typer.Argument(help="A Markdown or HTML file, a folder of them, or python:MODULE.")],
     dsl: Annotated[str, typer.Option(help="The DSL's name.")],
     out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
+    model: Annotated[str, typer.Option(help="Places what the rules cannot: model, model:NAME, replay:FILE.")] = "",
     json: Json = False,
 ) -> int:
     """Turn raw documentation into the DocSpec form, with a report. Exit 1 when something could not be placed."""
@@ -121,7 +123,7 @@ def import_(
     folder = out or find_workspace() / "knowledge" / "dsl" / dsl
     if folder.exists() and any(folder.iterdir()):
         raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
-    found = import_raw(raw, dsl)
+    found = import_raw(raw, dsl, place=_placer(model) if model else None)
     written = write_files(folder, found.files)
     report = write_files(folder.parent, {f"{folder.name}-import.md": found.report()})[0]
     unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in found.unplaced]
@@ -131,6 +133,15 @@ def import_(
         print(f"{len(found.placed)} sections placed, {len(unplaced)} not; {len(written)} files in {folder}")
         print(f"report in {report}")
     return 1 if unplaced else 0
+
+
+def _placer(spec: str) -> Callable[[str], str]:
+    """A model that answers one question at a time; what it cannot answer ends the import with a clear error."""
+    from kernellab.models import Talk, open_model
+    from kernellab.records import ChatMessage, Role
+
+    talk = Talk(open_model(spec, Role.ANALYST), Role.ANALYST, lambda exchange: None)
+    return lambda question: talk.ask("place", [ChatMessage(role="user", content=question)]).text
 
 
 def _roots(root: Path | None) -> list[Path]:

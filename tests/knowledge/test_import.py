@@ -10,6 +10,9 @@ from kernellab.cli import main
 from kernellab.knowledge.importer import import_raw
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError, parse_page
+from kernellab.knowledge.prompts import prompt
+from kernellab.models import write_replay
+from kernellab.records import ChatMessage, Exchange, Role
 
 RAW = """# Toylang
 
@@ -91,6 +94,16 @@ def test_a_model_may_place_what_the_rules_cannot(raw: Path) -> None:
     assert "Stripes." in asked[0]
     refused = import_raw(str(raw), "toylang", place=lambda _: "the moon")
     assert refused.unplaced[0][2] == "the model answered 'the moon'"
+
+
+def test_the_commands_model_is_any_that_a_role_may_have(raw: Path, tmp_path: Path) -> None:
+    section = next(s for s in parse_page(RAW).sections if s.title == "Zebra")
+    asked = ChatMessage(role="user", content=prompt("place", text=section.text))
+    exchange = Exchange(id="1", role=Role.ANALYST, purpose="place", model="m", messages=(asked,), reply="basic")
+    recorded = write_replay(tmp_path / "place.jsonl", [exchange])
+    call = ["docs", "import", str(raw), "--dsl", "toylang", "--out", str(tmp_path / "toylang")]
+    assert main([*call, "--model", f"replay:{recorded}"]) == 0
+    assert "Stripes." in (tmp_path / "toylang/basic.md").read_text()
 
 
 def test_html_is_read_without_its_frame(tmp_path: Path) -> None:
