@@ -1,4 +1,4 @@
-/** What no dump has yet, written by hand for looking at: an exchange with a model, a prediction, a fault. */
+/** What no dump has, written by hand for looking at: a failed exchange beside a recorded one, and a prediction. */
 const head = {
   id: "x1",
   role: "coder",
@@ -24,13 +24,6 @@ export const exchanges = [
 ];
 
 export const answers = {
-  brief: {
-    value: {
-      role: "coder",
-      expects: "code",
-      text: "You are the Coder.\nWrite the kernel of this sketch in C++ with OpenMP.\n",
-    },
-  },
   exchange: {
     value: {
       head,

@@ -35,6 +35,7 @@ SHOTS: dict[str, dict[str, Any]] = {
     "brief": {"fixture": "brief", "panel": "sketch"},
     "unparsable": {"fixture": "unparsable", "panel": "sketch"},
     "long": {"fixture": "designed", "panel": "candidates", "turns": 5000},
+    "model": {"fixture": "model", "panel": "prompt"},
     "prompt": {"fixture": "edited", "panel": "prompt", "extra": 1},
     "predict": {
         "fixture": "edited",

@@ -30,7 +30,8 @@ if (wanted.has("extra")) {
 for (const [trait, fields] of Object.entries(JSON.parse(wanted.get("with") ?? "{}")))
   Object.assign(traits[trait], fields);
 
-const model = new FixtureModel(traits, { ...(await read("answers")), ...extra.answers });
+const answers = { ...(await read("answers")), exchange: await read("exchange") };
+const model = new FixtureModel(traits, wanted.has("extra") ? { ...answers, ...extra.answers } : answers);
 if (many) model.candidates = candidates(many);
 const el = document.getElementById("at");
 const width = wanted.get("width");
