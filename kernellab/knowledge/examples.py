@@ -28,7 +28,7 @@ KEYS = frozenset(["family", "task", "sizes", "note"])
 
 @dataclass(frozen=True)
 class Example:
-    """``sizes`` are cases: one mapping of Dim to size each. ``not_run`` is the spec's reason, empty where it is run."""
+    """``sizes`` are cases: one mapping of Dim to size each; an empty one is the task's own size."""
 
     title: str
     family: str
