@@ -3,8 +3,8 @@
 family: pointwise
 task: pointwise/swiglu
 sizes: M=64 N=512
-note: needs an Ascend NPU with CANN; not run here. The module swiglu_npu is CODE with a pybind11 entry for the stream, built by
-    CANN's CMake functions as its samples do.
+note: needs an Ascend NPU with CANN; not run here. The module swiglu_npu is CODE with a pybind11 entry for the stream,
+    built by CANN's CMake functions as its samples do.
 """
 
 CODE = r"""
