@@ -142,6 +142,16 @@ def _predict(desk: Desk, body: Body) -> None:
     desk.session.approve()
 
 
+def _budget(desk: Desk, body: Body) -> None:
+    desk.session.set_budget(_text(body, "value"))
+
+
+def _analyse(desk: Desk, body: Body) -> str:
+    question = body.get("question")
+    desk.session.analyse(question if isinstance(question, str) else "")
+    return "The Analyst's turn appears beside the line; it moves nothing."
+
+
 def _insert(desk: Desk, body: Body) -> str:
     return desk.insert(_text(body, "text"))
 
@@ -161,6 +171,8 @@ _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "note": _note,
     "pin": _pin,
     "predict": _predict,
+    "budget": _budget,
+    "analyse": _analyse,
     "insert": _insert,
 }
 

@@ -90,6 +90,28 @@ class TurnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
+    @argument("budget", nargs="?", default="", help="tokens=200000,usd=1,minutes=10; nothing takes the limits away")
+    @command
+    def kernel_budget(self, args: argparse.Namespace) -> None:
+        """What the session's models may spend from now on, all that they have spent included."""
+        self.session(args.name).set_budget(args.budget)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("question", nargs="*", help="what you want to know; nothing asks for a summary")
+    @command
+    def kernel_ask(self, args: argparse.Namespace) -> None:
+        """Ask the Analyst about the session; waits for the answer, which is a turn that moves nothing."""
+        turn = self.session(args.name).analyse(_words(args.question) or "", wait=600)
+        assert turn is not None
+        print(turn.error or turn.rationale)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
     @argument("line", type=int, help="a line of its sketch, from 1")
     @argument("--off", action="store_true", help="take the pin off")
     @argument("--reason", nargs="+", help="why, as a comment on the line")

@@ -99,7 +99,7 @@ class Workbench(anywidget.AnyWidget):
         self.on_msg(self._on_message)
         self._closed = False
         if teaching:
-            self.teach(True)
+            self._message = self._caught(lambda: self.teach(True))
         self._questions.submit(self._gather)
         self._publisher.poke()
 

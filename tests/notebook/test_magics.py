@@ -20,8 +20,8 @@ from kernellab.notebook.shown import workbench_of
 from kernellab.records import Role
 
 LINE = [
-    "approve", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin", "replay", "run",
-    "show", "step", "stop",
+    "approve", "ask", "budget", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin",
+    "replay", "run", "show", "step", "stop",
 ]  # fmt: skip
 CELL = ["answer", "code", "design", "sketch", "task", "verify"]
 

@@ -129,9 +129,10 @@ def test_an_edit_that_cannot_be_parsed_is_a_turn_with_its_line_named(session: Se
         ({"action": "pause"}, "Nothing is running"),
         ({"action": "pin", "line": "4", "on": True}, "no line"),
         ({"action": "note", "role": "coder", "text": "  "}, "empty"),
+        ({"action": "budget", "value": "coffee=3"}, "coffee"),
         ({"action": "predict", "expected": 2, "reason": ""}, "Teaching mode is off"),
         ({"action": "approve", "card": "t1:route:conductor"}, "not open any more"),
-        ({"action": "answer", "card": "start:brief:designer", "text": ""}, "empty"),
+        ({"action": "answer", "card": "brief-start-designer", "text": ""}, "empty"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_harms_nothing(
@@ -168,8 +169,8 @@ def test_a_double_click_is_carried_out_once(session: Session, page: Page) -> Non
 
 def test_an_answer_while_nothing_is_asked_is_refused(session: Session, page: Page) -> None:
     page.act("stop")
-    assert "Nothing waits" in page.act("approve", card="start:brief:designer")
-    assert "Nothing waits" in page.act("answer", card="start:brief:designer", text=SKETCH)
+    assert "Nothing waits" in page.act("approve", card="brief-start-designer")
+    assert "Nothing waits" in page.act("answer", card="brief-start-designer", text=SKETCH)
     assert session.status is SessionStatus.STOPPED
 
 
@@ -216,6 +217,16 @@ def test_a_line_is_pinned_and_unpinned(session: Session, page: Page) -> None:
     assert page.act("pin", line=8, on=False) == ""
     assert until(lambda: page.bench.detail["pins"] == [])
     assert "no statement" in page.act("pin", line=400, on=True)
+
+
+def test_the_analyst_is_asked_and_the_budget_is_set(session: Session, page: Page) -> None:
+    page.act("sketch", text=SKETCH, base="")
+    session.wait(60)
+    assert page.act("budget", value="tokens=1000") == ""
+    assert until(lambda: page.bench.head["ledger"] and page.bench.head["ledger"]["budget"] == "tokens=1000")
+    assert page.act("analyse", question="what came of it?") == ""
+    assert until(lambda: [row for row in rows(page.bench) if row["role"] == "analyst" and row["state"] == "done"])
+    assert session.head is not None and session.head.role.value == "designer"
 
 
 def test_notes_and_roles_and_approval_are_set(session: Session, page: Page) -> None:

@@ -276,6 +276,8 @@ export type Act =
   | { action: "note"; role: string; text: string }
   | { action: "pin"; line: number; on: boolean }
   | { action: "predict"; expected: number | null; reason: string }
+  | { action: "budget"; value: string } // tokens=200000,usd=1,minutes=10; "" takes it away
+  | { action: "analyse"; question: string } // a turn of the Analyst's beside the line; "" asks for a summary
   | { action: "insert"; text: string };
 
 /**
@@ -292,7 +294,10 @@ export type Ask =
   | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> CandidatePage
   | { ask: "compare"; a: string; b: string }; // ids of turns -> CandidateComparison
 
-/** answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed */
+/**
+ * Answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed. Right after a
+ * kernel has started the task's sizes are not known for a few seconds: ask again when `head.operator` changes.
+ */
 export interface Checked {
   diagnostics: Diagnostic[];
   cost: Figure[];
