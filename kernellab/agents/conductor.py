@@ -32,9 +32,13 @@ class RulesConductor:
         route = self._by_evidence(brief)
         if route.to is RouteKind.STOP:
             return route
-        if "routing" in brief.ablation:
+        to_coder = bool(brief.ablation & {"routing", "sketch"})
+        if to_coder:
             route = _route(RouteKind.CODER, ErrorClass(route.error_class), route.reason, brief)
         route = _out_of_loop(brief, route)
+        if to_coder and route.to is RouteKind.DESIGNER:
+            reason = f"The Coder alone is asked in this session. {route.reason}"
+            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
         if route.to is not RouteKind.STOP and brief.turns_left <= 0:
             reason = f"The limit of turns is reached. Last: {route.reason}"
             route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})

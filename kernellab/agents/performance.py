@@ -11,7 +11,7 @@ from kernellab.records import Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
-    from kernellab.sketch.cost import Cost
+    from kernellab.sketch.cost import Cost, LoopCost
     from kernellab.task import Task
 
 #: this share of the speed-of-light bound is good enough: measured kernels seldom reach more
@@ -90,8 +90,7 @@ def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
         words.append(
             f"The tiles of one iteration take {cost.footprint} bytes and {limit} are on chip: make them smaller."
         )
-    inner = [row for row in cost.loops if row.line and row.footprint]
-    hottest = max(inner, key=lambda row: row.bytes_total if cost.bound == "memory" else row.flops, default=None)
+    hottest = _hottest(cost)
     if hottest is not None:
         share = "bytes" if cost.bound == "memory" else "FLOPs"
         facts.append(f"hottest loop: line {hottest.line} ({hottest.label}), most of the {share}")
@@ -101,6 +100,16 @@ def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
                 "change its tile, its vector width, unrolling or the order of the loops."
             )
     return words or ["Change the tiles and the order of the loops, one at a time."], facts
+
+
+def _hottest(cost: Cost) -> LoopCost | None:
+    """The innermost loop that still holds most of what bounds the sketch."""
+
+    def weight(row: LoopCost) -> float:
+        return row.bytes_total if cost.bound == "memory" else row.flops
+
+    most = max(map(weight, cost.loops), default=0.0)
+    return max((row for row in cost.loops if weight(row) >= 0.5 * most), key=lambda r: r.iterations, default=None)
 
 
 def _cost(brief: RouteBrief) -> Cost | None:

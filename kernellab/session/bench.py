@@ -56,7 +56,7 @@ class Bench:
         self._task = task
         self._target = target
         self._rules: dict[Role, Any] = {}
-        self._models: dict[tuple[Role, str], ChatModel] = {}
+        self._replays: dict[tuple[Role, str], ChatModel] = {}
         self._knowledge: Knowledge | None = None
         self._task_lock = threading.Lock()
         #: a lock of its own: the judge starts for the target while the task imports torch
@@ -128,20 +128,23 @@ class Bench:
             self._knowledge = Knowledge.load(self.target(), self.workspace)
         return self._knowledge
 
-    def forget_models(self) -> None:
-        """Open models anew at their next turn: settings have changed, or a fault may lie in them."""
+    def forget_replays(self) -> None:
+        """Read recordings anew at their next turn: a person may have recorded more."""
         with self._model_lock:
-            self._models.clear()
+            self._replays.clear()
 
     def _model(self, role: Role, spec: str, channel: Channel) -> ChatModel:
         from kernellab.models import ReplayModel, open_model
 
+        if not spec.startswith("replay:"):
+            # settings may have changed since the last turn
+            return open_model(spec, role, model_settings(self.workspace))
         with self._model_lock:
             key = role, spec
-            if key not in self._models:
-                model = open_model(spec, role, None if spec.startswith("replay:") else model_settings(self.workspace))
+            if key not in self._replays:
+                model = open_model(spec, role)
                 if isinstance(model, ReplayModel):
                     # a session that is opened again goes on where the recording was
                     model.skip(exchange for exchange in channel.said if RECORDED in exchange.model)
-                self._models[key] = model
-            return self._models[key]
+                self._replays[key] = model
+            return self._replays[key]

@@ -242,7 +242,7 @@ class Decisions:
         if head is not None and question is not None and question.kind in (QuestionKind.ROUTE, QuestionKind.TURN):
             events.append(Approved(turn=head.id))
         elif head is not None and failed_for_a_person(head):
-            self.bench.forget_models()
+            self.bench.forget_replays()
             events.append(HeadMoved(to=head.parent, reason="again"))
         elif head is not None and state.unattended >= state.created.max_turns:
             events.append(Approved(turn=head.id))

@@ -15,17 +15,16 @@ from contextlib import suppress
 
 from kernellab.errors import KernellabError, SessionError
 from kernellab.models import Budget
-from kernellab.records import Exchange, Finish, Role, StageResult, Verdict, one_line_each
+from kernellab.records import Exchange, Finish, Role, StageResult, one_line_each
 from kernellab.session.bench import Bench, Channel
+from kernellab.session.beside import Beside, drop
 from kernellab.session.decisions import Decisions
 from kernellab.session.engine import Engine
 from kernellab.session.journal import Journal
 from kernellab.session.records import (
     BudgetSet,
-    Compared,
     Event,
     Exchanged,
-    HeadMoved,
     SessionStatus,
     StatusChanged,
     TargetFound,
@@ -36,7 +35,7 @@ from kernellab.session.records import (
 )
 from kernellab.session.state import State, apply, fold
 from kernellab.session.steps import Ask, Do, End, Stops, next_action, stops_for
-from kernellab.session.work import author_of, compare, fault_of, perform, repinned
+from kernellab.session.work import author_of, fault_of, perform, repinned
 
 log = logging.getLogger("kernellab.session")
 
@@ -44,9 +43,11 @@ Decision = Callable[[], None]
 
 #: a model's text is shown this often
 _SHOW_SECONDS = 0.05
+#: a session that another process runs is looked at this often
+_WATCH_SECONDS = 0.5
 
 
-class Driver(Decisions):
+class Driver(Decisions, Beside):
     """``changed`` is called on the engine thread after every event and every step of a verification."""
 
     def __init__(
@@ -61,6 +62,8 @@ class Driver(Decisions):
         self._one_turn = False
         self._pause = False
         self._busy = False
+        #: another process may go on with it: its journal is looked at from time to time
+        self._watching = False
         self._warmed = False
         #: what went wrong with the last decision, for a view
         self.message = ""
@@ -118,7 +121,8 @@ class Driver(Decisions):
         return state
 
     def look_only(self) -> None:
-        """Show a session that was cut off as paused instead of going on with it; call it before :meth:`main`."""
+        """Show a session that was cut off, or that another process runs, as paused instead of going on with it."""
+        self._watching = True
         if self.state.status is SessionStatus.RUNNING:
             paused = StatusChanged(status=SessionStatus.PAUSED, reason="It was cut off, or runs in another process.")
             self._state = apply(self.session, self.state, paused)
@@ -129,6 +133,8 @@ class Driver(Decisions):
 
     async def main(self) -> None:
         """Drive until the process ends."""
+        if self.state.status is SessionStatus.RUNNING and self.engine.hold(self.journal, self.session) is not None:
+            self.look_only()
         while True:
             try:
                 if self.state.status is SessionStatus.RUNNING:
@@ -138,80 +144,24 @@ class Driver(Decisions):
                     self.bench.budget.pause()
                     self.engine.let_go(self.session)
                     self._changed()
-                    self._decide(await self._decisions.get())
+                    self._decide(await self._next_decision())
             except KernellabError as error:
                 self._fail(error)
             except Exception as error:  # the session says it; the engine and the other sessions go on
                 log.exception("session %s broke", self.session)
                 self._fail(SessionError(f"The session broke: {type(error).__name__}: {error}", "Run it again."))
 
-    def compare(self, baselines: tuple[str, ...], done: Callable[[Verdict | BaseException], None]) -> None:
-        """Time the best candidate against more baselines in the background; the turn's verdict becomes the new one."""
-        best = self.state.best()
-        if best is None:
-            raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
-
-        async def measure() -> None:
-            try:
-                work = self.engine.in_thread(lambda: compare(self.bench, best.candidate.source, baselines))
-                verdict = await work
-                # what passed and now does not was told by its own turn; a comparison is no judgement
-                if verdict.passed and verdict.time is not None:
-                    self._emit(
-                        Compared(
-                            turn=best.turn.id,
-                            timing=verdict.time,
-                            comparisons=tuple(verdict.comparisons),
-                            label=verdict.label,
-                            reason=verdict.reason,
-                            flags=tuple(verdict.flags),
-                        )
-                    )
-                done(verdict)
-            except BaseException as error:
-                done(error)
-            finally:
-                self._measuring = None
+    async def _next_decision(self) -> Decision:
+        """Wait for a decision, and meanwhile show what another process does with the session."""
+        while self._watching:
+            with suppress(asyncio.TimeoutError):
+                return await asyncio.wait_for(self._decisions.get(), _WATCH_SECONDS)
+            seen = self._seq
+            self.refresh()
+            if self._seq != seen:
+                self.look_only()
                 self._changed()
-                if self.at_rest:
-                    self.engine.let_go(self.session)
-                    self.compare_best()
-
-        self._measuring = asyncio.ensure_future(measure())
-
-    def compare_best(self) -> None:
-        """Once a finished session's best has a time but none against torch.compile, get it: one at a time."""
-        best = self.state.best()
-        finished = self.state.status is SessionStatus.FINISHED
-        if not (self.compares and finished and best is not None and self._measuring is None):
-            return
-        if best.verdict.against("eager") and not best.verdict.against("compile") and best.turn.id not in self._compared:
-            self._compared.add(best.turn.id)
-            self.compare(("eager", "compile"), _tell)
-
-    def analyse(self, question: str, done: Callable[[], None]) -> str:
-        """An Analyst's turn beside the line, which the head does not move to; its id."""
-        state = self.state
-        if state.roles.get(Role.ANALYST) == "human":
-            raise SessionError("You are the Analyst.", "brief('analyst') shows what there is to explain.")
-        author = author_of(self.bench, state, Role.ANALYST)
-        turn = self._new_turn(Role.ANALYST, author, note=question)
-        self._emit(TurnStarted(turn=turn), HeadMoved(to=state.head, reason="beside"))
-        channel = self._channel(turn)
-        future = self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
-        finishing = asyncio.ensure_future(self._finish(turn, future))
-
-        def finished(work: asyncio.Future[None]) -> None:
-            _drop(work)
-            done()
-
-        finishing.add_done_callback(finished)
-        return turn.id
-
-    @property
-    def comparing(self) -> bool:
-        """Is a finished kernel being timed against more baselines?"""
-        return self._measuring is not None
+        return await self._decisions.get()
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -257,7 +207,7 @@ class Driver(Decisions):
         self.stages[turn.id] = []
         if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
             self._warmed = True
-            self.engine.in_thread(self._warm).add_done_callback(_drop)
+            self.engine.in_thread(self._warm).add_done_callback(drop)
         state, channel = self.state, self._channel(turn)
         future = self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
         finishing = asyncio.ensure_future(self._finish(turn, future))
@@ -277,7 +227,7 @@ class Driver(Decisions):
         if finishing.done():
             finishing.result()
         else:
-            finishing.add_done_callback(_drop)
+            finishing.add_done_callback(drop)
 
     def _warm(self) -> None:
         """Start the judge while the first role works; a verification says itself what keeps it from starting."""
@@ -361,6 +311,7 @@ class Driver(Decisions):
         if not events:
             return
         self._hold()
+        self._watching = False
         self._seq = self.journal.append(self.session, self.engine.owner, events)
         for event in events:
             self._state = apply(self.session, self.state, event)
@@ -405,13 +356,3 @@ def _cut_off(turn: Turn) -> bool:
     """Did the turn end because a request to its model was not answered? Garbage is an answer, and asked for anew."""
     ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)
     return ended and turn.of_model and turn.fault != "model:garbage"
-
-
-def _tell(result: Verdict | BaseException) -> None:
-    if isinstance(result, Exception):
-        log.warning("the comparison failed: %s", result)
-
-
-def _drop(finishing: asyncio.Future[None]) -> None:
-    if not finishing.cancelled() and finishing.exception() is not None:
-        log.warning("work in the background failed: %s", finishing.exception())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import sys
 import threading
-import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,10 +20,11 @@ from kernellab.session.driver import Driver
 from kernellab.session.engine import Engine, engine
 from kernellab.session.journal import Journal
 from kernellab.session.kernel import BestKernel, standalone
-from kernellab.session.records import SessionStatus, Turn, TurnState
+from kernellab.session.records import SessionStatus, Turn
 from kernellab.session.state import State
 from kernellab.session.steps import APPROVALS, Stops
 from kernellab.session.view import Dumps, as_dict, target_words, turn_line
+from kernellab.session.waiting import Waiting
 from kernellab.target import Backend, Target
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ log = logging.getLogger("kernellab.session")
 _ACKNOWLEDGE = 5.0
 
 
-class Session(ByHand):
+class Session(ByHand, Waiting):
     """A tree of turns on one Task and Target.
 
     ``best``, ``verdict`` and ``sketch`` wait until there is something to give. Decisions (:meth:`run`,
@@ -273,61 +271,6 @@ class Session(ByHand):
         which = parse_role(role)
         self._decide(lambda: self._driver.note(which, text))
 
-    # -- waiting -------------------------------------------------------------------------------------------------------
-
-    @property
-    def resting(self) -> bool:
-        """Has it ended, or does it wait for a person?"""
-        return self._pending == 0 and self._driver.at_rest
-
-    def wait(self, timeout: float | None = None, progress: bool = False) -> Session:
-        """Block until the session ends or needs a person. ``progress`` prints each turn's line on stderr.
-
-        Raises:
-            TaskError, TargetError, JournalError: what ended the session.
-            SessionError: it was still running after ``timeout`` seconds.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while not self.resting:
-                left = 0.2 if until is None else min(0.2, until - time.monotonic())
-                if left <= 0:
-                    raise SessionError(
-                        f"{self.name} was still running after {timeout:g} s.", "Wait longer, or stop it."
-                    )
-                self._changed.wait(left)
-                if progress:
-                    self._tell()
-        if progress:
-            self._tell()
-        if self._driver.failure is not None:
-            raise self._driver.failure
-        return self
-
-    def __await__(self) -> Generator[Any, None, Session]:
-        return self._rest().__await__()
-
-    async def _rest(self) -> Session:
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-
-        def poke(_: Session) -> None:
-            loop.call_soon_threadsafe(changed.set)
-
-        end = self.subscribe(poke)
-        try:
-            while not self.resting:
-                try:
-                    await asyncio.wait_for(changed.wait(), 0.5)
-                except asyncio.TimeoutError:
-                    continue
-                changed.clear()
-        finally:
-            end()
-        if self._driver.failure is not None:
-            raise self._driver.failure
-        return self
-
     # -- taking it away ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
@@ -403,12 +346,6 @@ class Session(ByHand):
             "Go on with run()." if self.status is SessionStatus.PAUSED else "Edit its sketch or code, or redirect it."
         )
         raise SessionError(f"{self.name} is {self.status.value} and has no {what}. {self.reason}", remedy)
-
-    def _tell(self) -> None:
-        for turn in self.turns:
-            if turn.state is not TurnState.RUNNING and turn.id not in self._told:
-                self._told.add(turn.id)
-                print(f"{self.name} {turn_line(turn)}", file=sys.stderr)
 
 
 def approval_of(approval: str | Stops | None) -> tuple[str, Stops | None]:

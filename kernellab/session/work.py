@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
 from kernellab.errors import KernellabError, ModelError, SessionError, SketchError, VerifierError
-from kernellab.records import Author, Candidate, Diagnostic, GateResult, GateState, Role, Source, Verdict
+from kernellab.records import Author, Candidate, Diagnostic, Exchange, GateResult, GateState, Role, Source, Verdict
 from kernellab.session.bench import Bench, Channel
 from kernellab.session.briefing import analyse_brief, code_brief, design_brief, route_brief
 from kernellab.session.claims import checked
@@ -34,6 +35,8 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     """
     bench.task(), bench.target(), bench.admitted()
     began = time.perf_counter()
+    heard = list(channel.answered)
+    channel = replace(channel, record=_both(heard.append, channel.record))
     try:
         done = _WORK[turn.role](bench, state, turn, channel)
     except KernellabError as error:
@@ -52,9 +55,36 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         )
         _debug(error)
     seconds = time.perf_counter() - began
+    if turn.role is Role.DESIGNER and heard and turn.parent:
+        done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
     if done.state is TurnState.RUNNING:
         done = done.model_copy(update={"state": TurnState.DONE, "checks": checked(bench, state, done)})
     return done.model_copy(update={"seconds": seconds})
+
+
+def _both(first: Callable[[Exchange], None], second: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+    def record(exchange: Exchange) -> None:
+        first(exchange)
+        second(exchange)
+
+    return record
+
+
+def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tuple[str, ...]:
+    """What a Designer's replies broke of the pins and constraints, reply by reply; none of them became its sketch."""
+    from kernellab.agents.model.replies import AnswerError, parse_sketch
+    from kernellab.sketch.pins import check_pins
+
+    designed = state.sketch_turn(parent)
+    found: list[str] = []
+    for exchange in heard:
+        try:
+            revision = parse_sketch(exchange.reply).sketch
+        except AnswerError:
+            continue
+        breaches = check_pins(designed.sketch or "", revision, Author.MODEL) if designed else []
+        found += [f"line {d.line}: {d.message}" for d in breaches if d.severity == "error"]
+    return tuple(found)
 
 
 def fault_of(error: KernellabError) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session_parts import SKETCH, Begin, Clumsy, OneSketch
+from session_parts import SKETCH, WRONG_SKETCH, Begin, Clumsy, OneSketch
 
-from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.agents.briefs import CodeBrief, CodeReply, DesignBrief, DesignReply
 from kernellab.errors import KernellabError, SessionError, SketchError
 from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
@@ -232,6 +232,22 @@ def test_two_candidates_side_by_side(begin: Begin) -> None:
         session.compare_candidates(99, 3)
 
 
+class Claims(OneSketch):
+    def design(self, brief: DesignBrief) -> DesignReply:
+        claims = ("It moves 19.24 kB.", "It will be 900x eager.", "Rows are independent.")
+        return DesignReply(super().design(brief).sketch, claims=claims)
+
+
+def test_a_claim_with_a_number_is_checked_against_the_record(begin: Begin) -> None:
+    session = begin(designer=Claims(), options={"budget": 0.2})
+    session.wait(120)
+    told = session.turns[0].checks
+    assert [check.holds for check in told] == [True, None, None]  # nothing was measured when it was said
+    now = session.claims(1)
+    assert [check.holds for check in now] == [True, False, None]
+    assert "900" in now[1].why
+
+
 def test_the_analyst_explains_and_moves_nothing(begin: Begin) -> None:
     session = begin()
     session.wait(120)
@@ -302,3 +318,27 @@ def test_open_session_is_the_same_object_for_two_front_ends(begin: Begin, tmp_pa
     session = begin(approve="all")
     session.wait(60)
     assert open_session(session.id, tmp_path) is session
+
+
+# -- parts left out ----------------------------------------------------------------------------------------------------
+
+
+def test_without_the_gate_a_wrong_sketch_is_coded_and_the_verifier_finds_it(begin: Begin) -> None:
+    session = begin(designer=OneSketch(WRONG_SKETCH), ablation=["gate"], max_turns=2)
+    session.wait(120)
+    assert [turn.role.value for turn in session.turns[:3]] == ["designer", "coder", "verifier"]
+    assert session.turns[0].gate is None
+    assert not session.verdict.passed
+
+
+def test_without_sketches_the_coder_begins_and_all_faults_are_its(begin: Begin) -> None:
+    class FromTask(Clumsy):
+        def code(self, brief: CodeBrief) -> CodeReply:
+            assert brief.sketch == ""
+            return super().code(brief)
+
+    session = begin(coder=FromTask(9), ablation=["sketch"], max_turns=3)
+    session.wait(120)
+    assert {turn.role for turn in session.turns} == {Role.CODER, Role.VERIFIER, Role.CONDUCTOR}
+    routes = [turn.route.to for turn in session.turns if turn.route]
+    assert set(routes) <= {RouteKind.CODER, RouteKind.STOP}

@@ -16,9 +16,10 @@ import pytest
 from fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
 
+from kernellab.agents.briefs import RouteBrief
 from kernellab.errors import SessionError
 from kernellab.models import write_replay
-from kernellab.records import Author, Finish, Role, RouteKind
+from kernellab.records import Author, Finish, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.journal import Journal
 
@@ -332,16 +333,59 @@ def test_after_a_kill_no_answered_request_is_asked_again(tmp_path: Path) -> None
 # -- a faster one ------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_goes_on_after_a_pass_and_rules_finish(speak: Any) -> None:
-    session, _server = speak(RIGHT, options={"budget": 0.2}, max_turns=8)
-    session.wait(240)
-    routes = [turn.route for turn in session.turns if turn.route]
-    assert routes[-1].to in (RouteKind.FINISH, RouteKind.STOP)
-    assert session.state.best() is not None
-    if routes[0].to is RouteKind.DESIGNER:
-        assert routes[0].error_class == "performance"
-        assert routes[0].suggestion
-        assert "of the bound" in " ".join(routes[0].evidence)
-    still, _ = speak(RIGHT, options={"budget": 0.2}, improve=False)
+class Once:
+    """Sends a kernel that passed back to the Designer once, as the rules do where there is headroom."""
+
+    author = Author.RULES
+
+    def __init__(self) -> None:
+        self.briefs: list[RouteBrief] = []
+
+    def route(self, brief: RouteBrief) -> Route:
+        self.briefs.append(brief)
+        if len(self.briefs) > 1:
+            return Route(to=RouteKind.FINISH, error_class="none", reason="Enough.")
+        return Route(to=RouteKind.DESIGNER, error_class="performance", reason="Slow.", suggestion="Use wider tiles.")
+
+
+def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
+    wider = SKETCH.replace("BLOCK = 16 in", "BLOCK = 32 in")
+    conductor = Once()
+    session, server = speak(
+        RIGHT, answer(f"```sketch\n{wider}```\n"), roles={"conductor": conductor}, options={"budget": 0.2},
+        budget="tokens=9000",
+    )  # fmt: skip
+    assert session.wait(240).status is SessionStatus.FINISHED
+    first, second = conductor.briefs
+    assert first.improve
+    assert first.improvers == {Role.DESIGNER}
+    assert first.verdict is not None
+    assert first.best == first.verdict
+    assert first.headroom is not None
+    assert first.budget_left == "8,880 tokens"
+    assert second.budget_left == "8,760 tokens"
+    assert "Use wider tiles." in server.requests[1].body["messages"][-1]["content"]
+    assert session.sketch == wider
+    content = Once()
+    still, _ = speak(RIGHT, roles={"conductor": content}, improve=False)
     still.wait(120)
-    assert [turn.role.value for turn in still.turns] == ["designer", "coder", "verifier", "conductor"]
+    assert not content.briefs[0].improve
+
+
+# -- pins --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_models_replies_that_break_a_pin_are_refused_within_the_turn_and_counted(speak: Any) -> None:
+    broken = SKETCH.replace("-> x)", "-> x, pad=1)")
+    pinned = SKETCH.replace("-> x)", "-> x)  #: pin").replace("x * 2.0 + 1.0", "1.0 + x * 2.0")
+    session, server = speak(RIGHT, answer(f"```sketch\n{broken}```\n"), answer(f"```sketch\n{pinned}```\n"))
+    session.wait(120)
+    session.pin(9)
+    session.redirect("designer", "another way round")
+    assert session.wait(120).status is SessionStatus.FINISHED
+    revised = next(turn for turn in reversed(session.turns) if turn.role is Role.DESIGNER)
+    assert revised.sketch == pinned
+    assert len(revised.refused) == 1
+    assert "load(X[m, n:n+BLOCK] -> x)" in revised.refused[0]
+    assert session.state.refusals == (revised,)
+    assert "load(X[m, n:n+BLOCK] -> x)" in server.requests[2].body["messages"][-1]["content"]

@@ -148,3 +148,40 @@ def test_a_session_that_another_process_runs_is_left_alone(tmp_path: Path) -> No
         if child.stdout is not None:
             child.stdout.close()
     assert TASK in session.state.created.text
+
+
+def test_a_second_process_sees_what_the_first_one_does(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2]);"
+        "from session_parts import OneSketch, TASK; from kernellab.session import design;"
+        "s = design(TASK, dsl='cpp', roles={'designer': OneSketch()}, name='seen', workspace=sys.argv[1],"
+        " approve='all', options={'level': 'T1'}).wait(100); print('asked', flush=True); sys.stdin.readline();"
+        "s.set_approval('none'); s.run(); s.wait(100); print('ended', flush=True); sys.stdin.readline()"
+    )
+    here = str(Path(__file__).parent)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path), here], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout.readline().strip() == "asked"
+        seen = open_session("seen", tmp_path, resume=False)
+        assert len(seen.turns) == 1
+        assert seen.state.question is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline().strip() == "ended"
+        end = time.monotonic() + 60
+        while seen.status is not SessionStatus.FINISHED:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert len(seen.turns) == 4
+        seen.note("coder", "from here now")  # the other has let go of it
+        assert seen.state.notes[Role.CODER] == ("from here now",)
+    finally:
+        child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()

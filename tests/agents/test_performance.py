@@ -1,0 +1,149 @@
+"""Going on after a kernel passed: when it pays, where the work goes, and what the suggestion rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.conductor import RulesConductor
+from kernellab.agents.performance import cost_at, slow_because
+from kernellab.errors import SketchError
+from kernellab.records import (
+    Comparison,
+    GateResult,
+    GateState,
+    Role,
+    Route,
+    RouteKind,
+    Stage,
+    Timing,
+    Verdict,
+)
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+
+TASK = """
+import torch
+
+def reference(x, w):
+    return x @ w
+
+def inputs():
+    return torch.randn(256, 512), torch.randn(512, 128)
+"""
+CHIP = Chip(
+    name="test", kind="cpu", cores=64, simd_bits=256, l1_bytes=32768, l2_bytes=1 << 20, l3_bytes=1 << 18,
+    bandwidth=1e10, peak_flops={"f32": 1e12},
+)  # fmt: skip
+#: reads all of W for each tile of rows
+SKETCH = """sketch product {
+    symbols: M, K, N;
+    tensors: X[M, K]: f32; W[K, N]: f32; Y[M, N]: f32 out;
+    constexpr: BM = 64;
+
+    @llm_hint("parallel", "coreidx")
+    for m in range(0, M, BM):
+        acc = alloc([BM, 128], f32, llm_hint=["accumulator", "init_zero"])
+        for k in range(0, K, 8):
+            load(X[m:m+BM, k:k+8] -> x)
+            load(W[k:k+8, 0:128] -> w)
+            gemm(x, w, acc)
+        store(acc -> Y[m:m+BM, 0:128])
+}
+"""
+RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.", cases=6)
+BROKEN = Verdict(passed=False, stage=Stage.BUILD, reason="SyntaxError: invalid syntax")
+
+
+def passed(speedup: float, ms: float = 1.0, sol: float | None = 0.25) -> Verdict:
+    time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)
+    against = Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=speedup, high=speedup)
+    return Verdict(passed=True, stage=Stage.FAST, reason="ok", time=time, comparisons=[against], sol_ms=sol)
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    return load_task(TASK, "product")
+
+
+def brief(task: Any, verdict: Verdict = passed(2.0), **fields: Any) -> RouteBrief:
+    fields = {"headroom": 0.25, "improve": True, "turns_left": 9, "sketch": SKETCH, "gate": RIGHT, **fields}
+    return RouteBrief(
+        task=task, target=Target("cpp", Backend.CPU, CHIP), candidate=None, verdict=verdict, **fields
+    )  # fmt: skip
+
+
+def route(*args: Any, **fields: Any) -> Route:
+    return RulesConductor().route(brief(*args, **fields))
+
+
+def test_a_right_kernel_with_headroom_goes_back_to_the_designer_with_what_its_cost_says(task: Any) -> None:
+    found = route(task, best=passed(2.0))
+    assert (found.to, found.error_class) == (RouteKind.DESIGNER, "performance")
+    assert "4 iterations can run at once on 64 cores" in found.suggestion
+    evidence = "\n".join(found.evidence)
+    assert "time 1 ms, bound 0.25 ms" in evidence
+    assert "25 % of the bound" in evidence
+    assert "hottest loop: line" in evidence
+
+
+def test_where_only_the_coder_can_do_better_it_is_the_coders(task: Any) -> None:
+    assert route(task, improvers=frozenset({Role.CODER})).to is RouteKind.CODER
+    assert route(task, sketch=None, gate=None).to is RouteKind.CODER
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"improve": False}, "Verified at T2"),
+        ({"headroom": 0.9}, "90 % of the speed-of-light bound"),
+        ({"headroom": None}, "not known"),
+        ({"turns_left": 0}, "limit of turns"),
+    ],
+)
+def test_it_is_the_end_when_going_on_cannot_pay(task: Any, fields: dict[str, Any], why: str) -> None:
+    found = route(task, **fields)
+    assert found.to is RouteKind.FINISH
+    assert why in found.reason
+
+
+def test_rounds_without_a_gain_end_it(task: Any) -> None:
+    rounds = tuple(Attempt(sketch="s", verdict=passed(s)) for s in (2.0, 2.01))
+    assert route(task, passed(2.02), history=rounds).to is RouteKind.FINISH
+    assert route(task, passed(2.5), history=rounds).to is RouteKind.DESIGNER
+
+
+def test_a_loop_of_failures_after_a_pass_ends_with_the_earlier_kernel(task: Any) -> None:
+    again = Route(to=RouteKind.DESIGNER, error_class="syntax", reason="so")
+    rounds = tuple(Attempt(sketch=SKETCH, gate=RIGHT, verdict=BROKEN, route=again) for _ in range(3))
+    coder = tuple(
+        Attempt(sketch=SKETCH, verdict=BROKEN, route=again.model_copy(update={"to": RouteKind.CODER})) for _ in range(3)
+    )
+    found = route(task, BROKEN, history=(*coder, *rounds), best=passed(2.0))
+    assert found.to is RouteKind.FINISH
+    assert "An earlier kernel stays the best" in found.reason
+
+
+def test_without_routing_every_fault_is_the_coders(task: Any) -> None:
+    wrong = GateResult(state=GateState.WRONG, reason="Differs at N=7.")
+    assert route(task, BROKEN, gate=wrong).to is RouteKind.DESIGNER
+    assert route(task, BROKEN, gate=wrong, ablation=frozenset({"routing"})).to is RouteKind.CODER
+
+
+def test_what_is_fetched_again_and_again_is_named(task: Any) -> None:
+    few = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "cores": 2}))
+    found = RouteBrief(task=task, target=few, sketch=SKETCH, gate=RIGHT, candidate=None, verdict=passed(2.0))
+    words, facts = slow_because(found)
+    assert "Keep W on chip: line 11 fetches it 4.0 times" in words
+    assert "W is fetched 4.0 times (line 11)" in facts
+    assert "the sketch is bound by memory" in facts
+    assert any(fact.startswith("hottest loop: line 9 ") for fact in facts)
+
+
+def test_a_sketch_that_cannot_be_costed_still_gets_a_word(task: Any) -> None:
+    words, _ = slow_because(brief(task, sketch="sketch nothing {\n}\n"))
+    assert "could not be costed" in words
+    with pytest.raises(SketchError):
+        cost_at("sketch nothing {\n}\n", task, Target("cpp", Backend.CPU, CHIP), {})
