@@ -194,7 +194,7 @@ class Placer:
 
     def places(self, block: FusedBlock) -> dict[str, Place]:
         self._collect(block, 0)
-        moved = {uid for uid in self._tiles if self._may_fetch_again(uid)}
+        moved = [uid for uid in self._tiles if self._may_fetch_again(uid)]
         if moved:
             self._fetch_where_needed(block, moved)
         self._uses.clear()
@@ -282,7 +282,7 @@ class Placer:
     def _same_place(self, group: Group, uid: str) -> bool:
         return self.ints.same_shape(group.domain, self._tiles[uid].shape) and self._pointwise_reads(group, uid)
 
-    def _fetch_where_needed(self, block: FusedBlock, moved: set[str]) -> None:
+    def _fetch_where_needed(self, block: FusedBlock, moved: list[str]) -> None:
         loads = {uid: self._uses[uid].writers[0] for uid in moved}
         for uid, (home, load) in loads.items():
             assert isinstance(home, Group) and load is not None
