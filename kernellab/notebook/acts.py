@@ -9,7 +9,6 @@ from typing import Any
 from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.at import source_at
 from kernellab.notebook.head import open_card
-from kernellab.notebook.predictions import Predictions
 from kernellab.session import Session
 
 Body = Mapping[str, Any]
@@ -17,11 +16,11 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Desk:
-    """What a decision is about: the session, the turn looked at, and teaching mode's predictions where it is on."""
+    """What a decision is about: the session, the turn looked at, and what the workbench itself does."""
 
     session: Session
     shown: str
-    predictions: Predictions | None
+    predict: Callable[[float | None, str], None]
     approval: Callable[[str], None]
     insert: Callable[[str], str]
 
@@ -132,14 +131,11 @@ def _pin(desk: Desk, body: Body) -> None:
 
 
 def _predict(desk: Desk, body: Body) -> None:
-    if desk.predictions is None:
-        raise SessionError("Teaching mode is off.", "Turn it on: %config KernelLab.teaching = True")
     expected = body.get("expected")
     if expected is not None and not isinstance(expected, (int, float)):
         raise SessionError(f"{expected!r} is no speedup.", "Give a number: 2 means twice as fast as eager.")
     reason = body.get("reason")
-    desk.predictions.state_it(desk.session.state, expected, reason if isinstance(reason, str) else "")
-    desk.session.approve()
+    desk.predict(expected, reason if isinstance(reason, str) else "")
 
 
 def _budget(desk: Desk, body: Body) -> None:

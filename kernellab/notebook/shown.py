@@ -44,8 +44,11 @@ class Receipt:
         self._session = session
         self._drawn = ""
         self._handle = DisplayHandle(f"kernellab-receipt-{session.id}")
-        self._handle.display(self._bundle(session.state), raw=True)
         self._end = session.subscribe(self._changed)
+
+    def show(self) -> None:
+        """Below the cell that runs now; shown twice it is updated in both places."""
+        self._handle.display(self._bundle(self._session.state), raw=True)
 
     def _changed(self, session: Session) -> None:
         """On the engine thread, after every change: quick unless the session has just ended."""
@@ -64,9 +67,14 @@ class Receipt:
         return {"text/plain": "", "text/html": html}
 
 
+_RECEIPTS: dict[str, Receipt] = {}
+
+
 def keep_receipt(session: Session) -> None:
     """Show the receipt below the cell that runs now; only in a kernel, a terminal has no display ids."""
     from IPython import get_ipython
 
     if hasattr(get_ipython(), "kernel"):
-        Receipt(session)
+        if session.id not in _RECEIPTS:
+            _RECEIPTS[session.id] = Receipt(session)
+        _RECEIPTS[session.id].show()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook import texts as long
 from kernellab.notebook.detail import detail
 from kernellab.notebook.facts import Facts, gather
@@ -142,6 +142,17 @@ class Workbench(anywidget.AnyWidget):
         self._set_approval(self._approval or base)
         self._publisher.poke()
 
+    def predict(self, expected: float | None, reason: str = "") -> None:
+        """State the speedup that you expect of the kernel that waits to be measured; the measurement goes on.
+
+        Raises:
+            SessionError: teaching mode is off, nothing waits for a prediction, or the number is no speedup.
+        """
+        if self._predictions is None:
+            raise SessionError("Teaching mode is off.", "Turn it on: %config KernelLab.teaching = True")
+        self._predictions.state_it(self._session.state, expected, reason)
+        self._session.approve()
+
     # -- state goes out ------------------------------------------------------------------------------------------------
 
     def _first(self, state: State) -> dict[str, Any]:
@@ -235,7 +246,7 @@ class Workbench(anywidget.AnyWidget):
             self.send(known)
             return
         reply: Message = {"kind": "done", "id": ident}
-        desk = Desk(self._session, self.shown, self._predictions, self._set_approval, offer)
+        desk = Desk(self._session, self.shown, self.predict, self._set_approval, offer)
         error = self._caught(lambda: reply.update(_noted(carry_out(desk, body))))
         if error:
             reply["error"] = error

@@ -21,7 +21,7 @@ from kernellab.records import Role
 
 LINE = [
     "approve", "ask", "budget", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin",
-    "replay", "run", "show", "step", "stop",
+    "predict", "replay", "run", "show", "step", "stop",
 ]  # fmt: skip
 CELL = ["answer", "code", "design", "sketch", "task", "verify"]
 

@@ -352,6 +352,12 @@ def test_the_magics_do_what_the_buttons_do(shell: InteractiveShell, session: Ses
     assert "#: pin" in session.sketch
     with pytest.raises(SessionError, match="You are the Coder"):
         shell.run_line_magic("kernel_run", "add_one")
+    with pytest.raises(SessionError, match="Teaching mode is off"):
+        shell.run_line_magic("kernel_predict", "add_one 2 it is bound by memory")
+    with pytest.raises(SessionError, match="No measurement waits"):
+        shell.run_line_magic("config", "KernelLab.teaching = True")
+        shell.run_line_magic("kernel_predict", "add_one 2")
+    shell.run_line_magic("config", "KernelLab.teaching = False")
     shell.run_line_magic("kernel_stop", "add_one")
     assert session.status is SessionStatus.STOPPED
 
