@@ -24,7 +24,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
 class Lab:
-    """One page on one notebook. ``outside`` holds requests to other hosts, ``faults`` the console's errors."""
+    """One page on one JupyterLab. ``outside`` holds requests to other hosts, ``faults`` the console's errors."""
 
     def __init__(self, page: Any, url: str, token: str) -> None:
         self.page, self.url, self.token = page, url, token
@@ -32,34 +32,75 @@ class Lab:
         self.faults: list[str] = []
         page.on("request", lambda request: self._watch(request.url))
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
 
     def _watch(self, url: str) -> None:
         if not url.startswith((self.url, self.url.replace("http", "ws"), "data:", "blob:")):
             self.outside.append(url)
 
     def open(self, notebook: str) -> None:
-        """Open it with a fresh kernel and wait until that is idle."""
+        """Load the page on this notebook, and wait until its kernel is idle."""
         self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
-        self.page.wait_for_selector(".jp-Notebook", timeout=60_000)
-        self.page.wait_for_function(f"{_PANEL}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=60_000)
+        self._ready(notebook)
+
+    def open_too(self, notebook: str) -> None:
+        """Open another notebook beside those that are open; it is the one in front then."""
+        self.page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path})", notebook)
+        self._ready(notebook)
+
+    def front(self, notebook: str) -> None:
+        """Bring an open notebook to the front."""
+        self.open_too(notebook)
+
+    def other(self, notebook: str) -> Lab:
+        """Another browser on the same server, with this notebook open."""
+        page = self.page.context.browser.new_page(viewport=self.page.viewport_size)
+        other = Lab(page, self.url, self.token)
+        page.goto(f"{self.url}/lab/workspaces/other/tree/{notebook}?reset&token={self.token}")
+        other._ready(notebook)
+        return other
+
+    def _ready(self, notebook: str) -> None:
+        self.page.wait_for_function(f"{_PANEL}?.context?.path === {json.dumps(notebook)}", timeout=90_000)
+        self.page.wait_for_function(f"{_PANEL}.sessionContext?.session?.kernel?.status === 'idle'", timeout=90_000)
 
     def run(self, index: int, timeout: float = 120) -> list[dict[str, Any]]:
-        """Run one cell, wait for its end, return its outputs."""
-        self.page.evaluate(f"{_PANEL}.content.activeCellIndex = {index}")
-        self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
-        done = f"{_PANEL}.content.widgets[{index}].model.executionState === 'idle'"
-        self.page.wait_for_function(
-            f"{done} && {_PANEL}.content.widgets[{index}].model.executionCount", timeout=timeout * 1000
+        """Run one cell of the notebook in front, wait for its end, return its outputs."""
+        cell = f"{_PANEL}.content.widgets[{index}]"
+        self.page.evaluate(
+            f"window.jupyterapp.shell.currentWidget.content.widgets[{index}].model.executionCount = null"
         )
-        found: list[dict[str, Any]] = self.page.evaluate(f"{_PANEL}.content.widgets[{index}].model.outputs.toJSON()")
+        self.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {index}")
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
+        done = f"{cell}.model.executionState === 'idle' && {cell}.model.executionCount"
+        self.page.wait_for_function(done, timeout=timeout * 1000)
+        found: list[dict[str, Any]] = self.page.evaluate(f"{cell}.model.outputs.toJSON()")
         return found
+
+    def say(self, text: str, timeout: float = 120) -> list[dict[str, Any]]:
+        """Run ``text`` in a new last cell of the notebook in front."""
+        count = self.page.evaluate(f"{_PANEL}.content.widgets.length")
+        self.page.evaluate(
+            f"text => {_PANEL}.content.model.sharedModel.addCell({{cell_type: 'code', source: text}})", text
+        )
+        self.page.wait_for_function(f"{_PANEL}.content.widgets.length > {count}")
+        return self.run(count, timeout)
+
+    def save(self) -> None:
+        self.page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+        self.page.wait_for_function(f"{_PANEL}.context.model.dirty === false")
 
     def reload(self) -> None:
         """Save, load the page again and wait for the notebook; the kernel goes on."""
-        self.page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
-        self.page.wait_for_function(f"{_PANEL}.context.model.dirty === false")
+        self.save()
+        notebook = self.page.evaluate(f"{_PANEL}.context.path")
         self.page.reload()
-        self.page.wait_for_selector(".jp-Notebook", timeout=60_000)
+        self._ready(notebook)
+
+    def restart(self) -> None:
+        """Restart the kernel of the notebook in front, without the dialog that asks."""
+        self.page.evaluate(f"{_PANEL}.sessionContext.session.kernel.restart()")
+        self.page.wait_for_function(f"{_PANEL}.sessionContext.session.kernel.status === 'idle'", timeout=90_000)
 
     def theme(self, name: str) -> None:
         self.page.evaluate(
@@ -67,21 +108,48 @@ class Lab:
         )
         light = "true" if name == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
-        self.page.wait_for_timeout(300)  # the style sheet of the theme arrives after its mark
+        # the style sheet of the theme arrives after its mark
+        ground = "parseInt(getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor.match(/\\d+/)[0])"
+        self.page.wait_for_function(f"({ground} > 127) === {light}")
 
 
-_PANEL = "window.jupyterapp.shell.currentWidget"
+_PANEL = "window.jupyterapp?.shell?.currentWidget"
+
+
+def notebook(root: Path, name: str, *cells: str) -> None:
+    """Write a notebook of these code cells."""
+    import nbformat
+
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(book, root / name)
+
+
+def clean(page: Lab) -> None:
+    """Nothing was fetched from elsewhere, and the console has no error."""
+    assert page.outside == []
+    assert page.faults == []
+
+
+def no_errors(outputs: list[dict[str, Any]]) -> None:
+    """A cell ran through."""
+    found = [output for output in outputs if output["output_type"] == "error"]
+    assert not found, f"{found[0]['ename']}: {found[0]['evalue']}"
 
 
 @contextmanager
 def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
-    """JupyterLab on 127.0.0.1 over the folder ``root``, its settings under ``home``; ended on leaving."""
+    """JupyterLab on 127.0.0.1 over the folder ``root``, its settings under ``home``; ended on leaving.
+
+    ``root`` is a workspace of its own: the journals of the notebooks in it lie there.
+    """
     from playwright.sync_api import sync_playwright
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = "browser-test"
+    (root / "kernellab.toml").touch()
     settings = home / "config/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True, exist_ok=True)
     (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
@@ -103,7 +171,11 @@ def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
         with sync_playwright() as play:
             browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            yield Lab(page, url, token)
+            try:
+                yield Lab(page, url, token)
+            except BaseException:
+                page.screenshot(path=home / "failed.png")
+                raise
             browser.close()
     finally:
         server.terminate()  # the server ends its kernels first

@@ -1,4 +1,7 @@
-"""Make the pictures of the documents anew from a real run: python tests/browser/screenshots.py notebooks/images"""
+"""Make the pictures of the documents anew from real runs: python tests/browser/screenshots.py notebooks/images
+
+Those of the Prompt panel need a recording of a model (notebooks/replays/*.jsonl) and are left as they are without one.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import lab
-from quickstart import NOTEBOOK, look, walk
+from board import SOON, Board
+from lab import Lab, lab, no_errors, notebook
+from quickstart import NOTEBOOK, walk
+
+TEACHING = (
+    "%load_ext kernellab\n%config KernelLab.teaching = True",
+    """%%kernel_design hardswish --dsl cpp --baseline eager
+import torch
+from kernellab import Dim
+def reference(x):
+    return x * torch.clamp(x + 3, 0, 6) / 6
+N = Dim("N", 1, 2**24)
+def inputs(N=2**22):
+    return torch.randn(N)
+""",
+)
 
 
 def main(target: Path) -> None:
@@ -17,17 +34,69 @@ def main(target: Path) -> None:
         root = Path(folder) / "root"
         root.mkdir()
         shutil.copy(NOTEBOOK, root)
+        shutil.copytree(NOTEBOOK.parent / "images", root / "images")
+        notebook(root, "teaching.ipynb", *TEACHING)
         with lab(root, Path(folder) / "home") as page:
+            page.page.set_viewport_size({"width": 1500, "height": 1100})
+            walk(page, lambda moment: _quickstart(page, target, moment))
+            _predictions(page, target)
 
-            def at(moment: str) -> None:
-                look(page, "Sketch" if moment == "designed" else "Verdict")
-                name = "quickstart" if moment == "designed" else "quickstart-asked"
-                for theme in ("dark", "light"):
-                    page.theme(theme)
-                    look(page, "Sketch" if moment == "designed" else "Verdict")
-                    page.page.screenshot(path=target / f"{name}-{theme}.png")
 
-            walk(page, at)
+def _quickstart(page: Lab, target: Path, moment: str) -> None:
+    board = Board(page.page, "rms_norm")
+    if moment == "asked":
+        board.panel("verdict")
+        _both(page, board, target, "quickstart-asked", whole=True)
+        _both(page, board, target, "card", part=".kl-cards")
+        return
+    page.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    board.panel("sketch")
+    _both(page, board, target, "quickstart", whole=True)
+    for panel in ("sketch", "code", "verdict", "roofline"):
+        board.panel(panel)
+        _both(page, board, target, panel, part=".kl-work")
+
+
+def _predictions(page: Lab, target: Path) -> None:
+    page.open("teaching.ipynb")
+    for cell in (0, 1):
+        no_errors(page.run(cell))
+    board = Board(page.page, "hardswish")
+    card = board.root.get_by_role("region", name="prediction")
+    card.get_by_text("How fast will it be?").wait_for(timeout=SOON)
+    card.get_by_label("times as fast as PyTorch eager").fill("3")
+    card.get_by_label("because").fill("one pass over memory instead of four, but the sum of it is small")
+    board.act("predict").click()
+    board.wait("finished")
+    card.get_by_text("measured").first.wait_for(timeout=SOON)
+    card.locator("details").evaluate("details => { details.open = true; }")
+    _both(page, board, target, "prediction", part=".kl-card-predict")
+
+
+def _both(page: Lab, board: Board, target: Path, name: str, part: str = "", whole: bool = False) -> None:
+    """A picture in each theme: of the page, or of a part of the workbench."""
+    for theme in ("dark", "light"):
+        page.theme(theme)
+        board.root.evaluate("element => element.scrollIntoView({block: 'end'})")
+        page.page.mouse.move(2, 2)  # no tooltip
+        page.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        file = target / f"{name}-{theme}.png"
+        if whole:
+            page.page.screenshot(path=file)
+        else:
+            board.root.locator(part).screenshot(path=file)
+        _smaller(file)
+
+
+def _smaller(file: Path) -> None:
+    """In 128 colours where a tool for it is there; a picture of text loses nothing to see."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    with Image.open(file) as picture:
+        small = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
 
 
 if __name__ == "__main__":
