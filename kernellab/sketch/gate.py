@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 from kernellab.errors import NotRunnable, SketchError, TaskError
@@ -51,11 +51,11 @@ def gate(
     """Is the sketch right for ``task``? Runs it in float64 and in its declared dtypes at edge sizes.
 
     ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. New cases start
-    until ``seconds`` have passed. Never raises on a bad sketch: WRONG says which size failed and how, NOT_RUNNABLE
-    why nothing could be run.
+    until ``seconds`` of this thread's own time have passed, so that a busy machine asks no less. Never raises on a bad
+    sketch: WRONG says which size failed and how, NOT_RUNNABLE why nothing could be run.
     """
     start = perf_counter()
-    work = _Gate(task, start, seconds)
+    work = _Gate(task, thread_time(), seconds)
     result = work.judge(program_or_text, chip, dict(constexpr or {}))
     return result.model_copy(update={"seconds": perf_counter() - start})
 
@@ -138,7 +138,7 @@ class _Gate:
         """The edge cases, one by one; after the first failure a few more, to see where it lies."""
         ran, end = 0, self.start + self.seconds
         for case in cases(program, binding, self.task):
-            if ran >= _AT_LEAST and perf_counter() > end:
+            if ran >= _AT_LEAST and thread_time() > end:
                 return
             try:
                 seen = self._case(program, binding, case)
@@ -153,7 +153,7 @@ class _Gate:
                 continue
             ran += 1
             if seen.mismatch is not None:
-                end = min(end, perf_counter() + self.seconds / 4)
+                end = min(end, thread_time() + self.seconds / 4)
             yield seen
 
     def _on_own_shapes(self, program: Program, binding: Binding, limit_bytes: int = LARGEST_INPUTS) -> _Seen | None:
@@ -178,7 +178,7 @@ class _Gate:
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
         keep = _KEEP if case.sampled else None
-        deadline = perf_counter() + 4 * self.seconds
+        deadline = thread_time() + 4 * self.seconds
         for f64 in (True, False):
             if f64 and exact is None:
                 continue

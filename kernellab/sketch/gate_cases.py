@@ -41,10 +41,10 @@ class Case:
 
 
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
-    """Edge cases for the tiles of ``binding``, small ones first; the task's own family, then a redrawn one."""
+    """Edge cases for the tiles of ``binding``, the most telling first; the task's own family, then a redrawn one."""
     around = _tiles(program, binding)
     if task.dims:
-        for i, sizes in enumerate(small_sizes(task, around, _CASES)):
+        for i, sizes in enumerate(_telling_first(small_sizes(task, around, _CASES))):
             args = task.module().sample(sizes, seed=i)
             yield Case(_varied(task, args, i), sizes)
         return
@@ -52,6 +52,12 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
         yield Case(task.module().sample(seed=0))
         return
     yield from _cut_cases(program, binding, task, around)
+
+
+def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
+    """The smallest, then from the largest down: several tiles and a rest show more than one tile does, and a short
+    time leaves out the rest."""
+    return [sizes[0], *reversed(sizes[1:])]
 
 
 def own_case(program: Program, task: Task, limit_bytes: int = LARGEST_INPUTS) -> Case | None:
