@@ -12,7 +12,7 @@ def source_turn(state: State, at: str | None) -> Turn | None:
     for turn in reversed(state.path(at)):
         if turn.candidate is not None:
             return turn
-        if turn.sketch is not None:
+        if turn.sketch is not None and not turn.only_pins:
             return None
     return None
 
@@ -27,7 +27,7 @@ def verdict_turn(state: State, at: str | None) -> Turn | None:
     for turn in reversed(state.path(at)):
         if turn.verdict is not None:
             return turn
-        if turn.candidate is not None or turn.sketch is not None:
+        if turn.candidate is not None or (turn.sketch is not None and not turn.only_pins):
             return None
     return None
 
