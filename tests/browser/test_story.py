@@ -165,6 +165,8 @@ def _continues_after_a_restart(page: Lab, board: Board, turns: list[str]) -> Non
 def _pins_a_line(page: Lab, board: Board) -> None:
     """A click in the gutter pins; an agent's revision that changes the line is refused, with the line named."""
     sketch = board.panel("sketch")
+    # the new kernel has read the task again by itself
+    sketch.get_by_label("cost and footprint").get_by_text("on chip").wait_for(timeout=SOON)
     before = len(board.turns())
     # the gutter's first element only gives it its width
     sketch.locator(".kl-pins .cm-gutterElement").nth(PINNED_LINE).click()

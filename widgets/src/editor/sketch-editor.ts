@@ -45,6 +45,8 @@ export class SketchEditor {
   #holder: Holder;
   /** what the editor shows is the person's own */
   #mine = false;
+  /** what the task computes, "" until the kernel has read it */
+  #operator: ReadonlySignal<string>;
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
@@ -70,6 +72,7 @@ export class SketchEditor {
       const recorded = this.drafts.standing.value === "same" && detail.value.turn === texts.value.turn;
       return merged(this.checked.value?.diagnostics ?? [], recorded ? detail.value.diagnostics : []);
     });
+    this.#operator = computed(() => view.state.head.value.operator);
     this.#original = computed(() => {
       if (this.against.value === "none") return null;
       return this.against.value === "parent" ? view.state.texts.value.sketch_before : this.drafts.desk.value.theirs;
@@ -82,8 +85,8 @@ export class SketchEditor {
   mount(host: HTMLElement): () => void {
     const unfollow = this.drafts.follow();
     const close = this.#holder.mount(host, this.drafts.place.peek(), shownText(this.drafts.desk.peek()));
-    this.#ask(0);
     const stops = [
+      effect(() => this.#askWhenKnown()),
       effect(() => this.#showText()),
       effect(() => this.#showMode()),
       effect(() => this.#showDifference()),
@@ -108,6 +111,12 @@ export class SketchEditor {
 
   #ask(wait?: number): void {
     if (this.#editor) this.checker.ask(this.#editor.state.doc.toString(), wait);
+  }
+
+  /** Asks, and asks again when the kernel has read the task: sizes, and with them the cost, are known only then. */
+  #askWhenKnown(): void {
+    void this.#operator.value;
+    untracked(() => this.#ask(0));
   }
 
   /** Sets the pin of a line or takes it off: at once in a draft, else by the session. */
