@@ -45,7 +45,8 @@ def main() -> int:
             failure = f"{error.ename}: {error.evalue}"
 
     without_widgets(book)
-    page, _ = HTMLExporter(template_name="lab").from_notebook_node(book)
+    beside = {"metadata": {"path": str(args.notebook.parent)}}  # where its pictures are
+    page, _ = HTMLExporter(template_name="lab", embed_images=True).from_notebook_node(book, resources=beside)
     target = args.out / f"{args.notebook.stem}.html"
     target.write_text(page)
     nbformat.write(book, args.notebook if args.in_place and not failure else args.out / args.notebook.name)
