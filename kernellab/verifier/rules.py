@@ -139,8 +139,8 @@ class TimingRule:
     clock_seconds: float = 30e-6
     #: share of the byte bound under which a time is not believed without T4
     byte_floor: float = 0.95
-    #: an aggregated speedup needs finite positive times of at least this
-    least_seconds: float = 2e-7
+    #: at most this share of a call is taken for the handshake: on a busy machine one echo may cost more than a call
+    handshake_share: float = 0.8
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from kernellab.errors import VerifierError
 from kernellab.verifier import Verifier, VerifyOptions, accounts, bound, memory, sandbox_level, stats
 from kernellab.verifier.rules import TIMING
 from kernellab.verifier.servers import ForkServer
+from kernellab.verifier.timed import less_handshake
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -153,3 +154,8 @@ def test_the_figures_of_a_busy_machine_are_those_of_its_calm_calls_and_agree() -
     assert found.speedup == pytest.approx(found.baseline_time.median_ms / time.median_ms)
     assert found.speedup == pytest.approx(2.0, rel=0.2)
     assert found.low < 1.0 < found.high, "single pairs say nothing here, and the interval must"
+
+
+def test_a_handshake_that_was_dear_does_not_make_a_call_free() -> None:
+    assert less_handshake(1e-3, 4e-5) == pytest.approx(9.6e-4)
+    assert less_handshake(5e-4, 2e-3) >= 1e-4, "a busy machine's echo may cost more than the call"
