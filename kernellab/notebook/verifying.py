@@ -9,7 +9,7 @@ from kernellab.errors import SessionError
 from kernellab.notebook.receipt import Shown
 from kernellab.notebook.snapshot import verdict_html
 from kernellab.notebook.verdict import seconds, verdict_text
-from kernellab.records import Author, Source, StageResult, Verdict
+from kernellab.records import Author, Source, StageResult, Verdict, one_line_each
 
 if TYPE_CHECKING:
     from kernellab.session import Session
@@ -84,21 +84,19 @@ class _Progress:
     """One line for all stages; parts of a stage are told once."""
 
     def __init__(self) -> None:
-        self._last: StageResult | None = None
-        self._took = 0.0
+        self._parts: list[StageResult] = []
 
     def __call__(self, stage: StageResult) -> None:
-        if self._last is not None and self._last.name is not stage.name:
+        if self._parts and self._parts[-1].name is not stage.name:
             self._tell()
-        self._last = stage
-        self._took += stage.seconds
+        self._parts.append(stage)
 
     def end(self) -> None:
         self._tell()
         print()
 
     def _tell(self) -> None:
-        if self._last is not None:
-            words = f"{self._last.name.value} {self._last.state.value} {seconds(self._took)}".rstrip()
-            print(words, end="; ", flush=True)
-        self._took = 0.0
+        for stage in one_line_each(self._parts):
+            took = seconds(sum(part.seconds for part in self._parts))
+            print(f"{stage.name.value} {stage.state.value} {took}".rstrip(), end="; ", flush=True)
+        self._parts = []
