@@ -7,6 +7,7 @@ import pytest
 from kernellab.records import Author, Stage, StageState, Trust
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions, reproduce
+from kernellab.verifier.rules import TIMING
 
 from .kit import QUICK, RMS_CPP, Judge
 
@@ -224,4 +225,6 @@ def test_levels_stop_where_they_say(judge: Judge) -> None:
 def test_repeated_at_t4_in_a_fresh_worker(judge: Judge) -> None:
     verdict = judge(RMS_CPP, judge.scale, QUICK.model_copy(update={"level": Trust.T4}))
     assert verdict.passed and verdict.trust in (Trust.T4, Trust.T2)
-    assert verdict.time is not None and verdict.time.samples >= 12
+    assert verdict.time is not None
+    # twice as many calls as one run has at least; on a busy machine only the calm ones count
+    assert verdict.time.samples >= (3 if "busy machine" in verdict.label else 2 * TIMING.least)
