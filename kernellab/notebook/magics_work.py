@@ -38,7 +38,13 @@ class WorkMagics(KernelMagic):
         help="time against it; may be repeated; default eager, and torch.compile when the session has ended",
     )
     @argument("--max-turns", type=int, metavar="N", help="stop after N turns")
-    @argument("--improve", action="store_true", help="go on after a kernel passed, while there is headroom")
+    @argument(
+        "--improve",
+        action="store_true",
+        default=None,
+        help="go on after a kernel passed, while there is headroom; default: when a model designs or codes",
+    )
+    @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
@@ -66,8 +72,8 @@ class WorkMagics(KernelMagic):
         for name in ("dsl", "roles", "approve", "budget", "max_turns"):
             if name not in options and getattr(self.lab, name):
                 options[name] = getattr(self.lab, name)
-        if args.improve:
-            options["improve"] = True
+        if args.improve is not None:
+            options["improve"] = args.improve
         if args.baseline:
             options["options"] = {"baselines": args.baseline}
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
@@ -153,5 +159,6 @@ class WorkMagics(KernelMagic):
         given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip")
         words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         words += [f"--baseline {name}" for name in args.baseline or ()]
-        words += ["--improve"] if args.improve else []
+        if args.improve is not None:
+            words.append("--improve" if args.improve else "--no-improve")
         return " ".join(["%%kernel_design", args.name, *words])

@@ -124,6 +124,14 @@ def test_exactly_is_tried_before_loosely() -> None:
     assert "stands 2 times in k (lines 1, 2)" in refused.value.findings[0]
 
 
+def test_a_piece_of_a_line_that_stands_once_is_replaced() -> None:
+    assert apply_edits(FILES, [Edit("k.cpp", "c += a\n", "c -= a\n", 1)])["k.cpp"] == FILES["k.cpp"].replace(
+        "c +=", "c -="
+    )
+    with pytest.raises(AnswerError, match="could not be made"):
+        apply_edits(FILES, [Edit("k.cpp", "+= a\n", "-= a\n", 1)])
+
+
 def test_a_line_map_follows_its_lines() -> None:
     assert carry_lines("a\nb\nc\n", "new\na\nc\n", {1: 10, 2: 11, 3: 12}) == {2: 10, 3: 12}
 

@@ -191,3 +191,21 @@ def test_a_tile_made_and_used_in_one_loop_is_a_scalar_there() -> None:
 def test_the_ragged_tail_costs_no_check_where_the_pad_is_neutral() -> None:
     text = source_of(RMS_NORM).files["kernel.cpp"]
     assert "?" not in text.split("KL_EXPORT")[0]
+
+
+def test_a_quotient_that_is_rounded_to_a_step_is_divided_and_not_multiplied_by_a_reciprocal() -> None:
+    sketch = """
+sketch quantise {{
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M, N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m, 0:N] -> row)
+        step = reduce_max(abs(row), axis=0) / 127.0
+        store({value} -> y[m, 0:N])
+}}
+"""
+    rounded = source_of(sketch.format(value="round(row / step) * step")).files["kernel.cpp"]
+    smooth = source_of(sketch.format(value="row / step")).files["kernel.cpp"]
+    assert "inverse" not in rounded
+    assert "inverse" in smooth

@@ -72,6 +72,10 @@ def _find(text: str, edit: Edit) -> tuple[int, int, str] | str:
             if end == len(text) and not text.endswith("\n"):
                 replacement = replacement.removesuffix("\n")
             return start, end, replacement
+    piece = edit.search.strip("\n")
+    if text.count(piece) == 1:  # part of a line
+        start = text.index(piece)
+        return start, start + len(piece), edit.replace.strip("\n")
     return _not_found(text, edit)
 
 

@@ -43,14 +43,31 @@ from kernellab.sketch.program import (
     Tile,
     Type,
     Value,
+    statements,
 )
+
+#: operations in which one rounding of the operand may move the result by a whole step
+_STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})
+
+
+def has_steps(body: tuple[Statement, ...]) -> bool:
+    """Is anything in ``body`` rounded to a grid?"""
+    for stmt in statements(body):
+        if isinstance(stmt, (Store, AtomicAdd, Assign)):
+            for value in subvalues(stmt.value):
+                to_integer = isinstance(value, Apply) and value.op == "cast" and not value.type.dtype.is_float
+                if to_integer or (isinstance(value, Apply) and value.op in _STEPS):
+                    return True
+    return False
 
 
 class Flattener:
     """Turns a kernel's statements into a :class:`Block`; makes and names the extra tiles."""
 
-    def __init__(self, ints: Ints, taken: set[str]) -> None:
+    def __init__(self, ints: Ints, taken: set[str], steps: bool = False) -> None:
+        """``steps``: the kernel has steps (:func:`has_steps`), so a quotient must be exactly rounded."""
         self.ints = ints
+        self._steps = steps
         self._taken = taken
         self._block = Block()
         self._line = 0
@@ -168,7 +185,8 @@ class Flattener:
             args = tuple(self._prepare(a, value.type.shape) for a in value.args)
             self._point(tile, replace(value, args=args))
             return Read(value.type, tile)
-        if value.op == "div" and value.type.dtype is DType.F32 and self._is_narrower(value.args[1], domain):
+        narrower = value.op == "div" and value.type.dtype is DType.F32 and self._is_narrower(value.args[1], domain)
+        if narrower and not self._steps:
             return self._times_reciprocal(value, domain)
         return replace(value, args=tuple(self._prepare(a, inner) for a in value.args))
 

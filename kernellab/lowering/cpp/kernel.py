@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.flatten import Flattener
+from kernellab.lowering.cpp.flatten import Flattener, has_steps
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.ints import Ints
@@ -129,7 +129,7 @@ class KernelEmitter:
         with writer.block(f"static void {safe(self.kernel.name)}({', '.join(self.parameters())})", said=False):
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
-            flat = Flattener(self.ints, self.names.taken).block(body)
+            flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
             read_in_place(flat, self.ints, self.kernel.writes)
             fused = Fuser(self.ints, self.names.loop_vars).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
