@@ -6,6 +6,7 @@ python tools/demo.py notebooks/01_quickstart.ipynb --out out
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -32,6 +33,8 @@ def main() -> int:
     # a folder of its own, so that the demo designs everything anew and leaves no journal behind
     with tempfile.TemporaryDirectory(prefix="kernellab-demo-") as folder:
         (Path(folder) / "kernellab.toml").touch()
+        if (recordings := args.notebook.parent / "replays").is_dir():
+            shutil.copytree(recordings, Path(folder) / "replays")
         client = NotebookClient(
             book,
             timeout=600,
