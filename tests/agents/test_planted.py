@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
 from kernellab.agents.coder import RulesCoder
 from kernellab.agents.conductor import RulesConductor
+from kernellab.agents.model import ModelConductor
 from kernellab.agents.verbatim import is_verbatim
-from kernellab.records import Candidate, Evidence, GateResult, GateState, RouteKind, Stage, Verdict
+from kernellab.models import Talk, open_model
+from kernellab.records import Candidate, Evidence, GateResult, GateState, Role, RouteKind, Stage, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from tests.agents.model_parts import CPU
 from tests.agents.planted.cases import TASKS, brief_of, chosen, look, planted, read_evidence
 
+RECORDED = Path(__file__).parent / "planted" / "conductor.jsonl"
 #: those that the gate finds in a fraction of a second
 QUICK = (
     "bias_along_rows", "column_sum_race", "column_sum_wrong_axis", "logsumexp_without_shift_back",
@@ -46,6 +50,15 @@ def test_the_rules_send_the_planted_faults_to_their_owners() -> None:
     assert len(astray) <= 0.05 * len(routes), astray
     # nobody can route what the Verifier lets pass
     assert astray <= {name for name, seen in evidence.items() if seen.verdict and seen.verdict.passed}
+
+
+def test_a_recorded_model_sends_them_to_their_owners_too() -> None:
+    """Its exchanges of 2026-11-21; a prompt that has changed since is asked for by its first difference."""
+    model = open_model(f"replay:{RECORDED}", Role.CONDUCTOR)
+    role = ModelConductor(Talk(model, Role.CONDUCTOR, lambda exchange: None))
+    evidence = read_evidence()
+    astray = {f.name for f in planted() if role.route(brief_of(f, evidence[f.name])).to is not f.owner}
+    assert len(astray) <= 0.05 * len(planted()), astray
 
 
 @pytest.mark.slow
