@@ -32,7 +32,7 @@ class Lab:
         self.faults: list[str] = []
         page.on("request", lambda request: self._watch(request.url))
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("pageerror", lambda error: self.faults.append(f"{error}\n{error.stack}"))
 
     def _watch(self, url: str) -> None:
         if not url.startswith((self.url, self.url.replace("http", "ws"), "data:", "blob:")):
@@ -111,6 +111,8 @@ class Lab:
         # the style sheet of the theme arrives after its mark
         ground = "parseInt(getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor.match(/\\d+/)[0])"
         self.page.wait_for_function(f"({ground} > 127) === {light}")
+        # JupyterLab takes its splash away a little later, and stumbles when the next theme puts it up before
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
 _PANEL = "window.jupyterapp?.shell?.currentWidget"
@@ -127,8 +129,8 @@ def notebook(root: Path, name: str, *cells: str) -> None:
 
 def clean(page: Lab) -> None:
     """Nothing was fetched from elsewhere, and the console has no error."""
-    assert page.outside == []
-    assert page.faults == []
+    assert not page.outside, page.outside
+    assert not page.faults, page.faults
 
 
 def no_errors(outputs: list[dict[str, Any]]) -> None:
