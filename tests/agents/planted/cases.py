@@ -54,8 +54,11 @@ def planted() -> list[Planted]:
     """The twenty wrong sketches and the twenty wrong lowerings."""
     found = []
     for path in sorted(HERE.glob("sketches/*.sketch")):
-        head = dict(line[2:].split(": ", 1) for line in path.read_text().splitlines()[:2])
-        found.append(Planted(path.stem, head["task"], head["fault"], RouteKind.DESIGNER, sketch=path.read_text()))
+        lines = path.read_text().splitlines(keepends=True)
+        head = dict(line[2:].rstrip().split(": ", 1) for line in lines[:2])
+        # what the file says of its fault is not for the role to read; its lines keep their numbers
+        sketch = "#\n#\n" + "".join(lines[2:])
+        found.append(Planted(path.stem, head["task"], head["fault"], RouteKind.DESIGNER, sketch=sketch))
     found += [Planted(w.name, w.task, w.fault, RouteKind.CODER, lowering=w) for w in LOWERINGS]
     return found
 
