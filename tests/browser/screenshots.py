@@ -1,6 +1,6 @@
 """Make the pictures of the documents anew from real runs: python tests/browser/screenshots.py notebooks/images
 
-Those of the Prompt panel need a recording of a model (notebooks/replays/*.jsonl) and are left as they are without one.
+The Prompt panel's is of the session that 05_models_replayed.ipynb replays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
 from board import SOON, Board
 from lab import Lab, lab, no_errors, notebook
 from quickstart import NOTEBOOK, walk
@@ -40,6 +41,7 @@ def main(target: Path) -> None:
             page.page.set_viewport_size({"width": 1500, "height": 1100})
             walk(page, lambda moment: _quickstart(page, target, moment))
             _predictions(page, target)
+            _prompts(page, root, target)
 
 
 def _quickstart(page: Lab, target: Path, moment: str) -> None:
@@ -71,6 +73,22 @@ def _predictions(page: Lab, target: Path) -> None:
     card.get_by_text("measured").first.wait_for(timeout=SOON)
     card.locator("details").evaluate("details => { details.open = true; }")
     _both(page, board, target, "prediction", part=".kl-card-predict")
+
+
+def _prompts(page: Lab, root: Path, target: Path) -> None:
+    shutil.copytree(NOTEBOOK.parent / "replays", root / "replays")
+    cells = nbformat.read(NOTEBOOK.parent / "05_models_replayed.ipynb", as_version=4).cells
+    design = next(cell.source for cell in cells if "--roles replay:" in cell.source and cell.cell_type == "code")
+    notebook(root, "replayed.ipynb", "%load_ext kernellab", design)
+    page.open("replayed.ipynb")
+    for cell in (0, 1):
+        no_errors(page.run(cell))
+    board = Board(page.page, "attention")
+    board.wait("finished")
+    board.look(1)
+    prompt = board.panel("prompt")
+    prompt.get_by_text("Why this prompt").wait_for(timeout=SOON)
+    _both(page, board, target, "prompt", part=".kl-work")
 
 
 def _both(page: Lab, board: Board, target: Path, name: str, part: str = "", whole: bool = False) -> None:
