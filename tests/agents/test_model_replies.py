@@ -178,6 +178,7 @@ FACTS = {
         ("It moves 134 MB.", False),
         ("It took 4 rounds.", True),
         ("It took 7 rounds.", False),
+        ("48 independent programs run at once.", None),
         ("It cost $0.20.", False),
         ("It keeps the row in cache.", None),
     ],

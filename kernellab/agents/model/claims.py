@@ -62,14 +62,27 @@ def _judge(claim: str, known: list[Figure]) -> tuple[bool | None, str]:
     said = figures(claim)
     if not said:
         return None, "It has no number to check."
+    unknown: list[str] = []
     for figure in said:
         same = [k for k in known if _comparable(figure, k)]
+        if figure.kind == "number" and not any(_agrees(figure, k) for k in same):
+            # a count without a unit may be of anything: only a fact of that name can contradict it
+            same = [k for k in same if _words(claim) & _words(k.text)]
+            if not same:
+                unknown.append(figure.text)
+                continue
         if not same:
             return False, f"The record has no {_kind_words(figure)}, so {figure.text} is not from it."
         if not any(_agrees(figure, k) for k in same):
             nearest = min(same, key=lambda k: abs(k.value - figure.value))
             return False, f"The record has {nearest.text} where the claim says {figure.text}."
+    if unknown:
+        return None, f"The record does not say what {', '.join(unknown)} counts."
     return True, "The record holds " + ", ".join(f.text for f in said) + "."
+
+
+def _words(text: str) -> set[str]:
+    return {word.removesuffix("s") for word in re.findall(r"[a-z]{3,}", text.lower())}
 
 
 def figures(text: str) -> list[Figure]:
