@@ -9,8 +9,9 @@
 import { type Signal, signal } from "@preact/signals";
 import type { Checked } from "../protocol";
 
-/** Rest between the last keystroke and the question. */
+/** Rest between the last keystroke and the question; the first key after a longer rest asks at once. */
 export const DEBOUNCE_MS = 30;
+export const REST_MS = 90;
 /** A question older than this makes the editor say that the kernel is busy. */
 export const BUSY_MS = 300;
 export const MEASURE = "kernellab-check";
@@ -31,6 +32,7 @@ export class Checker {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #busyTimer: ReturnType<typeof setTimeout> | undefined;
   #abort: AbortController | null = null;
+  #last = Number.NEGATIVE_INFINITY;
 
   constructor(request: CheckRequest, apply: (checked: Checked) => void) {
     this.#request = request;
@@ -41,9 +43,11 @@ export class Checker {
   ask(text: string, wait = DEBOUNCE_MS): void {
     const version = this.version.value + 1;
     const since = performance.now();
+    const rested = since - this.#last > REST_MS && this.#abort === null;
+    this.#last = since;
     this.version.value = version;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#send(text, version, since), wait);
+    this.#timer = setTimeout(() => void this.#send(text, version, since), rested ? 0 : wait);
   }
 
   /** Forgets what is under way: the text belongs to another turn now, or the editor is gone. */

@@ -28,9 +28,10 @@ describe("diagnostics while typing", () => {
       checker.ask(text);
       await vi.advanceTimersByTimeAsync(5);
     }
-    expect(asked).toHaveLength(0);
+    // the first key after a rest at once, the others together
+    expect(asked.map((one) => one.text)).toEqual(["a"]);
     await rest();
-    expect(asked.map((one) => one.text)).toEqual(["abc"]);
+    expect(asked.map((one) => one.text)).toEqual(["a", "abc"]);
   });
 
   it("drop the answer to an older text, whichever comes first", async () => {
