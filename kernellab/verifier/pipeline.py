@@ -32,6 +32,7 @@ from kernellab.verifier.options import VerifyOptions
 
 if TYPE_CHECKING:
     from kernellab.verifier.pool import Pool
+    from kernellab.verifier.stages import Stages
 
 _ORDER = tuple(Stage)
 #: findings of an adapter that a caller who allows the framework's operators waives
@@ -127,29 +128,33 @@ class Verification:
                           Evidence(signature="hang"))  # fmt: skip
         return min(most, left)
 
-    def _workers(self, stages: Any) -> None:
+    def _workers(self, stages: Stages) -> None:
+        from kernellab.verifier.correct import correct, smoke
+        from kernellab.verifier.fast import fast
+        from kernellab.verifier.honest import honest
+        from kernellab.verifier.robust import robust
+
         with self._stage(Stage.BUILD):
             self.state.update["build_seconds"] = stages.build()
-        for stage, work in ((Stage.SMOKE, stages.smoke), (Stage.CORRECT, stages.correct)):
-            if self.failure is None:
-                with self._stage(stage) as note:
-                    note.append(work() or "")
+        self._step(Stage.SMOKE, smoke, stages)
+        self._step(Stage.CORRECT, correct, stages)
         if not self._goes_on(Trust.T1):
             return
-        with self._stage(Stage.ROBUST) as note:
-            note.append(stages.robust())
+        self._step(Stage.ROBUST, robust, stages)
+        self._step(Stage.HONEST, honest, stages)
+        if self.failure is not None:
+            return
+        if self.interpreted:
+            self._skipped(Stage.FAST, "not timed: Triton's interpreter says nothing of speed")
+            self.state.labels.append("interpreted")
+            return
+        self._step(Stage.FAST, fast, stages)
+
+    def _step(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
+        """One stage, where none before it has failed."""
         if self.failure is None:
-            self._skipped(Stage.ROBUST, "not done yet: metamorphic checks")
-            with self._stage(Stage.HONEST) as note:
-                note.append(stages.honest())
-        if self.failure is None:
-            self._skipped(Stage.HONEST, "not done yet: ghost test, precision class by float64")
-            if self.interpreted:
-                self._skipped(Stage.FAST, "not timed: Triton's interpreter says nothing of speed")
-                self.state.labels.append("interpreted")
-                return
-            with self._stage(Stage.FAST) as note:
-                note.append(stages.fast())
+            with self._stage(stage) as note:
+                note.append(work(stages))
 
     def _goes_on(self, last: Trust) -> bool:
         return self.failure is None and self.options.level.value > last.value

@@ -43,12 +43,6 @@ def test_an_honest_kernel_passes_all_stages(judge: Judge) -> None:
     assert verdict.environment.sandbox and verdict.environment.threads == 1
 
 
-def test_what_is_not_done_yet_is_named_and_never_called_passed(judge: Judge) -> None:
-    verdict = judge(HONEST)
-    skipped = {r.name: r.note for r in verdict.stages if r.state is StageState.SKIPPED}
-    assert "ghost test" in skipped[Stage.HONEST] and "metamorphic" in skipped[Stage.ROBUST]
-
-
 WRONG = {
     "all-zero": (body("return torch.zeros_like(x)"), Stage.CORRECT),
     "off-by-scale": (body("return 1.01 * (torch.relu(x) + y)"), Stage.CORRECT),

@@ -1,0 +1,44 @@
+"""The stage honest: is the work done by the candidate's own code?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.records import Evidence
+from kernellab.task_inputs import Family
+from kernellab.verifier import cases
+from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.memory import lay_out
+from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.rules import HONEST
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.stages import Stages
+
+    Tensor = torch.Tensor
+
+
+def honest(stages: Stages) -> str:
+    """The share of a call's time that is not spent in the framework's own compute operators."""
+    if stages.v.interpreted:
+        return "new contents at old pointers checked; share of own kernels not measured in the interpreter"
+    case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+    layout = lay_out(case.args)
+    stages.worker.write(0, layout, case.args)
+    try:
+        answer = stages.worker.trace(layout, 0, stages.v.left(3 * stages.call_deadline(case)))
+        total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
+    except WorkerFailure as failure:
+        raise stages.failed("honest", failure, case) from failure
+    except (KeyError, TypeError, ValueError):
+        raise Refused("The worker's answer to the trace is malformed.", Evidence(signature="protocol")) from None
+    share = max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0
+    stages.v.state.update["own_share"] = share
+    names = ", ".join(list(library)[:4])
+    if share < HONEST.own_share:
+        if not stages.v.options.allow_library:
+            raise stages.refused(case, "library", f"{1 - share:.0%} of the time is in the framework's own {names}")
+        stages.v.state.labels.append("library")
+    return f"{share:.0%} of the time in own code" + (f", the rest in {names}" if names else "")
