@@ -1,87 +1,134 @@
-"""The field's figures of merit, one function each, with the formula.
+"""The field's figures of merit, one function each, with its formula and where the formula comes from.
 
-Times are seconds or milliseconds (the same on both sides); a failed candidate has the speedup 0 or None.
+Times are milliseconds (or seconds, the same on both sides) and must be positive, finite and normal: a time of zero, a
+denormal one or NaN is a clock that failed, and no figure is made of it. None stands for a candidate, or a task, without
+a right kernel. Every function raises ValueError, saying what was given, rather than return a number that means nothing.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from math import comb, exp, isfinite, log
 
+_LEAST = sys.float_info.min
+
+
+def speedup(baseline: float, time: float) -> float:
+    """``T_base / T_gen`` (AKG kernel agent, eq. 5)."""
+    return _time(baseline, "baseline") / _time(time, "time")
+
 
 def geomean(values: Iterable[float]) -> float:
-    """``exp(mean(log v))``. Raises ValueError on nothing, and on values that are not positive and finite."""
+    """``exp(1/n * sum_i log v_i)``: the mean of ratios that does not depend on which side is the baseline (Fleming and
+    Wallace 1986). Raises ValueError on nothing, and on values that are not positive and finite."""
     found = list(values)
     if not found:
         raise ValueError("the geometric mean of nothing")
-    bad = next((v for v in found if not (isfinite(v) and v > 0)), None)
+    bad = next((v for v in found if not (isfinite(v) and v >= _LEAST)), None)
     if bad is not None:
         raise ValueError(f"the geometric mean needs positive finite values, not {bad}")
     return exp(sum(log(v) for v in found) / len(found))
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two middle ones. Raises ValueError on nothing."""
+    """The middle value, or the mean of the two middle ones. Raises ValueError on nothing, and on NaN."""
     found = sorted(values)
     if not found:
         raise ValueError("the median of nothing")
+    if any(v != v for v in found):
+        raise ValueError("the median of values of which one is not a number")
     half = len(found) // 2
     return found[half] if len(found) % 2 else (found[half - 1] + found[half]) / 2
 
 
 def fast_p(speedups: Sequence[float | None], p: float = 1.0) -> float:
-    """KernelBench's fast_p: the share of all tasks that are right and more than ``p`` times as fast.
+    """``1/N * sum_i [task i is right and speedup_i > p]`` (KernelBench, Ouyang et al. 2025); failures count in N.
 
-    None stands for a task without a right kernel.
+    The inequality is strict as there: a kernel exactly as fast as the baseline is not in fast_1, and every right one is
+    in fast_0. (The AKG paper's eq. 6 has ``>=``, which differs on exact ties alone.)
     """
     if not speedups:
         raise ValueError("fast_p of no tasks")
-    return sum(1 for s in speedups if s is not None and s > p) / len(speedups)
+    if not (isfinite(p) and p >= 0):
+        raise ValueError(f"fast_p needs a finite p of at least 0, not {p}")
+    return sum(1 for s in speedups if s is not None and _ratio(s) > p) / len(speedups)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The unbiased estimate ``1 - C(n-c, k) / C(n, k)`` (Chen et al. 2021) from ``c`` right ones of ``n`` samples."""
+    """``1 - C(n-c, k) / C(n, k)``: the unbiased estimate of the chance that one of ``k`` samples is right, from ``c``
+    right ones of ``n`` (Chen et al. 2021, eq. 1; AKG kernel agent, eq. 4, for one task)."""
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}")
     return 1.0 - comb(n - c, k) / comb(n, k)
 
 
-def best_at_k(values: Sequence[float], k: int) -> float:
-    """The expected best of ``k`` draws without replacement: ``sum_i C(i-1, k-1) / C(n, k) * v_(i)``, v ascending.
+def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
+    """The mean of :func:`pass_at_k` over tasks, each ``(n, c)`` (AKG kernel agent, eq. 4)."""
+    if not counts:
+        raise ValueError(f"pass@{k} of no tasks")
+    return sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
 
-    With speedups (0 for wrong candidates) it is speedup@k, with shares of the bound efficiency@k.
-    """
+
+def best_at_k(values: Sequence[float], k: int) -> float:
+    """The unbiased estimate of the best of ``k`` samples: ``sum_{i=k..n} C(i-1, k-1) / C(n, k) * v_(i)``, v ascending
+    (ParEval, Nichols et al. 2024; ENAMEL, Qiu et al. 2024). Values are finite and at least 0."""
     n = len(values)
     if not 1 <= k <= n:
-        raise ValueError(f"best of {k} needs at least as many samples, not {n}")
-    ordered = sorted(values)
-    return sum(comb(i, k - 1) * v for i, v in enumerate(ordered)) / comb(n, k)
+        raise ValueError(f"the best of {k} needs at least as many samples, not {n}")
+    bad = next((v for v in values if not (isfinite(v) and v >= 0)), None)
+    if bad is not None:
+        raise ValueError(f"the best of {k} needs finite values of at least 0, not {bad}")
+    ordered, draws = sorted(values), comb(n, k)
+    return sum(comb(i, k - 1) / draws * v for i, v in enumerate(ordered))
 
 
 def speedup_at_k(speedups: Sequence[float | None], k: int) -> float:
-    """:func:`best_at_k` with 0 for candidates that are not right."""
-    return best_at_k([s or 0.0 for s in speedups], k)
+    """speedup@k (ParEval): :func:`best_at_k` of speedups, where a candidate that is not right counts 0."""
+    return best_at_k([0.0 if s is None else _ratio(s) for s in speedups], k)
 
 
 def efficiency(time: float, bound: float) -> float:
-    """The share of the speed-of-light bound that a time reaches, at most 1."""
-    if time <= 0 or bound < 0:
-        raise ValueError("efficiency needs a positive time and a bound that is not negative")
-    return min(bound / time, 1.0)
+    """``min(1, T_sol / T)``: the share of the speed-of-light bound that a time reaches."""
+    return min(_bound(bound) / _time(time, "time"), 1.0)
 
 
 def efficiency_at_k(times: Sequence[float | None], bound: float, k: int) -> float:
-    """:func:`best_at_k` of efficiencies, 0 for candidates that are not right."""
-    return best_at_k([efficiency(t, bound) if t else 0.0 for t in times], k)
+    """efficiency@k: :func:`best_at_k` of :func:`efficiency`, where a candidate that is not right counts 0.
+
+    The estimator is ParEval's and ENAMEL's. ParEval's efficiency is speedup by processors; on one chip what a kernel
+    could have used is the chip's bound, so the efficiency here is the share of that.
+    """
+    return best_at_k([0.0 if t is None else efficiency(t, bound) for t in times], k)
 
 
 def sol_score(time: float, baseline: float, bound: float) -> float | None:
-    """SOL-ExecBench's score ``1 / (1 + (T - T_sol) / (T_b - T_sol))``: 0.5 at the baseline, 1 at the bound.
+    """``S = 1 / (1 + (T - T_sol) / (T_b - T_sol))`` (SOL-ExecBench): 0.5 at the baseline, 1 at the bound.
 
-    With a baseline at the bound: 1 at the bound, else 0. None for a time under the bound: one of the two is wrong.
+    Where the baseline is at the bound or under it: 1 for a time at the bound, else 0. None for a time under the bound:
+    either the bound or the measurement is wrong then, and neither is worth a score.
     """
+    _time(time, "time"), _time(baseline, "baseline"), _bound(bound)
     if time < bound:
         return None
     if baseline <= bound:
         return 1.0 if time == bound else 0.0
     return 1.0 / (1.0 + (time - bound) / (baseline - bound))
+
+
+def _time(value: float, name: str) -> float:
+    if not (isfinite(value) and value >= _LEAST):
+        raise ValueError(f"the {name} must be a positive, finite and normal number, not {value}")
+    return value
+
+
+def _bound(value: float) -> float:
+    if not (isfinite(value) and value >= 0):
+        raise ValueError(f"the bound must be finite and at least 0, not {value}")
+    return value
+
+
+def _ratio(value: float) -> float:
+    if not (isfinite(value) and value >= _LEAST):
+        raise ValueError(f"a speedup must be a positive finite number, or None for a failure, not {value}")
+    return value
