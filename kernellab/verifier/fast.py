@@ -11,7 +11,8 @@ from kernellab.verifier import cases, evidence, stats
 from kernellab.verifier.cases import Case
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
-from kernellab.verifier.rules import DEADLINES, TIMING
+from kernellab.verifier.rivals import rival
+from kernellab.verifier.rules import COMPILED, DEADLINES, TIMING
 from kernellab.verifier.timed import BaselineFailed, Result, Side, WrongWhenTimed, measure
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def fast(stages: Stages) -> str:
 
 
 def _measure(stages: Stages) -> Result:
-    names = stages.baselines()
+    names = [*stages.baselines(), *stages.v.options.rivals]
     budget = stages.v.options.budget
     while True:
         case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
-            sides = [_baseline(stages, name, number) for name, number in numbered(names)]
+            sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
             with stages.v.pool.quiet():
                 return measure(
                     stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
@@ -84,6 +85,7 @@ def _measure(stages: Stages) -> Result:
             if failed.name == "eager":
                 raise VerifierError(f"The reference's own worker {failed}.", "Check the task by itself.") from None
             stages.v.state.labels.append(f"no {failed.name} baseline")
+            stages.v.state.flags.append(f"baseline {failed.name}: {str(failed).strip().splitlines()[0].rstrip('.')}")
             names.remove(failed.name)
         except WrongWhenTimed as wrong:
             raise _wrong_when_timed(stages, case, wrong) from wrong
@@ -92,8 +94,10 @@ def _measure(stages: Stages) -> Result:
                           evidence.of_failure(stages.v.adapter, stages.source, failure, case)) from failure  # fmt: skip
 
 
-def _baseline(stages: Stages, name: str, number: int) -> Side:
-    deadline = stages.v.left(DEADLINES.compile if name == "compile" else DEADLINES.build)
+def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:
+    if name in stages.v.options.rivals:
+        return rival(stages, name, case)
+    deadline = stages.v.left(DEADLINES.compile if name in COMPILED else DEADLINES.build)
     try:
         worker = stages.v.pool.baseline(
             stages.source.dsl, stages.v.request.backend, name, stages.task, stages.threads, deadline, number

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from kernellab.records import Record, Trust
+from kernellab.records import Record, Source, Trust
 from kernellab.verifier import rules
 
-Baseline = Literal["eager", "compile"]
+Baseline = Literal["eager", "compile", "max-autotune"]
 
 
 class VerifyOptions(Record):
@@ -24,6 +24,8 @@ class VerifyOptions(Record):
     allow_library: bool = False
     repeat: int = Field(default=1, ge=1, le=20)
     baselines: tuple[Baseline, ...] = ("eager",)
+    #: kernels of one's own to be timed against too, by the name that their figures have; each has a worker of its own
+    rivals: dict[str, Source] = Field(default_factory=dict)
     deadline: float = Field(default=300.0, gt=0)
     budget: float = Field(default=rules.TIMING.budget, gt=0)
     #: threads of candidate, baselines and reference; 0 means what the machine gives

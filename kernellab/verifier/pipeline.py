@@ -29,6 +29,7 @@ from kernellab.task import Task, load_task
 from kernellab.verifier import static
 from kernellab.verifier.memory import READ_BY_FILE
 from kernellab.verifier.options import VerifyOptions
+from kernellab.verifier.rules import COMPILED
 
 if TYPE_CHECKING:
     from kernellab.verifier.pool import Pool
@@ -77,7 +78,7 @@ def threads_of(options: VerifyOptions) -> int:
 
 def baselines_of(options: VerifyOptions, task: Task) -> list[str]:
     """The baselines asked for; torch.compile has nothing to say of a NumPy reference."""
-    return [b for b in options.baselines if not (b == "compile" and task.framework == "numpy")]
+    return [b for b in options.baselines if not (b in COMPILED and task.framework == "numpy")]
 
 
 def numbered(baselines: Sequence[str]) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier import landlock
 from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.rules import COMPILED
 from kernellab.verifier.servers import ForkServer
 
 #: two tasks with two workers of eager and one of torch.compile each
@@ -47,7 +48,7 @@ class Pool:
     def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
         """A fresh worker with the DSL's caches in its own scratch folder."""
         adapter = get_adapter(dsl)
-        compiles = role == "compile"
+        compiles = role in COMPILED
         shared = self._shared() if compiles else None
 
         def environment(scratch: Path) -> dict[str, str]:

@@ -151,6 +151,9 @@ class HonestRule:
     late_wait: float = 0.02
 
 
+#: baselines that torch.compile makes, with its mode
+COMPILED: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-autotune"}
+
 ERROR = ErrorRule()
 DEADLINES = Deadlines()
 CAPS = Caps()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from kernellab.records import Evidence, Trust
+from kernellab.dsls import get_adapter
+from kernellab.records import Evidence, Source, Trust
 from kernellab.task import Task, TaskForm
 from kernellab.task_inputs import input_bytes
 from kernellab.verifier import cases, evidence
@@ -42,6 +43,8 @@ class Stages:
         torch.set_num_threads(1)
         self.limits = [Limits.of(o.dtype, dict(task.tolerance)) for o in task.outputs]
         self._worker: Worker | None = None
+        #: the workers of ``options.rivals``, once they are built
+        self.rivals: dict[str, Worker] = {}
         self.worst = 0.0
         #: right answers of cases that were run, for telling a stale result
         self.answers: list[Tensor] = []
@@ -50,8 +53,9 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        for worker in (self._worker, *self.rivals.values()):
+            if worker is not None:
+                worker.close()
 
     @property
     def worker(self) -> Worker:
@@ -68,19 +72,19 @@ class Stages:
             for name, number in numbered(self.baselines()):
                 self.v.pool.begin_baseline(self.source.dsl, request.backend, name, self.task, self.threads, number)
         try:
-            self._worker = self._start()
+            self._worker = self.start(self.source)
         except WorkerFailure as failure:
             raise Refused(self.words("build", failure), self._named(failure, "build")) from failure
         self.v.state.sandbox = ", ".join(self._worker.sandbox)
         return time.perf_counter() - start
 
-    def _start(self) -> Worker:
-        request = self.v.request
-        worker = self.v.pool.worker(self.source.dsl, request.backend, "candidate", self.threads)
+    def start(self, source: Source) -> Worker:
+        """A fresh worker with ``source`` built in it. Raises WorkerFailure, and Refused for files that cannot be."""
+        worker = self.v.pool.worker(source.dsl, self.v.request.backend, "candidate", self.threads)
         try:
             worker.memory_limit = CAPS.memory + CAPS.memory_factor * input_bytes(self.task)
-            write_files(worker.scratch / "src", self.source.files)
-            worker.build(self._build_message(), self.v.left(DEADLINES.build))
+            write_files(worker.scratch / "src", source.files)
+            worker.build(self._build_message(source), self.v.left(DEADLINES.build))
         except ValueError as error:
             worker.close()
             raise Refused(f"The source cannot be written: {error}.", Evidence(signature="source")) from None
@@ -89,11 +93,12 @@ class Stages:
             raise
         return worker
 
-    def _build_message(self) -> dict[str, Any]:
-        message: dict[str, Any] = {"entry_file": self.source.entry_file, "entry": self.source.entry}
-        if self.v.adapter.build:
-            message["command"] = list(self.v.adapter.build)
-        if self.task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in self.source.files.values()):
+    def _build_message(self, source: Source) -> dict[str, Any]:
+        message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
+        command = get_adapter(source.dsl).build
+        if command:
+            message["command"] = list(command)
+        if self.task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in source.files.values()):
             from kernellab.task_load import _init_arguments
 
             module = self.task.module()
@@ -230,7 +235,7 @@ class Stages:
     def restart(self) -> None:
         """The candidate again in a fresh worker."""
         self.worker.close()
-        self._worker = self._start()
+        self._worker = self.start(self.source)
 
     # -- words
 

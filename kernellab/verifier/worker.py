@@ -21,6 +21,7 @@ from typing import Any
 
 from kernellab.verifier import sandbox, wire
 from kernellab.verifier.control import BAD_OUTPUT, DTYPES, RAISED, Control
+from kernellab.verifier.rules import COMPILED
 
 Socket = Any
 _SPIN_SECONDS = 0.05
@@ -168,12 +169,12 @@ class Worker:
                 return args[:split]
 
             self.load, function = load, model
-        if self.role == "compile":
+        if self.role in COMPILED:
             import torch
 
-            function = torch.compile(function)
+            function = torch.compile(function, mode=COMPILED[self.role])
         self.function = _no_grad(function)
-        if self.role == "compile":
+        if self.role in COMPILED:
             # the first calls compile; they happen here, so that the judge need not wait for them
             for _ in range(2):
                 self.function(*self.load([_at(a, self.device) for a in module.sample(message["sizes"])]))
