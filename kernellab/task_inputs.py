@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SMALL_ELEMENTS = 1 << 16
 #: most bytes of all tensors of a run that only looks at the task
 SMALL_BYTES = 1 << 20
+#: what such a run may take where large weights leave no smaller one
+MOST_BYTES = 192 << 20
 
 
 class Family(str, Enum):
@@ -384,7 +386,7 @@ def small_sample(task: Task, seed: int = 0, limit_bytes: int = SMALL_BYTES) -> t
         return task.module().sample(seed=seed)
     from kernellab.task_shrink import shrunk
 
-    return shrunk(task, seed, limit_bytes)
+    return shrunk(task, seed, limit_bytes, MOST_BYTES)
 
 
 def _item_bytes(dtype: str) -> int:

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 #: inputs larger than this are not made even once to be cut
-_LARGEST_SAMPLE = 512 << 20
+_LARGEST_SAMPLE = 64 << 20
+#: extents that a convolution's or a pooling's window is tried on, smallest first
+_WINDOWS = (9, 17, 33, 65, 129)
+#: torch's factories: those that take extents one by one, those that take a length, those that take a shape
+_BY_EXTENTS = frozenset(("rand", "randn", "empty", "zeros", "ones", "eye"))
+_BY_LENGTH = frozenset(("arange", "randperm"))
+_BY_SHAPE = _BY_EXTENTS | frozenset(("randint", "full", "normal", "poisson"))
 
 
 @dataclass(frozen=True)
@@ -75,14 +81,33 @@ def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple
     return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in result)
 
 
-def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20) -> tuple[Any, ...] | None:
+def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: int = 0) -> tuple[Any, ...] | None:
     """A sample of the task's inputs cut to at most ``limit_bytes`` with the reference still running; None when it
-    cannot be."""
+    cannot be. ``most_bytes`` is what may be given where weights keep it from being that small."""
+    from kernellab.task_inputs import input_bytes
+
+    full = input_bytes(task)
+    sizes, total = _small_sizes(task, limit_bytes)
+    if total > max(limit_bytes, most_bytes):
+        return None
+    args = _drawn(task, sizes, seed)
+    if args is None and full <= _LARGEST_SAMPLE:
+        args = cut(task, task.module().sample(seed=seed), sizes)
+    if args is None:
+        return None
+    try:
+        task.module().reference(args)
+    except TaskError:
+        return None
+    return args
+
+
+@lru_cache(maxsize=256)
+def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
+    """Sizes of the axes at which all tensors have about ``limit_bytes``, and the bytes that they then have."""
     from kernellab.task_inputs import input_bytes
 
     total = input_bytes(task)
-    if total > _LARGEST_SAMPLE:
-        return None
     axes = free_axes(task)
     sizes: dict[FreeAxis, int] = {}
     for axis in axes:
@@ -95,14 +120,98 @@ def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20) -> tuple[Any, 
     if total > limit_bytes:
         sizes = {axis: min(axis.size, 5 + 2 * i) for i, axis in enumerate(axes)}
         total = bytes_after(task, sizes)
-    if total > limit_bytes:
+    return (sizes, total) if total <= limit_bytes else _windows(task, sizes, limit_bytes)
+
+
+def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
+    """Cuts further the axes that a convolution's or a pooling's window runs over: their outputs have other extents."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    groups = [(n, axes) for n, axes in _groups(shapes, state) if not any(i in state for i, _ in axes)]
+    now = dict(shapes)
+    for axis, size in sizes.items():
+        now = _resize(now, axis.axes, size)
+    rank = [len(o.shape) for o in task.outputs]
+    for size, axes in sorted(groups, key=lambda g: -g[0]):
+        if _bytes_of(task, now) <= limit_bytes:
+            break
+        if any(now[i][d] != size for i, d in axes):
+            continue
+        for small in (n for n in _WINDOWS if n < size):
+            trial = _resize(now, axes, small)
+            given = _outputs(task, trial)
+            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
+                now = trial
+                sizes = {**sizes, FreeAxis(size, axes, ()): small}
+                break
+    return sizes, _bytes_of(task, now)
+
+
+def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
+    import torch
+
+    outputs = _outputs(task, shapes) or [_shape(o.shape) for o in task.outputs]
+    given = sum(prod(s) * int(getattr(torch, task.args[i].dtype).itemsize) for i, s in shapes.items())
+    return given + sum(
+        prod(s) * int(getattr(torch, o.dtype).itemsize) for s, o in zip(outputs, task.outputs, strict=False)
+    )
+
+
+def _drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> tuple[Any, ...] | None:
+    """The inputs as :func:`cut` gives them, with nothing drawn that is cut away; None where ``inputs()`` does more
+    with its sizes than to hand them to torch's factories."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    module = task.module()
+    if module.numpy:
         return None
-    args = cut(task, task.module().sample(seed=seed), sizes)
+    module.state()  # a Model is built once, at its own sizes
+    full = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor and not a.key}
+    small = dict(full)
+    for axis, size in sizes.items():
+        small = _resize(small, tuple((i, d) for i, d in axis.axes if i in small), min(size, axis.size))
+    pending = {shape: [small[i] for i in full if full[i] == shape] for shape in full.values()}
+    extents: dict[int, int] = {}
+    for axis, size in sizes.items():
+        extents.setdefault(axis.size, min(size, axis.size))
+
+    def resized(shape: Sequence[int]) -> tuple[int, ...]:
+        wanted = pending.get(tuple(shape))
+        # arguments of one shape are drawn in order
+        return wanted.pop(0) if wanted else tuple(extents.get(n, n) for n in shape)
+
+    class Small(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            kwargs = dict(kwargs or {})
+            if name in _BY_EXTENTS and args and all(type(a) is int for a in args):
+                args = resized(args)
+            elif name in _BY_LENGTH and args and type(args[0]) is int:
+                args = (resized(args[:1])[0], *args[1:])
+            elif name in _BY_SHAPE:
+                args = tuple(resized(a) if _is_shape(a) else a for a in args)
+                kwargs |= {k: resized(kwargs[k]) for k in ("size", "shape") if _is_shape(kwargs.get(k))}
+            return func(*args, **kwargs)
+
     try:
-        task.module().reference(args)
+        with Small():
+            given = list(module.sample(seed=seed))
     except TaskError:
         return None
-    return args
+    if any(not isinstance(given[i], torch.Tensor) or tuple(given[i].shape) != small[i] for i in small):
+        return None
+    state = {i for i, a in enumerate(task.args) if a.key}
+    only = {a: n for a, n in sizes.items() if any(i in state for i, _ in a.axes)}
+    for axis, size in only.items():
+        for i, d in axis.axes:
+            if i in state:
+                given[i] = given[i].narrow(d, 0, min(size, axis.size))
+    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in given)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and bool(value) and all(type(n) is int for n in value)
 
 
 def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:

@@ -175,3 +175,20 @@ def test_axes_that_belong_together_are_cut_together() -> None:
         (60, frozenset({(0, 1), (1, 0)})),
         (40, frozenset({(1, 1), (2, 0)})),
     }
+
+
+def test_a_task_of_gigabytes_is_audited_without_drawing_them() -> None:
+    import resource
+
+    text = task_of(
+        "torch.nn.functional.conv2d(x, more[0]).relu()",
+        "torch.randn(64, 16, 4096, 4096), torch.randn(8, 16, 3, 3)",
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    task = load_task(text)
+    assert task.outputs[0].shape == (64, 8, 4094, 4094)
+    assert quality(task) == ()
+    args = shrunk(task, limit_bytes=1 << 20)
+    assert args is not None and sum(a.numel() for a in args) < 1 << 18
+    # kibibytes: the whole input would be 64 GiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20
