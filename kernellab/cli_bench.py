@@ -11,21 +11,32 @@ from kernellab.cli_output import emit, say
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="builtin[:static|:dynamic], or a folder of tasks.")],
+    suite: Annotated[
+        str, typer.Argument(help="builtin[:static|:dynamic], kernelbench:CHECKOUT, or a folder of tasks.")
+    ],
     dsl: Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")] = None,
     roles: Annotated[str | None, typer.Option(help='"rules", or "designer=rules,coder=rules".')] = None,
     max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after so many turns.")] = 20,
+    level: Annotated[list[int] | None, typer.Option(min=1, max=3, help="KernelBench's level; repeatable.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Problems designed at once; one is timed at a time. Default: by the cores."),
+    ] = None,
+    deadline: Annotated[float, typer.Option(min=1.0, help="Seconds for one problem.")] = 900.0,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Compose with the library where it wins; labelled so.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     only: Annotated[str, typer.Option(help="Only tasks whose category/name matches this regular expression.")] = "",
     max_bytes: Annotated[
-        str | None, typer.Option(help="Cut static tasks along their batch to so many bytes, for example 64M.")
+        str | None, typer.Option(help="Cut static tasks along their batch to so many bytes; KernelBench on a CPU: 64M.")
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
     resume: Annotated[bool, typer.Option(help="Keep the rows that the folder already holds.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task passed."""
-    from kernellab.bench.report import markdown
+    from kernellab.bench.report import headline, markdown
     from kernellab.bench.rows import Row, summarise
     from kernellab.bench.run import environment, run_suite
     from kernellab.bench.scale import parse_bytes
@@ -34,11 +45,14 @@ def bench(
     def tell(row: Row) -> None:
         speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
         word = "pass" if row.passed else "FAIL"
-        say(f"{word} {row.category}/{row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
+        say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
 
-    tasks = load_suite(suite, only, limit)
+    tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
-    rows = run_suite(tasks, out, dsl, roles, max_turns, resume, at_most, tell)
+    rows = run_suite(
+        tasks, out, dsl, roles, max_turns, resume, at_most, tell,
+        workers=workers, deadline=deadline, allow_library=allow_library,
+    )  # fmt: skip
     where = environment(rows)
     report = markdown(rows, f"{suite}: {where}")
     (out / "report.md").write_text(report, encoding="utf-8")
@@ -53,7 +67,10 @@ def bench(
                 "pass_at_k": {"1": total.passed / total.tasks},
                 "geomean": total.geomean,
                 "median": total.median,
-                "fast_p": {"1.0": total.fraction_at_least_1},
+                "headline": headline([r for r in rows if r.discriminating]),
+                "discriminating": summarise(r for r in rows if r.discriminating).model_dump(),
+                "fast_p": total.fast_p,
+                "slower": total.slower,
                 "compile": compiled.model_dump(),
                 "failures": total.failures,
                 "per_task": [r.model_dump() for r in rows],

@@ -249,11 +249,12 @@ def _read(text_or_path: str | Path, name: str | None) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise TaskError(f"The task file {path} cannot be read: {reason}.", "Give the path of a Python file.") from None
-    return text, name or _identifier(path.stem)
+    return text, name or identifier(path.stem)
 
 
-def _identifier(stem: str) -> str:
-    word = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "task"
+def identifier(stem: str) -> str:
+    """``stem`` as a name that a kernel, a sketch and a session can bear: ``23_Softmax`` is ``task_23_Softmax``."""
+    word = "".join(c if (c.isascii() and c.isalnum()) or c == "_" else "_" for c in stem).strip("_") or "task"
     return f"task_{word}" if word[0].isdigit() else word
 
 

@@ -1,41 +1,117 @@
-"""Rows as a Markdown table: every task, then the figures per category and over all."""
+"""Rows as a Markdown table: the headline, every task, the figures per category, what is slow and what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernellab.bench.rows import Row, Summary, summarise
+from kernellab.bench.rows import SLOWER, Row, Summary, summarise
 from kernellab.records import Comparison
+
+_WORST = 10
 
 
 def markdown(rows: Sequence[Row], heading: str) -> str:
     """The whole report. ``heading`` names hardware and versions, without which no number means anything."""
+    telling = [r for r in rows if r.discriminating]
     lines = [
         f"# {heading}",
         "",
-        "| task | shapes | passed | turns | ours, ms | against eager | against torch.compile | of the bound |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_row(r) for r in rows),
+        f"Over the {len(telling)} tasks that tell a right kernel from a trivial one: {headline(telling)}",
         "",
-        "| category | passed | geomean, eager | median | >= 1x | geomean, torch.compile | >= 1x |",
-        "|---|---|---|---|---|---|---|",
+        f"Over all {len(rows)}: {headline(rows)}",
+        "",
+        "| category | passed | geomean, eager | median | >= 1x | faster for certain | geomean, torch.compile | >= 1x |",
+        "|---|---|---|---|---|---|---|---|",
         *(_figures(c, [r for r in rows if r.category == c]) for c in sorted({r.category for r in rows})),
         _figures("**all**", rows),
         "",
+        f"fast_p against eager: {_fast(summarise(rows))}; against torch.compile: {_fast(summarise(rows, 'compile'))}.",
+        "",
+        *_named(f"Slower than {SLOWER}x eager", [_ratio_of(r) for r in rows if _is_slower(r)]),
+        *_named(
+            "Failures (counted as 1.0x in each geomean)", [f"{_name(r)}: {r.reason}" for r in rows if not r.passed]
+        ),
+        *_worst(rows),
+        "| task | category | shapes | passed | turns | eager, ms | torch.compile, ms | ours, ms | bound, ms | "
+        "against eager | against torch.compile | of the bound |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(r) for r in rows),
+        "",
     ]
-    failures = [f"- {r.category}/{r.name}: {r.reason}" for r in rows if not r.passed]
-    lines += ["Failures (counted as 1.0x in each geomean):", *failures] if failures else ["No failures."]
     return "\n".join(lines) + "\n"
 
 
-def _row(row: Row) -> str:
-    bound = f"{100 * row.sol_ms / row.time_ms:.0f} %" if row.sol_ms and row.time_ms else "-"
-    ours = "-" if row.time_ms is None else f"{row.time_ms:.3f}"
+def headline(rows: Sequence[Row]) -> str:
+    """One line: passed, geomean and median against both baselines, how many are faster for certain."""
+    eager, compiled = summarise(rows), summarise(rows, "compile")
+    if eager.geomean is None:
+        return f"{eager.passed} of {eager.tasks} passed, none timed."
     return (
-        f"| {row.category}/{row.name} | {'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''} | "
-        f"{'yes' if row.passed else 'NO: ' + row.stage} | {row.turns} | "
-        f"{ours} | {_ratio(row.eager)} | {_ratio(row.compile)} | {bound} |"
+        f"{eager.passed} of {eager.tasks} passed; {_times(eager.geomean)} eager (geomean; median "
+        f"{_times(eager.median)}), {eager.distinguishably_faster} faster for certain, {len(eager.slower)} slower than "
+        f"{SLOWER}x; {_times(compiled.geomean)} torch.compile."
     )
+
+
+def _worst(rows: Sequence[Row]) -> list[str]:
+    timed = sorted((r for r in rows if r.passed and r.eager), key=lambda r: r.eager.speedup if r.eager else 0.0)
+    return _named("The slowest against eager", [f"{_ratio_of(r)} ({why(r)})" for r in timed[:_WORST]])
+
+
+def why(row: Row) -> str:
+    """What a row's own figures say of its speed."""
+    if row.eager is None or row.time_ms is None:
+        return "not timed"
+    if row.eager.low <= 1.0 <= row.eager.high:
+        said = "not distinguishable from eager"
+    elif row.eager.speedup < 1:
+        said = "the library is faster"
+    else:
+        said = "faster than eager"
+    if row.sol_ms and row.eager_ms:
+        return f"{said}; of the bound eager reaches {_percent(row.sol_ms, row.eager_ms)}, this kernel " + _percent(
+            row.sol_ms, row.time_ms
+        )
+    return said
+
+
+def _named(title: str, found: Sequence[str]) -> list[str]:
+    return [f"{title}:", "", *(f"- {line}" for line in found), ""] if found else [f"{title}: none.", ""]
+
+
+def _is_slower(row: Row) -> bool:
+    return row.passed and row.eager is not None and row.eager.speedup < SLOWER
+
+
+def _ratio_of(row: Row) -> str:
+    return f"{_name(row)}: {_ratio(row.eager)}"
+
+
+def _name(row: Row) -> str:
+    return f"{row.category}/{row.title or row.name}"
+
+
+def _row(row: Row) -> str:
+    cells = [
+        row.title or row.name,
+        row.category,
+        f"{'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''}",
+        ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)"),
+        str(row.turns),
+        *(_ms(t) for t in (row.eager_ms, row.compile_ms, row.time_ms, row.sol_ms)),
+        _ratio(row.eager),
+        _ratio(row.compile),
+        _percent(row.sol_ms, row.time_ms) if row.sol_ms and row.time_ms else "-",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _ms(time: float | None) -> str:
+    return "-" if time is None else f"{time:.4g}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %"
 
 
 def _ratio(comparison: Comparison | None) -> str:
@@ -49,8 +125,12 @@ def _figures(name: str, rows: Sequence[Row]) -> str:
     eager, compiled = summarise(rows), summarise(rows, "compile")
     return (
         f"| {name} | {eager.passed}/{eager.tasks} | {_times(eager.geomean)} | {_times(eager.median)} | "
-        f"{_share(eager)} | {_times(compiled.geomean)} | {_share(compiled)} |"
+        f"{_share(eager)} | {eager.distinguishably_faster} | {_times(compiled.geomean)} | {_share(compiled)} |"
     )
+
+
+def _fast(summary: Summary) -> str:
+    return ", ".join(f"{p}: {share:.2f}" for p, share in summary.fast_p.items()) or "-"
 
 
 def _times(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernellab.records import Comparison, Environment, Record, Verdict
-from kernellab.verifier.metrics import geomean, median
+from kernellab.verifier.metrics import fast_p, geomean, median
 
 
 class Row(Record):
@@ -27,6 +27,19 @@ class Row(Record):
     #: how a problem too large for this backend was cut, extents before and after; empty when it was not
     cut: str = ""
     where: Environment = Environment()
+    #: what the suite calls the problem, and its folder there
+    title: str = ""
+    suite: str = ""
+    #: a degenerate kernel fails on it, so that passing proves something
+    discriminating: bool = True
+
+    @property
+    def eager_ms(self) -> float | None:
+        return self.eager.baseline_time.median_ms if self.eager else None
+
+    @property
+    def compile_ms(self) -> float | None:
+        return self.compile.baseline_time.median_ms if self.compile else None
 
     @classmethod
     def of(
@@ -64,7 +77,15 @@ class Summary(Record):
     median: float | None
     fraction_at_least_1: float | None
     distinguishably_faster: int
+    #: slower than SLOWER times the baseline
+    slower: list[str]
+    fast_p: dict[str, float]
     failures: list[str]
+
+
+#: below this a kernel counts as slower than its baseline
+SLOWER = 0.97
+_FAST = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 
 def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
@@ -74,6 +95,7 @@ def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
     timed = [c for r, c in comparisons if r.passed and c is not None]
     speedups = [c.speedup for c in timed]
     failed = [f"{r.category}/{r.name}" for r in rows if not r.passed]
+    shares = [c.speedup if r.passed and c is not None else None for r, c in comparisons]
     return Summary(
         tasks=len(rows),
         passed=len(rows) - len(failed),
@@ -82,5 +104,7 @@ def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
         median=median(speedups) if speedups else None,
         fraction_at_least_1=sum(s >= 1 for s in speedups) / len(rows) if speedups else None,
         distinguishably_faster=sum(c.low > 1 for c in timed),
+        slower=[f"{r.category}/{r.name}" for r, c in comparisons if r.passed and c and c.speedup < SLOWER],
+        fast_p={str(p): fast_p(shares, p) for p in _FAST} if speedups else {},
         failures=failed,
     )

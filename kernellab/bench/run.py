@@ -1,21 +1,24 @@
-"""Runs a suite: one session a task, one row a session, kept on disk as it goes.
+"""Runs a suite: one session a task in worker processes, one row a session, kept on disk as it goes.
 
-Tasks run one after another, so that a timing has the machine to itself; ``resume`` skips the tasks that already
+Several problems are designed, built and checked at once while one is timed; ``resume`` skips the tasks that already
 have a row.
 """
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kernellab.bench.one import Job
 from kernellab.bench.rows import Row
-from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
+from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
-from kernellab.errors import KernellabError
+from kernellab.bench.workers import run_jobs
 
 ROWS = "rows.jsonl"
+#: seconds for one problem, a session with all its verifications
+DEADLINE = 900.0
 
 
 def run_suite(
@@ -27,27 +30,54 @@ def run_suite(
     resume: bool = False,
     max_bytes: int | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
+    *,
+    workers: int | None = None,
+    deadline: float = DEADLINE,
+    allow_library: bool = False,
+    tune: int = 0,
 ) -> list[Row]:
     """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known.
 
-    Static tasks whose tensors take more than ``max_bytes`` are cut along their batch dimensions; under Triton's
-    interpreter that is always done.
+    Tasks of fixed shapes whose tensors take more than ``max_bytes`` are cut along their batch dimensions. Not given,
+    that is 64 MiB on a CPU for a KernelBench problem and no limit on a GPU; under Triton's interpreter it is never
+    more than 1 MiB. ``workers`` processes (default: by the cores) each take one problem at a time, ``deadline``
+    seconds at most.
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    done = {(r.category, r.name): r for r in read_rows(path)} if resume else {}
+    done = {(r.title or r.name, r.suite): r for r in read_rows(path)} if resume else {}
     if not resume:
         path.write_text("")
-    rows = []
+    common = {
+        "dsl": dsl, "roles": roles, "max_turns": max_turns, "max_bytes": max_bytes or 0, "workspace": str(out),
+        "allow_library": allow_library, "tune": tune,
+    }  # fmt: skip
+    found: dict[tuple[str, str], Row] = {}
+    jobs = []
     for task in tasks:
-        row = done.get((task.category, task.name))
-        if row is None:
-            row = _design(task, out, dsl, roles, max_turns, max_bytes)
-            with path.open("a") as file:
-                file.write(row.model_dump_json() + "\n")
-            on_row(row)
-        rows.append(row)
-    return rows
+        key = (task.title or task.name, task.category)
+        if key in done:
+            found[key] = done[key]
+            continue
+        given = {"name": task.name, "category": task.category, "text": task.text, "dynamic": task.dynamic}
+        cpu_bytes = CPU_BYTES if task.large else 0
+        jobs.append(Job.model_validate({**common, **given, "title": task.title, "cpu_bytes": cpu_bytes}))
+
+    def keep(row: Row) -> None:
+        with path.open("a") as file:
+            file.write(row.model_dump_json() + "\n")
+        found[row.title or row.name, row.suite] = row
+        on_row(row)
+
+    if jobs:
+        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl))
+    return [found[task.title or task.name, task.category] for task in tasks]
+
+
+def usual_workers(dsl: str | None) -> int:
+    """One a pair of cores; on a CPU two, for what is timed has the machine to itself and the others wait."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(2, cores // 2)) if _on_cpu(dsl) else max(1, min(6, cores // 2))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -68,43 +98,8 @@ def environment(rows: Sequence[Row]) -> str:
     return "; ".join(found) or "nothing was verified"
 
 
-def _design(
-    task: SuiteTask, out: Path, dsl: str | None, roles: str | None, max_turns: int, max_bytes: int | None
-) -> Row:
-    from kernellab.session import design
-
-    began = time.perf_counter()
-    verdict, turns, reason, cut = None, 0, "", ""
-    try:
-        small = _at_most(task, dsl, max_bytes)
-        cut = small.words
-        session = design(
-            small.text,
-            dsl=dsl,
-            roles=roles,
-            approve="none",
-            name=task.name,
-            max_turns=max_turns,
-            workspace=out,
-            fresh=True,
-            options={"baselines": ["eager", "compile"]},
-        )
-        session.wait()
-        turns, reason = len(session.turns), session.reason
-        best = session.state.best()
-        verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
-    except KernellabError as error:
-        reason = str(error)
-    row = Row.of(task.name, task.category, task.dynamic, verdict, turns, time.perf_counter() - began, reason)
-    return row.model_copy(update={"cut": cut})
-
-
-def _at_most(task: SuiteTask, dsl: str | None, max_bytes: int | None) -> Scaled:
-    """Raises TaskError, TargetError."""
+def _on_cpu(dsl: str | None) -> bool:
     from kernellab.target import Backend
     from kernellab.target_detect import detect_target
-    from kernellab.task import load_task
 
-    if detect_target(dsl).backend is Backend.INTERPRETER:
-        max_bytes = min(max_bytes or INTERPRETED_BYTES, INTERPRETED_BYTES)
-    return scaled(load_task(task.text, task.name), max_bytes) if max_bytes else Scaled(task.text)
+    return detect_target(dsl).backend is Backend.CPU

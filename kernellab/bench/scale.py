@@ -1,11 +1,15 @@
 """A task of fixed shapes cut down along its batch dimensions, as a Task file of its own.
 
 Large problems are for a GPU: on a CPU they take minutes, and under Triton's interpreter hours. A kernel for fixed
-shapes is made for just these, so the problem itself is made smaller before anything is designed for it.
+shapes is made for just these, so the problem itself is made smaller before anything is designed for it. Where a
+number at the top of the file is the extent, that number is changed, and nothing large is ever drawn; else the drawn
+inputs are sliced.
 """
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 #: about 256 programs of a kilobyte each: what Triton's interpreter does in seconds
 INTERPRETED_BYTES = 1 << 20
+#: what eager takes milliseconds for on a few cores, and still far more than their caches
+CPU_BYTES = 64 << 20
 #: an axis is not cut below this, so that several tiles and a rest remain; of a leading axis a few elements do
 _SMALLEST, _SMALLEST_LEADING = 37, 3
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -71,15 +77,70 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
     if not sizes:
         return Scaled(task.text)
     words = ", ".join(f"{axis.size} -> {size}" for axis, size in sizes.items())
+    text, left = _by_numbers(task, sizes)
+    if not left:
+        return Scaled(text, words)
     kernelbench = task.form is TaskForm.KERNELBENCH
     wrapper = _WRAPPER.format(
         name="get_inputs" if kernelbench else "inputs",
         limit=limit_bytes,
         words=words,
-        cuts=[(position, dim, size) for axis, size in sizes.items() for position, dim in axis.axes],
+        cuts=[(position, dim, size) for axis, size in left.items() for position, dim in axis.axes],
         result="parts" if kernelbench else "tuple(parts) if several else parts[0]",
     )
-    return Scaled(task.text.rstrip() + "\n" + wrapper, words)
+    return Scaled(text.rstrip() + "\n" + wrapper, words)
+
+
+def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:
+    """The text with top-level numbers changed to cut axes, and the axes that no number of the file cuts alone."""
+    from kernellab.task import load_task
+
+    text, left, shapes = task.text, dict(sizes), [list(a.shape) for a in task.args]
+    for axis, size in sizes.items():
+        wanted = [list(s) for s in shapes]
+        for position, dim in axis.axes:
+            wanted[position][dim] = size
+        places = _assignments(text, axis.size)
+        for some in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
+            trial = text
+            for line, columns in some:
+                trial = _with_number(trial, line, columns, axis.size, size)
+            try:
+                found = [list(a.shape) for a in load_task(trial, task.name).args]
+            except TaskError:
+                continue
+            if found == wanted:
+                text, shapes = trial, wanted
+                del left[axis]
+                break
+    return text, left
+
+
+def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
+    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (or product of numbers)."""
+    return [
+        (node.value.lineno - 1, (node.value.col_offset, node.value.end_col_offset or 0))
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and node.value.lineno == node.value.end_lineno and _number(node.value) == value
+    ]
+
+
+def _number(node: ast.expr) -> int | None:
+    """The int that an expression of numbers alone is."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _number(node.left), _number(node.right)
+        return None if left is None or right is None else left * right
+    return None
+
+
+def _with_number(text: str, line: int, columns: tuple[int, int], before: int, after: int) -> str:
+    lines = text.split("\n")
+    raw = lines[line].encode()  # ast counts columns in bytes
+    start, end = columns
+    lines[line] = (raw[:start] + str(after).encode() + raw[end:]).decode() + f"  # {before} at full size"
+    return "\n".join(lines)
 
 
 def parse_bytes(text: str) -> int:

@@ -1,25 +1,36 @@
-"""Suites of tasks: the built-in one, or any folder of Task files.
+"""Suites of tasks: the built-in one, a checkout of KernelBench, or any folder of Task files.
 
-A suite is read, never copied: ``kernelbench:PATH`` and other suites that people own come from a checkout that they
-name. A task's category is the folder it lies in.
+A suite is read, never copied: suites that people own come from a checkout that they name. A task's category is the
+folder it lies in; a KernelBench problem's is found from its graph when it is run.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernellab.errors import TaskError
+from kernellab.task import identifier
 
 BUILTIN = Path(__file__).parent / "builtin"
+#: suites of other projects that are not read yet
+_LATER = ("akg", "tritonbench", "flashinfer", "solexec")
 
 
 @dataclass(frozen=True)
 class SuiteTask:
+    """``name`` can name a session; ``title`` is what the suite calls it; no category means: see the graph.
+
+    A ``large`` task is meant for a GPU.
+    """
+
     name: str
     category: str
     text: str
+    title: str = ""
+    large: bool = False
 
     @property
     def dynamic(self) -> bool:
@@ -27,31 +38,64 @@ class SuiteTask:
         return re.search(r"\bDim\(", self.text) is not None
 
 
-def load_suite(spec: str, only: str = "", limit: int | None = None) -> list[SuiteTask]:
-    """The tasks of ``builtin``, ``builtin:static``, ``builtin:dynamic`` or a folder, in order of category and name.
+def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequence[int] = ()) -> list[SuiteTask]:
+    """The tasks of ``builtin[:static|:dynamic]``, ``kernelbench:CHECKOUT`` or a folder, in order.
 
-    ``only`` keeps the tasks whose ``category/name`` matches the regular expression.
+    ``only`` keeps the tasks whose ``category/name`` (KernelBench: ``levelN/title``) matches the regular expression;
+    ``levels`` are KernelBench's, 1 by default.
 
     Raises:
         TaskError: no such suite or folder, nothing in it, or ``only`` is not a regular expression.
     """
-    kind, _, selection = spec.partition(":")
-    root = BUILTIN if kind == "builtin" else Path(spec)
-    if not root.is_dir():
-        raise TaskError(
-            f"There is no suite or folder {spec!r}.", "Name builtin, builtin:static, builtin:dynamic, or a folder."
-        )
-    if kind == "builtin" and selection not in ("", "static", "dynamic"):
-        raise TaskError(f"The built-in suite has no part {selection!r}.", "Choose builtin:static or builtin:dynamic.")
     try:
         pattern = re.compile(only)
     except re.error as error:
         raise TaskError(f"--only {only!r} is not a regular expression: {error}.", "Mend the pattern.") from error
-    files = sorted(p for p in root.rglob("*.py") if not p.name.startswith("_"))
-    tasks = [SuiteTask(p.stem, p.parent.name if p.parent != root else "", p.read_text()) for p in files]
-    if kind == "builtin" and selection:
-        tasks = [t for t in tasks if t.dynamic == (selection == "dynamic")]
-    tasks = [t for t in tasks if pattern.search(f"{t.category}/{t.name}")]
+    kind, _, rest = spec.partition(":")
+    if kind in _LATER and not Path(spec).is_dir():
+        raise TaskError(
+            f"Suites of {kind} are not read yet.", "Name builtin, kernelbench:CHECKOUT, or a folder of task files."
+        )
+    if levels and kind != "kernelbench":
+        raise TaskError("--level is KernelBench's.", "Name kernelbench:CHECKOUT, or leave --level out.")
+    if kind == "kernelbench":
+        found = [(f"level{n}/{t.title}", t) for n in levels or (1,) for t in _kernelbench(Path(rest), n)]
+    else:
+        found = [(f"{t.category}/{t.name}", t) for t in _folder(spec, kind, rest)]
+    tasks = [t for place, t in found if pattern.search(place)]
     if not tasks:
         raise TaskError(f"No task of {spec!r} matches.", "Look at --only, or name another suite.")
     return tasks[:limit]
+
+
+def _folder(spec: str, kind: str, selection: str) -> list[SuiteTask]:
+    root = BUILTIN if kind == "builtin" else Path(spec)
+    if not root.is_dir():
+        raise TaskError(
+            f"There is no suite or folder {spec!r}.",
+            "Name builtin, builtin:static, builtin:dynamic, kernelbench:CHECKOUT, or a folder.",
+        )
+    if kind == "builtin" and selection not in ("", "static", "dynamic"):
+        raise TaskError(f"The built-in suite has no part {selection!r}.", "Choose builtin:static or builtin:dynamic.")
+    files = sorted(p for p in root.rglob("*.py") if not p.name.startswith("_"))
+    tasks = [
+        SuiteTask(identifier(p.stem), p.parent.name if p.parent != root else "", p.read_text(), p.stem) for p in files
+    ]
+    if kind == "builtin" and selection:
+        tasks = [t for t in tasks if t.dynamic == (selection == "dynamic")]
+    return tasks
+
+
+def _kernelbench(checkout: Path, level: int) -> list[SuiteTask]:
+    """One level of a KernelBench checkout, in the problems' order."""
+    inner = checkout / "KernelBench"
+    root = (inner if inner.is_dir() else checkout) / f"level{level}"
+    if not root.is_dir():
+        raise TaskError(f"There is no level {level} in {str(checkout)!r}.", "Name a checkout of KernelBench.")
+    files = sorted(root.glob("*.py"), key=lambda p: (_leading(p.stem), p.stem))
+    return [SuiteTask(identifier(p.stem), "", p.read_text(), p.stem, large=True) for p in files]
+
+
+def _leading(stem: str) -> int:
+    number = re.match(r"\d+", stem)
+    return int(number.group()) if number else 1 << 30

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import re
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
@@ -230,13 +229,10 @@ def _version() -> str:
 def _task_text(task: str | Path | Task, name: str | None) -> tuple[str, str, Task | None]:
     if not isinstance(task, (str, Path)):
         return task.text, name or task.name, task if name in (None, task.name) else None
-    from kernellab.task import read_task
+    from kernellab.task import identifier, read_task
 
     text, found = read_task(task, name)
-    found = name or found
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", found):
-        raise SessionError(f"{found!r} cannot name a session.", "Use letters, digits and underscores.")
-    return text, found, None
+    return text, identifier(name or found), None
 
 
 def _check_task(text: str) -> None:

@@ -17,6 +17,7 @@ from kernellab.session.claims import checked
 from kernellab.session.engine import engine
 from kernellab.session.records import Turn, TurnState
 from kernellab.session.state import State
+from kernellab.verifier import turns
 
 if TYPE_CHECKING:
     from kernellab.target import Target
@@ -38,7 +39,11 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     heard = list(channel.answered)
     channel = replace(channel, record=_both(heard.append, channel.record))
     try:
-        done = _WORK[turn.role](bench, state, turn, channel)
+        if turn.role is Role.VERIFIER:  # the judge takes its turns itself
+            done = _verify(bench, state, turn, channel)
+        else:
+            with turns.working(designing=True):
+                done = _WORK[turn.role](bench, state, turn, channel)
     except KernellabError as error:
         failed = {"state": TurnState.FAILED, "error": error.message, "remedy": error.remedy, "fault": fault_of(error)}
         done = turn.model_copy(update=failed | _findings(error))

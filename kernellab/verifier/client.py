@@ -22,7 +22,7 @@ from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Source, StageResult, Verdict
 from kernellab.target import Target
 from kernellab.task import Task
-from kernellab.verifier import wire
+from kernellab.verifier import turns, wire
 from kernellab.verifier.bound import CACHE
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.servers import ALLOCATOR, clean_environment
@@ -152,7 +152,7 @@ class Verifier:
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",
-                            CACHE: _cache_folder(),
+                            CACHE: _cache_folder(), **turns.environment(),
                         }
                     ),
                     pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kernellab.errors import VerifierError
 from kernellab.records import Trust
 from kernellab.task_inputs import Family
-from kernellab.verifier import cases, evidence, stats
+from kernellab.verifier import cases, evidence, stats, turns
 from kernellab.verifier.cases import Case
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
@@ -75,7 +75,8 @@ def _measure(stages: Stages) -> Result:
         deadline = stages.call_deadline(case)
         try:
             sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
-            with stages.v.pool.quiet():
+            with turns.alone() as waited, stages.v.pool.quiet():
+                stages.v.end += waited
                 return measure(
                     stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
                     budget=min(budget, stages.v.left(budget)), deadline=deadline,

@@ -26,7 +26,7 @@ from kernellab.records import (
 )
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
-from kernellab.verifier import static
+from kernellab.verifier import static, turns
 from kernellab.verifier.memory import READ_BY_FILE
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.rules import COMPILED
@@ -117,7 +117,7 @@ class Verification:
             from kernellab.verifier.stages import Stages
 
             task = load_task(self.request.task_text, self.request.task_name)
-            with Stages(self, task) as stages:
+            with turns.working(), Stages(self, task) as stages:
                 self._workers(stages)
         return self._verdict()
 

@@ -1,0 +1,86 @@
+"""One problem of a suite in this process: cut it, design it, and the row that comes of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kernellab.bench.rows import Row
+from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
+from kernellab.errors import KernellabError
+from kernellab.records import Record
+
+
+class Job(Record):
+    """What a worker is asked to do: the task, and how to design it.
+
+    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds.
+    """
+
+    name: str
+    category: str
+    text: str
+    dynamic: bool
+    workspace: str
+    title: str = ""
+    dsl: str | None = None
+    roles: str | None = None
+    max_turns: int = 20
+    max_bytes: int = 0
+    cpu_bytes: int = 0
+    allow_library: bool = False
+    tune: int = 0
+
+
+def run_job(job: Job) -> Row:
+    """The row of one session. What goes wrong with the problem is the row's reason, never an exception."""
+    from kernellab.bench.category import category
+    from kernellab.session import design
+    from kernellab.task import load_task
+
+    began = time.perf_counter()
+    verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
+    try:
+        small = _at_most(job)
+        cut = small.words
+        task = load_task(small.text, job.name)
+        kind = kind or category(task)
+        session = design(
+            task,
+            dsl=job.dsl,
+            roles=job.roles,
+            approve="none",
+            max_turns=job.max_turns,
+            workspace=Path(job.workspace),
+            fresh=True,
+            options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
+        )
+        session.wait()
+        turns, reason = len(session.turns), session.reason
+        best = session.state.best()
+        verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
+        proves = not (verdict and any(flag.startswith("task: ") for flag in verdict.flags))
+    except KernellabError as error:
+        reason = str(error)
+    row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
+    return named(row, job).model_copy(update={"cut": cut, "discriminating": proves})
+
+
+def named(row: Row, job: Job) -> Row:
+    """``row`` with what the suite calls the problem."""
+    return row.model_copy(update={"title": job.title or job.name, "suite": job.category})
+
+
+def _at_most(job: Job) -> Scaled:
+    """Raises TaskError, TargetError."""
+    from kernellab.target import Backend
+    from kernellab.target_detect import detect_target
+    from kernellab.task import load_task
+
+    backend = detect_target(job.dsl).backend
+    limit = job.max_bytes
+    if backend is Backend.INTERPRETER:
+        limit = min(limit or INTERPRETED_BYTES, INTERPRETED_BYTES)
+    elif backend is Backend.CPU:
+        limit = limit or job.cpu_bytes
+    return scaled(load_task(job.text, job.name), limit) if limit else Scaled(job.text)

@@ -1,0 +1,34 @@
+"""A process that designs problems one after another: ``python -m kernellab.bench.worker``.
+
+Each line on stdin is a :class:`~kernellab.bench.one.Job`; each line on the standard output that it was started with
+is the Row that came of it. What a task prints goes to stderr. It ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from kernellab.bench.one import Job, named, run_job
+from kernellab.bench.rows import Row
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        job = Job.model_validate_json(line)
+        began = time.perf_counter()
+        try:
+            row = run_job(job)
+        except Exception as error:  # a fault of ours costs one row, and its words say so
+            reason = f"kernellab broke: {type(error).__name__}: {error}"
+            row = Row.of(job.name, job.category, job.dynamic, None, 0, time.perf_counter() - began, reason)
+            row = named(row, job)
+        answers.write(row.model_dump_json() + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Worker processes that design several problems at once while one is timed; a crash or a hang costs one row."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from kernellab.bench.one import Job, named
+from kernellab.bench.rows import Row
+from kernellab.verifier import turns
+
+#: how often a waiting thread looks whether it is to end
+_LOOK_SECONDS = 0.5
+
+
+def run_jobs(
+    jobs: Sequence[Job], out: Path, workers: int, deadline: float, on_row: Callable[[Row], None], exclusive: bool
+) -> None:
+    """Every job in one of ``workers`` processes; ``on_row`` is called in the order in which they end.
+
+    ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
+    device. Workers and all below them are ended when this returns.
+    """
+    waiting: SimpleQueue[Job] = SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    done: SimpleQueue[Row | BaseException] = SimpleQueue()
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
+        environment = {turns.VARIABLE: f"{'all' if exclusive else 'device'}:{folder}/turns"} if workers > 1 else {}
+        threads = [
+            threading.Thread(target=_serve, args=(n, out, environment, waiting, done, stop, deadline), daemon=True)
+            for n in range(min(workers, len(jobs)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in jobs:
+                row = done.get()
+                if isinstance(row, BaseException):
+                    raise row
+                on_row(row)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+
+def _serve(
+    number: int,
+    out: Path,
+    environment: dict[str, str],
+    waiting: SimpleQueue[Job],
+    done: SimpleQueue[Row | BaseException],
+    stop: threading.Event,
+    deadline: float,
+) -> None:
+    workspace = out / f"worker{number}"
+    workspace.mkdir(parents=True, exist_ok=True)
+    worker: _Worker | None = None
+    try:
+        while not stop.is_set():
+            try:
+                job = waiting.get_nowait()
+            except Empty:
+                return
+            worker = worker or _Worker(workspace, environment)
+            row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
+            if worker.gone():
+                worker.close()
+                worker = None
+            done.put(row)
+    except BaseException as error:  # told to the caller, who waits for rows
+        done.put(error)
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+class _Worker:
+    def __init__(self, workspace: Path, environment: dict[str, str]) -> None:
+        self._log = (workspace / "log.txt").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kernellab.bench.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, **environment},
+        )  # fmt: skip
+        self._rest = b""
+
+    def answer(self, job: Job, deadline: float, stop: threading.Event) -> Row:
+        """The job's row; a worker that ends or hangs is ended, and the row says so."""
+        began = time.monotonic()
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(job.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+            line = next((line for line in self._lines(began + deadline, stop)), None)
+        except BrokenPipeError:
+            line = None
+        if line is not None:
+            return Row.model_validate_json(line)
+        seconds = time.monotonic() - began
+        if stop.is_set():
+            why = "The run was broken off."
+        elif seconds >= deadline:
+            why = f"It took longer than its deadline of {deadline:g} s."
+        else:
+            why = f"Its worker ended{_how(self._process)}."
+        self.close()
+        row = Row.of(job.name, job.category, job.dynamic, None, 0, seconds, why)
+        return named(row, job)
+
+    def _lines(self, until: float, stop: threading.Event) -> Iterator[bytes]:
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while time.monotonic() < until and not stop.is_set():
+            if not select.select([pipe], [], [], _LOOK_SECONDS)[0]:
+                continue
+            block = os.read(pipe, 1 << 16)
+            if not block:
+                return
+            *lines, self._rest = (self._rest + block).split(b"\n")
+            yield from lines
+
+    def gone(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """Ends the worker and everything below it."""
+        for pid in reversed(_below(self._process.pid)) if self._process.poll() is None else ():
+            _kill(pid)
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._log.close()
+
+
+def _how(process: subprocess.Popen[bytes]) -> str:
+    try:
+        code = process.wait(2)
+    except subprocess.TimeoutExpired:
+        return ""
+    return f" by {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
+
+
+def _below(pid: int) -> list[int]:
+    """Processes that ``pid`` started, and theirs; none where /proc does not tell."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+            parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        except (OSError, IndexError, ValueError):
+            continue
+    found, queue = [], [pid]
+    while queue:
+        for child in parents.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,87 @@
+"""Takes turns at the clock between processes that work at once: many build and check, one is timed.
+
+A lock file that ``KERNELLAB_TURNS`` names (``all:PATH`` or ``device:PATH``) is held shared by whoever works and alone
+by whoever times; without it nothing waits for anything. A second file queues those who time before new workers, so
+that they come to their turn. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only
+what runs on the device does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+VARIABLE = "KERNELLAB_TURNS"
+
+_LOCK = threading.RLock()
+_open: dict[str, tuple[int, int]] = {}
+_depth = 0
+
+
+def environment() -> dict[str, str]:
+    """What a child needs in its environment to take its turns too."""
+    value = os.environ.get(VARIABLE, "")
+    return {VARIABLE: value} if value else {}
+
+
+@contextmanager
+def working(designing: bool = False) -> Iterator[None]:
+    """Nobody is timed inside. ``designing`` is work beside the device. One thread of a process works at a time."""
+    global _depth
+    place = _place(designing)
+    if place is None:
+        yield
+        return
+    with _LOCK:
+        main, queue = place
+        if _depth == 0:
+            _take(main, queue, fcntl.LOCK_SH)
+        _depth += 1
+        try:
+            yield
+        finally:
+            _depth -= 1
+            if _depth == 0:
+                fcntl.flock(main, fcntl.LOCK_UN)
+
+
+@contextmanager
+def alone() -> Iterator[float]:
+    """Nobody else works or is timed inside; yields the seconds that were waited for that."""
+    place = _place(False)
+    if place is None:
+        yield 0.0
+        return
+    main, queue = place
+    began = time.monotonic()
+    if _depth:
+        fcntl.flock(main, fcntl.LOCK_UN)
+    _take(main, queue, fcntl.LOCK_EX)
+    try:
+        yield time.monotonic() - began
+    finally:
+        fcntl.flock(main, fcntl.LOCK_UN)
+        if _depth:
+            _take(main, queue, fcntl.LOCK_SH)
+
+
+def _take(main: int, queue: int, how: int) -> None:
+    fcntl.flock(queue, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(main, how)
+    finally:
+        fcntl.flock(queue, fcntl.LOCK_UN)
+
+
+def _place(designing: bool) -> tuple[int, int] | None:
+    kind, _, path = os.environ.get(VARIABLE, "").partition(":")
+    if not path or (designing and kind != "all"):
+        return None
+    if path not in _open:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        _open[path] = (os.open(path, flags, 0o600), os.open(f"{path}.queue", flags, 0o600))
+    return _open[path]

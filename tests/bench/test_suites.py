@@ -1,0 +1,112 @@
+"""Which problems a suite has, what kind they are, and that a crash or a hang of one costs one row."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kernellab.bench.category import category
+from kernellab.bench.one import Job
+from kernellab.bench.report import markdown
+from kernellab.bench.rows import Row
+from kernellab.bench.run import read_rows, run_suite
+from kernellab.bench.suites import SuiteTask, load_suite
+from kernellab.bench.workers import run_jobs
+from kernellab.errors import TaskError
+from kernellab.task import load_task
+
+RELU = """
+import torch
+
+def reference(x):
+    return torch.relu(x)
+
+def inputs():
+    return torch.randn(64, 48)
+"""
+
+KINDS = {
+    "elementwise": RELU,
+    "matmul": "def reference(a, b):\n    return a @ b\n\ndef inputs():\n    return torch.ones(8, 9), torch.randn(9, 7)\n",
+    "scan": "def reference(x):\n    return torch.cumsum(x, 1)\n\ndef inputs():\n    return torch.randn(8, 9)\n",
+    "norm/pool/reduce": "def reference(x):\n    return x.amax(1)\n\ndef inputs():\n    return torch.randn(8, 9)\n",
+    "loss": (
+        "def reference(a, b):\n    return ((a - b) ** 2).mean()\n\n"
+        "def inputs():\n    return torch.randn(8, 9), torch.randn(8, 9)\n"
+    ),
+    "attention": (
+        "def reference(q, k, v):\n    return torch.softmax(q @ k.T, -1) @ v\n\n"
+        "def inputs():\n    return torch.randn(8, 4), torch.randn(8, 4), torch.randn(8, 4)\n"
+    ),
+    "conv": (
+        "def reference(x, w):\n    return torch.nn.functional.conv1d(x, w)\n\n"
+        "def inputs():\n    return torch.randn(2, 3, 16), torch.randn(4, 3, 3)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_of_a_problem_is_read_from_its_graph(kind: str) -> None:
+    text = KINDS[kind]
+    assert (
+        category(load_task(text if "import torch" in text else "import torch\n" + text, "misnamed_conv_matmul")) == kind
+    )
+
+
+def _checkout(root: Path) -> Path:
+    level = root / "KernelBench" / "level1"
+    level.mkdir(parents=True)
+    for stem in ("10_Ten", "2_Two", "1_One"):
+        (level / f"{stem}.py").write_text(RELU)
+    return root
+
+
+def test_a_checkouts_problems_come_in_their_order_with_names_that_a_session_takes(tmp_path: Path) -> None:
+    found = load_suite(f"kernelbench:{_checkout(tmp_path)}")
+    assert [t.title for t in found] == ["1_One", "2_Two", "10_Ten"]
+    assert [t.name for t in found] == ["task_1_One", "task_2_Two", "task_10_Ten"]
+    assert [t.title for t in load_suite(f"kernelbench:{tmp_path}", only="level1/2_")] == ["2_Two"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "levels", "word"),
+    [("kernelbench:/nowhere", (), "level 1"), ("akg:/nowhere", (), "not read yet"), ("builtin", (2,), "--level")],
+)
+def test_a_suite_that_cannot_be_read_says_so(spec: str, levels: tuple[int, ...], word: str) -> None:
+    with pytest.raises(TaskError, match=word):
+        load_suite(spec, levels=levels)
+
+
+DIES = (
+    f"import os, signal\n{RELU}\n_pid = {os.getpid()}\nif os.getpid() != _pid: os.kill(os.getpid(), signal.SIGKILL)\n"
+)
+HANGS = f"import os, time\n{RELU}\n_pid = {os.getpid()}\nwhile os.getpid() != _pid: time.sleep(1)\n"
+
+
+def _job(name: str, text: str, out: Path) -> Job:
+    return Job(name=name, category="x", text=text, dynamic=False, workspace=str(out), dsl="cpp", roles="rules")
+
+
+def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    jobs = [_job("dies", DIES, tmp_path), _job("hangs", HANGS, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
+    run_jobs(jobs, tmp_path, 2, 12.0, rows.append, exclusive=True)
+    by_name = {r.name: r for r in rows}
+    assert set(by_name) == {"dies", "hangs", "wrong"} and not any(r.passed for r in rows)
+    assert signal.SIGKILL.name in by_name["dies"].reason
+    assert "deadline of 12 s" in by_name["hangs"].reason
+    assert "reference" in by_name["wrong"].reason
+
+
+def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) -> None:
+    kept = Row(name="old", category="elementwise", dynamic=False, passed=True, turns=4, seconds=1.0, title="1_Old")
+    (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
+    tasks = [SuiteTask("old", "", RELU, "1_Old"), SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
+    rows = run_suite(tasks, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0)
+    assert rows[0] == kept and not rows[1].passed
+    assert read_rows(tmp_path / "rows.jsonl") == rows
+    report = markdown(rows, "here")
+    assert "1_Old" in report and "2_Broken" in report and "1 of 2 passed" in report

@@ -1,0 +1,54 @@
+"""Turns at the clock: who times is alone, and comes to it though others keep working."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernellab.verifier import turns
+
+WORKER = """
+import sys, time
+from kernellab.verifier import turns
+
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    with turns.working():
+        print("in", time.monotonic(), flush=True)
+        time.sleep(0.02)
+        print("out", time.monotonic(), flush=True)
+"""
+
+
+def test_nobody_works_while_one_is_timed_and_the_one_comes_to_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"all:{tmp_path}/turns")
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, "3"], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+    alone = []
+    for _ in range(3):
+        with turns.working(), turns.alone() as waited:
+            assert waited < 2.0
+            began = time.monotonic()
+            time.sleep(0.1)
+            alone.append((began, time.monotonic()))
+    for worker in workers:
+        found = [line.split() for line in worker.communicate()[0].splitlines()]
+        for word, at in found:
+            assert not any(begin < float(at) < end for begin, end in alone), f"a worker was {word} beside a timing"
+
+
+def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(turns.VARIABLE, raising=False)
+    with turns.working(), turns.alone() as waited:
+        assert waited == 0.0
+    assert turns.environment() == {}
