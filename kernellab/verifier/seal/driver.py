@@ -1,0 +1,92 @@
+"""The few functions of the CUDA driver that a replay needs, through ctypes: wherever a GPU works, libcuda is there."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from kernellab.errors import VerifierError
+
+_SHARED_MAX, _REGISTERS, _LOCAL = 8, 4, 3
+_PREFER_SHARED = 1
+_CLUSTER, _COOPERATIVE, _SPREAD, _OVERLAPPING = 4, 2, 5, 6
+#: a kernel may use more shared memory than this only when told so
+_DEFAULT_SHARED = 48 * 1024
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16)]
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+    ]  # fmt: skip
+
+
+class CudaError(VerifierError):
+    """A driver call failed."""
+
+
+class Driver:
+    """Works in the calling thread's current context, which the caller has made."""
+
+    def __init__(self) -> None:
+        self.lib = ctypes.CDLL("libcuda.so.1")
+
+    def do(self, name: str, *args: Any) -> None:
+        code = getattr(self.lib, name)(*args)
+        if code:
+            text = ctypes.c_char_p()
+            self.lib.cuGetErrorName(code, ctypes.byref(text))
+            raise CudaError(f"{name} failed: {(text.value or b'error').decode()} ({code}).", "")
+
+    def load(self, image: bytes) -> ctypes.c_void_p:
+        module = ctypes.c_void_p()
+        self.do("cuModuleLoadData", ctypes.byref(module), image)
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self.do("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        if shared > _DEFAULT_SHARED:
+            self.do("cuFuncSetCacheConfig", function, _PREFER_SHARED)
+            self.do("cuFuncSetAttribute", function, _SHARED_MAX, shared)
+        return function
+
+    def attributes(self, function: ctypes.c_void_p) -> tuple[int, int]:
+        """Registers a thread, and bytes of local memory a thread (spills)."""
+        found = []
+        for attribute in (_REGISTERS, _LOCAL):
+            value = ctypes.c_int()
+            self.do("cuFuncGetAttribute", ctypes.byref(value), attribute, function)
+            found.append(value.value)
+        return found[0], found[1]
+
+    def config(
+        self, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int] | None, cooperative: bool,
+        overlapping: bool,
+    ) -> _Config:  # fmt: skip
+        """What cuLaunchKernelEx is given; the stream is filled in at the call."""
+        wanted: list[tuple[int, Sequence[int]]] = []
+        if cluster is not None:
+            wanted += [(_CLUSTER, cluster), (_SPREAD, (1,))]
+        wanted += [(_COOPERATIVE, (1,))] if cooperative else []
+        wanted += [(_OVERLAPPING, (1,))] if overlapping else []
+        attributes = (_Attribute * max(len(wanted), 1))()
+        for attribute, (number, values) in zip(attributes, wanted, strict=False):
+            attribute.id = number
+            for i, value in enumerate(values):
+                attribute.value[i] = value
+        config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared)
+        config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(_Attribute)), len(wanted)
+        config.keep = attributes
+        return config
+
+    def is_address(self, word: int) -> bool:
+        """Is it an address of memory that CUDA knows?"""
+        kind = ctypes.c_uint()
+        code = self.lib.cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(word))
+        return code == 0 and kind.value != 0

@@ -1,0 +1,127 @@
+"""Sees every kernel that Triton launches: binary, grid, warps, shared memory, parameters.
+
+Triton's launcher class is called for each launch with the grid, the stream, the function's handle and the arguments;
+so it is for autotuned kernels, with the configuration that was chosen. Read from Triton 3.2 to 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernellab.verifier.seal.bundle import Argument, Launch, Relocation
+from kernellab.verifier.seal.driver import Driver
+from kernellab.verifier.seal.record import Recorder
+
+_WARP = 32
+_FORMATS = {
+    "i1": "<?", "u1": "<?", "i8": "<b", "u8": "<B", "i16": "<h", "u16": "<H", "i32": "<i", "u32": "<I", "i64": "<q",
+    "u64": "<Q", "fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def launches(recorder: Recorder) -> Iterator[None]:
+    """While it holds, each launch is noted in ``recorder``, and done."""
+    from triton.runtime import driver  # type: ignore[import-untyped]
+
+    launcher: Any = driver.active.launcher_cls
+    original = launcher.__call__
+    seen = _Launches(recorder)
+
+    def call(
+        self: Any, x: int, y: int, z: int, stream: int, function: int, packed: Any, data: Any, enter: Any, leave: Any,
+        *args: Any,
+    ) -> Any:  # fmt: skip
+        if not recorder.inside:
+            seen.note(self, (x, y, z), stream, function, args)
+        return original(self, x, y, z, stream, function, packed, data, enter, leave, *args)
+
+    launcher.__call__ = call
+    try:
+        yield
+    finally:
+        launcher.__call__ = original
+
+
+class _Launches:
+    def __init__(self, recorder: Recorder) -> None:
+        import torch
+
+        self.recorder = recorder
+        self.stream = torch.cuda.current_stream().cuda_stream
+        self.driver = Driver()
+        self.kernels: dict[int, Any] = {}
+
+    def note(self, launcher: Any, grid: tuple[int, int, int], stream: int, handle: int, args: Sequence[Any]) -> None:
+        if 0 in grid:
+            return
+        kernel = self._kernel(handle)
+        if kernel is None:
+            return self.recorder.refuse("a kernel that it launches is not one that Triton compiled")
+        if stream != self.stream:
+            self.recorder.refuse("it launches on a stream of its own")
+        meta = kernel.metadata
+        arguments = self._arguments(kernel, args)
+        for size in (getattr(launcher, "global_scratch_size", 0), getattr(launcher, "profile_scratch_size", 0)):
+            # two pointers that Triton itself adds; a kernel without them reads no parameter there
+            arguments.append(self._scratch((size or 0) * grid[0] * grid[1] * grid[2] * meta.num_ctas))
+        ctas = meta.num_ctas
+        self.recorder.add(
+            Launch(
+                module=self.recorder.binary(bytes(kernel.asm["cubin"]), "cubin"),
+                name=meta.name,
+                grid=(grid[0] * ctas, grid[1], grid[2]),
+                block=(meta.num_warps * _WARP, 1, 1),
+                shared=meta.shared,
+                cluster=(ctas, 1, 1) if ctas > 1 else None,
+                cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
+                overlapping=bool(getattr(meta, "launch_pdl", False)),
+                arguments=tuple(arguments),
+            )
+        )
+
+    def _kernel(self, handle: int) -> Any:
+        if handle not in self.kernels:
+            for thing in gc.get_objects():
+                if type(thing).__name__ == "CompiledKernel" and getattr(thing, "function", None) is not None:
+                    self.kernels[thing.function] = thing
+        return self.kernels.get(handle)
+
+    def _arguments(self, kernel: Any, args: Sequence[Any]) -> list[Argument]:
+        types = list(kernel.src.signature.values())
+        if len(args) != len(types):  # older ones are called without the constants
+            types = [t for t in types if t != "constexpr"]
+        return [self._argument(kind, value) for kind, value in _flat(types, args)]
+
+    def _argument(self, kind: str, value: Any) -> Argument:
+        if kind.startswith("*"):
+            address = value.data_ptr() if hasattr(value, "data_ptr") else int(value or 0)
+            return self.recorder.argument(struct.pack("<Q", address), self.driver.is_address)
+        if kind == "bf16":
+            (bits,) = struct.unpack("<I", struct.pack("<f", value))
+            return Argument(data=((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).to_bytes(2, "little").hex())
+        if kind not in _FORMATS:
+            self.recorder.refuse(f"it passes a {kind[:24]} from the host")
+            return Argument(data="")
+        data = struct.pack(_FORMATS[kind], value)
+        if kind in ("i64", "u64"):
+            return self.recorder.argument(data, self.driver.is_address)
+        return Argument(data=data.hex())
+
+    def _scratch(self, count: int) -> Argument:
+        if not count:
+            return Argument(data=bytes(8).hex())
+        return Argument(data=bytes(8).hex(), pointers=(Relocation(at=0, place=self.recorder.memory(count)),))
+
+
+def _flat(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Each parameter's type and value: constants are compiled in, a tuple is as many parameters as it has members."""
+    for kind, value in zip(types, values, strict=True):
+        if isinstance(kind, tuple):
+            yield from _flat(kind, value)
+        elif kind != "constexpr":
+            yield kind, value
