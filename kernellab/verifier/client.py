@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import glob
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +21,7 @@ from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Source, StageResult, Verdict
 from kernellab.target import Target
 from kernellab.task import Task
-from kernellab.verifier import turns, wire
+from kernellab.verifier import sandbox, turns, wire
 from kernellab.verifier.bound import CACHE
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.servers import ALLOCATOR, clean_environment
@@ -40,9 +39,9 @@ class Verifier:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
-        self._root = tempfile.mkdtemp(prefix="kernellab-verifier-")
+        self._root = _open_folder()
         self.notice = ""
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self._root, True)
+        self._finalizer = weakref.finalize(self, sandbox.remove, self._root)
         atexit.register(_close, weakref.ref(self))
 
     def warm(self, target: Target) -> None:
@@ -144,7 +143,8 @@ class Verifier:
             self.notice = "The judge had ended and was started again."
             self.close()
         if self._process is None or self._channel is None:
-            os.makedirs(self._root, exist_ok=True)
+            if not os.path.isdir(self._root):
+                self._root = _open_folder()
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(
@@ -164,7 +164,7 @@ class Verifier:
     def _sweep(self) -> None:
         """A judge that was killed leaves its scratch folders behind."""
         for path in glob.glob(os.path.join(self._root, "*")):
-            shutil.rmtree(path, ignore_errors=True)
+            sandbox.remove(path)
 
 
 def verify(
@@ -185,6 +185,15 @@ def _close(reference: weakref.ref[Verifier]) -> None:
     if verifier is not None:
         with contextlib.suppress(OSError):
             verifier.close()
+
+
+def _open_folder() -> str:
+    """A folder for the judge's files. A worker of another user must pass through it to its own, which no one else may
+    enter."""
+    folder = tempfile.mkdtemp(prefix="kernellab-verifier-")
+    if os.getuid() == 0:
+        os.chmod(folder, 0o711)
+    return folder
 
 
 def _cache_folder() -> str:

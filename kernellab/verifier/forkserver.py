@@ -26,6 +26,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     sandbox.die_with_parent()
     sandbox.become_subreaper()
+    sandbox.dumpable(False)
     failed = {}
     for name in sys.argv[2:]:
         try:
@@ -75,7 +76,8 @@ def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tu
     middle = os.fork()
     if middle == 0:
         os.close(reading)
-        level = sandbox.unshare() if request.get("namespaces", True) else ""
+        sandbox.dumpable(True)
+        level = sandbox.enter() if request.get("namespaces", True) else ""
         pid = os.fork()
         if pid == 0:
             os.close(writing)

@@ -27,7 +27,9 @@ from kernellab.verifier.pool import Pool
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    sandbox.undumpable()
+    sandbox.dumpable(False)
+    # a worker of another user must be able to read what is written for it in its own folder
+    os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pool = Pool()
     threading.Thread(target=_end_with_client, args=(channel, pool), daemon=True).start()

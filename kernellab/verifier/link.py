@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import tempfile
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError
-from kernellab.verifier import accounts, wire
+from kernellab.verifier import accounts, sandbox, wire
 from kernellab.verifier.control import OK, Answer, Control, Output
 from kernellab.verifier.guards import GUARD
 from kernellab.verifier.memory import Arena, Layout, Unreadable, read_bytes, read_output
@@ -34,8 +34,8 @@ _DONE = 1 << 32
 
 
 class WorkerFailure(Exception):
-    """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, processes, printed, protocol,
-    exception, output."""
+    """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, disk, processes, printed,
+    protocol, exception, output."""
 
     def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
         super().__init__(message)
@@ -272,7 +272,7 @@ class Worker:
         self.control.close()
         for arena in self.arenas.values():
             arena.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        sandbox.remove(str(self.scratch))
 
     def __enter__(self) -> Worker:
         return self
@@ -379,13 +379,20 @@ class Worker:
         if used > self.memory_limit and sum(accounts.proportional(pid) for pid in pids) > self.memory_limit:
             self._end()
             raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
+        held = accounts.files(pids, str(self.scratch), CAPS.files + 1)
+        if held.bytes > CAPS.disk or held.number > CAPS.files:
+            self._end()
+            most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"
+            raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
 
     def _signal(self, number: int) -> None:
-        for pid in {self.pid, *accounts.descendants(self.first, CAPS.processes + 1)}:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+        # at once, the search below takes longer than a small kernel: what is halted late could work on
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+        for pid in accounts.descendants(self.first, CAPS.processes + 1):
+            if pid != self.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def _end(self) -> None:
         try:

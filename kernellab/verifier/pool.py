@@ -32,6 +32,8 @@ class Pool:
         self._servers: dict[tuple[str, ...], ForkServer] = {}
         self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
         self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
+        # a worker may be another user's, and must come to the compile cache that it shares
+        self._root.chmod(0o711)
 
     def server(self, dsl: str, backend: Backend) -> ForkServer:
         """The warm process for a DSL on a backend."""

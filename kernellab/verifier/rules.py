@@ -70,6 +70,10 @@ class Caps:
     memory: int = 4096 * MIB
     memory_factor: int = 8
     processes: int = 64
+    #: processes and threads of one user, where the system counts them for itself
+    tasks: int = 4096
+    #: open files of one process; four times as many where a GPU's driver works
+    descriptors: int = 1024
     file_bytes: int = 2048 * MIB
     outputs: int = 16
     rank: int = 12

@@ -51,7 +51,8 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
 
     tempfile.tempdir = None
     held = [namespaces] if namespaces else []
-    held += sandbox.confine(scratch, request.get("devices", ()), request.get("writable", ()))
+    open_to_it = scratch, request.get("devices", ()), request.get("writable", ())
+    held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
     wire.post(channel, {"sandbox": held or ["process"]})
     Worker(channel, Control(fds["control"]), fds["done"], request).obey()
