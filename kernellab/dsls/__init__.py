@@ -1,7 +1,8 @@
 """The DSLs by name; an adapter is made when it is first asked for.
 
-Two have code here. Every other is documents: a folder ``knowledge/dsl/<name>`` with a ``spec.toml``, of this
-installation or of the person's workspace.
+Some have code here. Every other is a folder ``knowledge/dsl/<name>``, of this installation or of the person's
+workspace: documents with a ``spec.toml``, and where they are not enough an ``adapter.py`` with one subclass of
+:class:`Adapter`, found by its place and listed nowhere.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 from kernellab.dsls.base import Adapter
-from kernellab.dsls.spec import read_spec, spec_files
+from kernellab.dsls.spec import knowledge_roots, read_spec, spec_files
 from kernellab.errors import TargetError
 
 #: name -> (module, class) of those that documents alone cannot describe
 _MODULES = {
+    "cuda_c": ("kernellab.dsls.cuda_c", "CudaCAdapter"),
     "cpp": ("kernellab.dsls.cpp", "CppAdapter"),
     "triton": ("kernellab.dsls.triton", "TritonAdapter"),
 }
 #: the DSLs that have code here
 BUILT_IN = tuple(_MODULES)
+#: the file that makes a folder of ``knowledge/dsl`` a DSL with code of its own
+ADAPTER = "adapter.py"
 
 
 class _Adapters(Mapping[str, Adapter]):
@@ -30,31 +36,64 @@ class _Adapters(Mapping[str, Adapter]):
         self._made: dict[str, tuple[object, Adapter]] = {}
 
     def __getitem__(self, name: str) -> Adapter:
-        """Raises KeyError for an unknown name, TargetError for a spec.toml that cannot be read."""
-        version: object = None
-        if name not in _MODULES:
-            path = spec_files()[name]
-            version = (path, path.stat().st_mtime_ns)
+        """Raises KeyError for an unknown name, TargetError for a spec.toml or adapter.py that cannot be read."""
+        path = None if name in _MODULES else (adapter_files().get(name) or spec_files()[name])
+        version = (path, path.stat().st_mtime_ns) if path else None
         held = self._made.get(name)
         if held is None or held[0] != version:
-            held = self._made[name] = (version, _make(name))
+            held = self._made[name] = (version, _make(name, path))
         return held[1]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*_MODULES, *spec_files()]))
+        return iter(dict.fromkeys([*_MODULES, *spec_files(), *adapter_files()]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
 
-def _make(name: str) -> Adapter:
-    if name in _MODULES:
+def _make(name: str, path: Path | None) -> Adapter:
+    if path is None:
         module, cls = _MODULES[name]
         made: Adapter = getattr(import_module(module), cls)()
         return made
+    if path.name == ADAPTER:
+        return read_adapter(path)
     from kernellab.dsls.documented import DocumentedAdapter
 
-    return DocumentedAdapter(read_spec(spec_files()[name]))
+    return DocumentedAdapter(read_spec(path))
+
+
+def adapter_files() -> dict[str, Path]:
+    """DSL name -> its adapter.py; a workspace's own goes before the installation's."""
+    found: dict[str, Path] = {}
+    for root in knowledge_roots():
+        for path in sorted(root.glob(f"dsl/*/{ADAPTER}")):
+            found.setdefault(path.parent.name, path)
+    return found
+
+
+def read_adapter(path: Path) -> Adapter:
+    """The adapter that ``path`` defines; its ``name`` is the folder's unless it says so itself.
+
+    Raises:
+        TargetError: the file does not import, or does not define exactly one subclass of Adapter.
+    """
+    spec = spec_from_file_location(f"kernellab_dsl_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Mend it.") from error
+    kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Adapter)]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__]
+    if len(own) != 1:
+        raise TargetError(f"{path} defines {len(own)} subclasses of Adapter.", "Define one.")
+    made = own[0]()
+    made.name = made.name or path.parent.name
+    if made.name != path.parent.name:
+        raise TargetError(f"{path} names {made.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")
+    return made
 
 
 ADAPTERS: Mapping[str, Adapter] = _Adapters()
@@ -75,4 +114,4 @@ def get_adapter(name: str) -> Adapter:
     raise TargetError(f"There is no DSL named {name!r}.", remedy)
 
 
-__all__ = ["ADAPTERS", "BUILT_IN", "Adapter", "get_adapter"]
+__all__ = ["ADAPTER", "ADAPTERS", "BUILT_IN", "Adapter", "adapter_files", "get_adapter"]

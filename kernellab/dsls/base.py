@@ -1,17 +1,21 @@
 """What a DSL must say of itself: whether it is ready here, how its code is built, how its errors read.
 
-To add a DSL, write documents with a ``spec.toml`` (:mod:`kernellab.dsls.spec`); where that is not enough, one module
-with one subclass of :class:`Adapter`, listed in ``dsls/__init__.py``.
+To add a DSL, write documents with a ``spec.toml`` (:mod:`kernellab.dsls.spec`); where that is not enough, one file
+``knowledge/dsl/<name>/adapter.py`` with one subclass of :class:`Adapter`, which is found by its place.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
+
+#: the root of an imported module, read from text: a file that does not parse is somebody's too
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Adapter:
     backends: tuple[Backend, ...] = ()
     #: modules that the fork server imports before any candidate, in order
     preload: tuple[str, ...] = ()
+    #: a source that imports one of these is taken for this DSL where nobody says what it is
+    marks: tuple[str, ...] = ()
     #: run in the source's folder before its entry is imported; empty where the import builds
     build: tuple[str, ...] = ()
     #: endings of the files that a source may have
@@ -54,6 +60,11 @@ class Adapter:
         """Can code in this DSL be built and run here? Never raises, never imports torch or a compiler's package."""
         raise NotImplementedError
 
+    def recognises(self, source: Source) -> bool:
+        """Is ``source`` written in this DSL? Asked where nobody says; by default a file imports one of ``marks``."""
+        found = {name for text in source.files.values() for name in _IMPORTED.findall(text)}
+        return bool(found & set(self.marks))
+
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
         """Variables that must stand before the DSL is imported (caches under ``scratch``, interpreter switches)."""
         return {}
@@ -65,3 +76,7 @@ class Adapter:
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         """The compiler's lines in a build log, first error first."""
         return []
+
+    def explain(self, log: str, source: Source) -> list[CompilerLine]:
+        """:meth:`diagnostics` at lines of ``source``, for an adapter whose code may stand in strings of Python."""
+        return self.diagnostics(log, tuple(source.files))

@@ -24,6 +24,9 @@ class DocumentedAdapter(Adapter):
         self.name = spec.name
         self.backends = spec.backends
         self.preload = spec.worker.preload
+        self.marks = tuple(
+            root for root in (m.split(".")[0] for m in spec.documents.toolchain.values()) if root != "torch"
+        )
         self.suffixes = (".py", *spec.suffixes)
         self.build = spec.build.command
         self.entry_file = spec.entry_file

@@ -20,6 +20,7 @@ class TritonAdapter(Adapter):
     name = "triton"
     backends = (Backend.CUDA, Backend.INTERPRETER)
     preload = ("torch", "triton", "triton.language")
+    marks = ("triton",)
 
     def readiness(self) -> Readiness:
         for package in ("torch", "triton"):

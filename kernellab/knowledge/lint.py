@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernellab.chips import read_chip
-from kernellab.dsls import BUILT_IN, get_adapter
+from kernellab.dsls import ADAPTER, BUILT_IN, adapter_files, get_adapter
 from kernellab.dsls.spec import SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import read_example
@@ -82,7 +82,9 @@ def _folders(root: Path) -> Iterator[Fault]:
                     place, f"It has no {name}.", "Write it, or import raw documents with kernellab docs import."
                 )
         for path in sorted(folder.rglob("*")):
-            known = path.name in (*_PARTS, SPEC) or (path.suffix == ".py" and path.parents[1].name == "examples")
+            known = path.name in (*_PARTS, SPEC, ADAPTER) or (
+                path.suffix == ".py" and path.parents[1].name == "examples"
+            )
             if path.is_file() and not known and "__pycache__" not in path.parts:
                 relative = path.relative_to(root).as_posix()
                 yield Fault(relative, "The DocSpec has no place for it.", "Move it to one of the four parts.")
@@ -90,8 +92,9 @@ def _folders(root: Path) -> Iterator[Fault]:
 
 
 def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
-    if (spec.adapter == "python") != (spec.name in BUILT_IN):
-        there = "has" if spec.name in BUILT_IN else "has no"
+    code = spec.name in BUILT_IN or spec.name in adapter_files()
+    if (spec.adapter == "python") != code:
+        there = "has" if code else "has no"
         yield Fault(f"{place}/{SPEC}", f"adapter is {spec.adapter!r}, and kernellab {there} code for {spec.name}.")
     elif spec.adapter == "python":
         adapter = get_adapter(spec.name)

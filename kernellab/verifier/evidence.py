@@ -67,7 +67,7 @@ def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> 
     """The DSL's own reading of the log, else the frames of the exception in the source's files (innermost first)."""
     detail = failure.detail
     text = "\n".join((failure.log, str(detail.get("trace", "")) or failure.message))
-    found = list(adapter.diagnostics(text, tuple(source.files)))
+    found = list(adapter.explain(text, source))
     if found:
         return found[:20]
     frames = detail.get("frames")

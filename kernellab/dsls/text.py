@@ -1,0 +1,185 @@
+"""What adapters ask of a source's text: C++ in files and in Python strings, what it exports, what Python calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from kernellab.records import CompilerLine, Source
+
+CPP_ENDINGS = (".cpp", ".cc", ".cxx", ".h", ".hpp", ".cu", ".cuh")
+_HEADERS = (".h", ".hpp", ".cuh")
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of C++ or CUDA, comments blanked: a file of its own, or a string of a Python file that begins at the
+    line ``first``."""
+
+    file: str
+    text: str
+    first: int = 1
+    header: bool = False
+
+    def line(self, position: int) -> int:
+        return self.first + self.text.count("\n", 0, position)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A source taken apart: its C++, its Python trees by file, and the first file that does not parse."""
+
+    code: tuple[Code, ...]
+    trees: tuple[tuple[str, ast.Module], ...]
+    broken: tuple[str, SyntaxError] | None = None
+
+    @property
+    def used(self) -> set[str]:
+        """Names that Python reaches as an attribute, as a subscript, or by ``get_function("name")``."""
+        return {name for _, tree in self.trees for name in names_used(tree)}
+
+    @property
+    def named(self) -> dict[str, tuple[str, int]]:
+        """The names in ``functions=`` of tvm_ffi's load_inline and torch's, with their places."""
+        return {name: (file, line) for file, tree in self.trees for name, line in named_functions(tree)}
+
+    @property
+    def exported(self) -> dict[str, tuple[str, int]]:
+        """What the C++ makes known to Python, with its places."""
+        return {name: (piece.file, line) for piece in self.code for name, line in exports(piece)} | self.named
+
+
+def texts(source: Source) -> Texts:
+    """The parts of ``source``; a file of Python that does not parse ends the reading."""
+    code: list[Code] = []
+    trees: list[tuple[str, ast.Module]] = []
+    for file, text in source.files.items():
+        if file.endswith(CPP_ENDINGS):
+            code.append(Code(file, without_comments(text), header=file.endswith(_HEADERS)))
+        elif file.endswith(".py"):
+            try:
+                tree = ast.parse(text)
+            except SyntaxError as error:
+                return Texts(tuple(code), tuple(trees), (file, error))
+            trees.append((file, tree))
+            code += [Code(file, without_comments(string), line) for string, line in inline_code(tree)]
+    return Texts(tuple(code), tuple(trees))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The root names of the modules that Python imports: ``import a.b`` and ``from a.b import c`` both import a."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
+    """String literals that hold C++, with their first lines: they include something, or define a function's body."""
+    return [
+        (node.value, node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and ("#include" in node.value or ("{" in node.value and ";" in node.value and "(" in node.value))
+    ]
+
+
+_EXPORT = re.compile(
+    r"^[ \t]*(?:KL_EXPORT\((\w+)\)|TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)|.*\bextern\s+\"C\".*?\b(\w+)\s*\("
+    r"|\w+\.def\(\s*\"(\w+)\"|.*\bm\.impl\(\s*\"(\w+)\")",
+    re.MULTILINE,
+)
+
+
+def exports(code: Code) -> Iterator[tuple[str, int]]:
+    """Exported function names with their lines; macros' own definitions are not uses."""
+    for match in _EXPORT.finditer(code.text):
+        if match[0].lstrip().startswith("#") or "__global__" in match[0]:
+            continue
+        name = next(g for g in match.groups() if g)
+        yield name.removeprefix("__tvm_ffi_"), code.line(match.start())
+
+
+def named_functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names in ``functions=`` of tvm_ffi's load_inline and torch's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "functions":
+            for constant in ast.walk(node.value):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                    yield constant.value, constant.lineno
+
+
+def names_used(tree: ast.AST) -> set[str]:
+    """Attributes, ``module["name"]`` and ``get_function("name")``."""
+    names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            names.add(str(node.slice.value))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get_function":
+            names |= {str(a.value) for a in node.args[:1] if isinstance(a, ast.Constant)}
+    return names
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+
+
+def without_comments(text: str) -> str:
+    """C++ with its comments blanked, every line where it was."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+    return _COMMENT.sub(blank, text)
+
+
+#: what nvcc and gcc print of a place: the line of source, which gcc numbers, and which nvcc has preprocessed
+_GUTTER = re.compile(r"^\s*\d*\s*\|\s?")
+_ATTRIBUTE = re.compile(r"__attribute__\(\((?:device_)?(global|device|host|shared|constant)\)\)")
+
+
+def quoted_after(log: str, position: int) -> str:
+    """The line of source that a compiler prints below the message that ends at ``position``, stripped."""
+    _, _, rest = log[position:].partition("\n")
+    line = _GUTTER.sub("", rest.partition("\n")[0])
+    return _ATTRIBUTE.sub(r"__\1__", line).strip()
+
+
+def placed(found: Sequence[tuple[CompilerLine, str]], source: Source) -> list[CompilerLine]:
+    """``found`` (each with the source's line that the compiler quoted) at lines of the source's own files.
+
+    Code in a Python string is compiled from a file that the loader writes, with its own lines before it. The quoted
+    line is looked for in the source's files; where one line is found once, the others follow by their distance.
+    """
+    lines = [(file, number, text.strip()) for file, whole in source.files.items() for number, text in _lines(whole)]
+    shift: dict[str, tuple[str, int]] = {}
+    for line, quoted in found:
+        same = [(file, number) for file, number, text in lines if quoted and text == quoted]
+        if line.file not in source.files and line.line is not None and len(same) == 1:
+            shift.setdefault(line.file, (same[0][0], same[0][1] - line.line))
+    result = []
+    for line, quoted in found:
+        if line.file not in source.files and line.line is not None and line.file in shift:
+            file, distance = shift[line.file]
+            if not quoted or (file, line.line + distance, quoted) in lines:
+                line = line.model_copy(update={"file": file, "line": line.line + distance})
+        if line not in result:
+            result.append(line)
+    result.sort(key=lambda line: line.file not in source.files)
+    return result
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.splitlines(), 1))
+
+
+def own_name(given: str, files: Sequence[str]) -> str:
+    """The source's own file that a path in a log means, else the path as it is."""
+    name = PurePath(given).name
+    return next((file for file in files if PurePath(file).name == name), given)
