@@ -75,6 +75,11 @@ class Caps:
     #: open files of one process; four times as many where a GPU's driver works
     descriptors: int = 1024
     file_bytes: int = 2048 * MIB
+    #: bytes and number of files in the scratch folder, or open without a name
+    disk: int = 4096 * MIB
+    files: int = 20_000
+    #: bytes of a worker's own /dev/shm
+    shared_memory: int = 256 * MIB
     outputs: int = 16
     rank: int = 12
     #: poisoned bytes on both sides of every input, and of every output of a call that is not timed
