@@ -13,7 +13,8 @@ from kernellab.agents.designer.emit_values import Scope, Tiling, ValueWriter, co
 from kernellab.agents.designer.expr import Axis, Dot, Expr, Op, Red, Scan, walk
 from kernellab.agents.designer.normal import Output
 from kernellab.agents.designer.pads import at_edge
-from kernellab.agents.designer.text import DTYPES, Text
+from kernellab.agents.designer.text import DTYPES, Text, plus
+from kernellab.agents.designer.triangles import kept_triangle
 from kernellab.errors import DesignError
 
 
@@ -318,10 +319,26 @@ class Emitter(ValueWriter):
         row.lines.append(f'{name} = alloc([{shape}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])')
         hint = '@llm_hint("pipeline", num_stages)' if self.t.swizzle else '@llm_hint("pipeline")'
         loops = [a for a in red if a not in self.t.whole]
+        test = self._reached(dot, full)
+        if test:
+            row.lines.append(f"if {test}:")
+        start = len(row.lines)
         self._loop(loops, lambda: self._multiply(dot, name, full, red[0]), hint)
+        if test:
+            row.lines[start:] = ["    " + line for line in row.lines[start:]]
         row.known[id(dot)] = Text(name, full)
         for o in self.k.outs:
             self._store(o)
+
+    def _reached(self, dot: Dot, full: tuple[Axis, ...]) -> str:
+        """Which tiles hold an element that is kept, where the outputs keep a triangle; "" where all are wanted."""
+        band = kept_triangle([o.expr for o in self.k.outs], dot)
+        if band is None or {band.row, band.col} != set(full) or any(a not in self.t.blocks for a in full):
+            return ""
+        row, col = self.vars[band.row], self.vars[band.col]
+        if band.upper:
+            return f"{col} + {self._extent(band.col)} > {plus(row, band.distance)}"
+        return f"{col} < {plus(f'{row} + {self._extent(band.row)}', band.distance)}"
 
     def _multiply(self, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -> None:
         rows, cols = full

@@ -13,6 +13,7 @@ from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
+from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
 from kernellab.agents.designer.text import DTYPES, Names, number
@@ -70,6 +71,8 @@ class _Scheduler(GpuTiler):
             outputs.append(Output(name, index, builder.value(ref, index), dtype))
             shapes[name] = shape
         self.output_names = [o.tensor for o in outputs]
+        if self.gpu and self.style.split:
+            outputs = split_products(outputs, self._size, self.target.chip.cores)
         return outputs, shapes
 
     def _planned(self, outputs: list[Output], layout: Layout) -> tuple[list[Kernel], Layout]:
