@@ -80,7 +80,7 @@ def families(task: Task) -> tuple[Family, ...]:
 def _families(task: Task) -> tuple[Family, ...]:
     module = task.module()
     args = small_sample(task, limit_bytes=SMALL_BYTES // 4)
-    if args is None:
+    if args is None or sum(a.nbytes for a in args if hasattr(a, "nbytes")) > 16 * SMALL_BYTES:
         return tuple(Family)
     own_is_finite = _finite(module.reference(args))
     if not own_is_finite:

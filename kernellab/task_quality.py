@@ -26,6 +26,8 @@ FLOORS = {
     "float8_e5m2": 6e-2,
 }
 _SEEDS = (0, 1, 2)
+#: elements of a large output that are compared
+_LOOKED_AT = 1 << 20
 #: faults that no kernel can pass with, and what mends them
 _REFUSED = {
     "random": "Pass random values in as inputs, and leave out dropout.",
@@ -80,6 +82,10 @@ def matches(got: Tensor, want: Tensor, floor: float) -> bool:
 
     if got.shape != want.shape:
         return False
+    if want.numel() > _LOOKED_AT:
+        # a degenerate answer is wrong in any large enough part of it; an odd step meets all columns
+        step = want.numel() // _LOOKED_AT | 1
+        got, want = got.reshape(-1)[::step], want.reshape(-1)[::step]
     if not want.is_floating_point():
         return bool(torch.equal(got.to(want.dtype), want))
     a, b = got.to(torch.float64), want.to(torch.float64)
