@@ -99,7 +99,9 @@ class Control:
         if not 0 <= dtype < len(DTYPES) or not 0 <= rank <= CAPS.rank:
             raise ValueError("an output's dtype or rank")
         shape, strides = tuple(rest[:rank]), tuple(rest[CAPS.rank : CAPS.rank + rank])
-        if any(s < 0 for s in (*shape, *strides)) or size > 1 << 44 or not storage <= data <= storage + size:
+        # a tensor of nothing has no address
+        placed = 0 in shape or storage <= data <= storage + size
+        if any(s < 0 for s in (*shape, *strides)) or size > 1 << 44 or not placed:
             raise ValueError("an output's place")
         return Output(data, storage, size, DTYPES[dtype], shape, strides)
 

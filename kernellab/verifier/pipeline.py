@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages import Stages
 
 _ORDER = tuple(Stage)
-#: findings of an adapter that a caller who allows the framework's operators waives
-_OWN_KERNEL = ("no-kernel", "no-launch")
+#: findings that a caller who allows the framework's operators waives
+_OWN_KERNEL = ("no-kernel", "no-launch", "library-call")
 
 
 class Refused(Exception):
@@ -180,7 +180,8 @@ class Verification:
 
     def _waived(self, finding: Finding) -> bool:
         is_model = any("class ModelNew" in text for text in self.source.files.values())
-        return finding.rule in _OWN_KERNEL and (self.options.allow_library or is_model)
+        own = is_model and finding.rule != "library-call"
+        return finding.rule in _OWN_KERNEL and (self.options.allow_library or own)
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[list[str]]:

@@ -1,7 +1,9 @@
 """The static stage: does the text parse and define its entry, and does it do what no honest kernel does?
 
-Syntax trees, never regular expressions over Python. Only what cannot be honest is fatal; the rest is a flag with its
-line, and the later stages decide.
+Syntax trees for Python, tokens for C++ and CUDA (:mod:`kernellab.verifier.static_native`). Only what cannot be honest
+is fatal; the rest is a flag with its line, and the later stages decide. Names are followed through aliases, getattr
+and strings put together from constants (:mod:`kernellab.verifier.static_names`). What stands under
+``if __name__ == "__main__":`` never runs here and is not read.
 """
 
 from __future__ import annotations
@@ -12,24 +14,32 @@ from dataclasses import dataclass
 
 from kernellab.dsls.base import Finding
 from kernellab.records import CompilerLine, Source
+from kernellab.verifier import static_native
+from kernellab.verifier.static_names import Names
 
-#: calls that end, attach to or walk a process; no kernel needs one
-_FATAL_CALLS = {
+#: names that end, attach to or walk a process; no kernel needs one, not even to look at
+_FATAL_NAMES = {
     "os._exit": "ends the process without an answer",
     "os.abort": "ends the process without an answer",
     "os.kill": "signals a process",
     "os.killpg": "signals processes",
+    "signal.raise_signal": "signals a process",
+    "signal.pthread_kill": "signals a process",
     "sys._getframe": "walks the stack of its caller",
+    "sys._current_frames": "walks the stacks of the process",
     "inspect.currentframe": "walks the stack of its caller",
     "inspect.stack": "walks the stack of its caller",
     "gc.get_objects": "searches the process for others' tensors",
     "gc.get_referrers": "searches the process for others' tensors",
     "sys.settrace": "watches its caller",
     "sys.setprofile": "watches its caller",
+    "threading.settrace": "watches its caller",
+    "threading.setprofile": "watches its caller",
     "torch.set_num_threads": "changes what the baseline is compared under",
     "torch.set_num_interop_threads": "changes what the baseline is compared under",
+    "os.sched_setaffinity": "changes what the baseline is compared under",
 }
-_FATAL_IMPORTS = {"kernellab": "imports the verifier"}
+_FATAL_IMPORTS = {"kernellab": "imports the verifier", "__main__": "imports the program that runs it"}
 _FLAGGED_IMPORTS = {
     "threading": "thread", "_thread": "thread", "concurrent": "thread", "multiprocessing": "process",
     "subprocess": "process", "socket": "network", "urllib": "network", "requests": "network", "http": "network",
@@ -37,57 +47,28 @@ _FLAGGED_IMPORTS = {
     "pickle": "hidden-code", "atexit": "deferred",
 }  # fmt: skip
 #: modules whose attributes only a cheat replaces
-_PROTECTED = ("torch", "time", "builtins", "numpy", "np", "triton", "sys", "os", "tvm_ffi")
-_FLAGGED_CALLS = {"exec": "hidden-code", "eval": "hidden-code", "__import__": "hidden-code"}
-_COMPUTE = frozenset(
-    [
-        "matmul",
-        "mm",
-        "bmm",
-        "addmm",
-        "einsum",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose2d",
-        "linear",
-        "softmax",
-        "log_softmax",
-        "layer_norm",
-        "group_norm",
-        "batch_norm",
-        "rms_norm",
-        "instance_norm",
-        "relu",
-        "gelu",
-        "silu",
-        "sigmoid",
-        "tanh",
-        "exp",
-        "log",
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "cumsum",
-        "cumprod",
-        "sqrt",
-        "rsqrt",
-        "pow",
-        "scaled_dot_product_attention",
-        "cross_entropy",
-        "mse_loss",
-        "dot",
-        "mv",
-        "outer",
-        "baddbmm",
-        "norm",
-        "var",
-        "std",
-    ]
-)
+_PROTECTED = ("torch", "time", "builtins", "numpy", "np", "triton", "sys", "os", "tvm_ffi", "gc")
+#: settings that honest code changes: not a patch
+_SETTINGS = (".config.", ".knobs.", "torch.backends.", "sys.path", "sys.argv", "sys.stdout", "sys.stderr")
+#: methods by which a tensor is read, and what makes an object what it is
+_READ_BY = ("data_ptr", "untyped_storage", "__class__", "__code__")
+_FRAMES = ("f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame", "cr_frame")
+_FLAGGED_CALLS = {
+    "exec": "hidden-code", "eval": "hidden-code", "__import__": "hidden-code", "importlib.import_module": "hidden-code",
+    "os.fork": "process", "os.system": "process", "os.popen": "process", "mmap.mmap": "introspection",
+    "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
+}  # fmt: skip
+_DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")
+#: products of other libraries, which no watch over the framework's operators sees
+_BLAS = tuple(f"{m}.{f}" for m in ("numpy", "np") for f in ("matmul", "dot", "einsum", "tensordot", "inner", "vdot"))
+_BLAS_MODULES = ("numpy.linalg.", "np.linalg.", "scipy.linalg.", "numpy.fft.", "np.fft.", "scipy.fft.")
+_COMPUTE = frozenset({
+    "matmul", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear", "softmax",
+    "log_softmax", "layer_norm", "group_norm", "batch_norm", "rms_norm", "instance_norm", "relu", "gelu", "silu",
+    "sigmoid", "tanh", "exp", "log", "sum", "mean", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "sqrt",
+    "rsqrt", "pow", "scaled_dot_product_attention", "cross_entropy", "mse_loss", "dot", "mv", "outer", "baddbmm",
+    "norm", "var", "std",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,10 +87,12 @@ class StaticResult:
 
 
 def check(source: Source) -> StaticResult:
-    """Findings of every Python file, and syntax errors with their lines."""
+    """Findings of every Python and C++ file, and syntax errors with their lines."""
     findings: list[Finding] = []
     errors: list[CompilerLine] = []
     for name, text in source.files.items():
+        if name.endswith(static_native.ENDINGS):
+            findings += _once(static_native.in_file(text, name))
         if not name.endswith(".py"):
             continue
         try:
@@ -120,30 +103,34 @@ def check(source: Source) -> StaticResult:
         except ValueError as error:
             errors.append(CompilerLine(file=name, line=None, message=f"ValueError: {error}"))
             continue
-        findings += _Rules(name, tree).findings()
         if name == source.entry_file and not _defines(tree, (source.entry, "ModelNew")):
             message = f"{name} defines neither {source.entry}(...) nor ModelNew"
             findings.append(Finding("entry", message, name, None, fatal=True))
+        tree = _without_main(tree)
+        findings += _once([*_Rules(name, tree).walk(), *static_native.in_strings(tree, name)])
     if source.entry_file not in source.files:
         findings.append(Finding("entry", f"the source has no file {source.entry_file}", source.entry_file, fatal=True))
     return StaticResult(tuple(findings), tuple(errors))
+
+
+def _once(found: Iterator[Finding] | list[Finding]) -> list[Finding]:
+    unique: dict[tuple[str, int | None, bool], Finding] = {}
+    for finding in found:
+        unique.setdefault((finding.rule, finding.line, finding.fatal), finding)
+    return list(unique.values())
 
 
 class _Rules:
     def __init__(self, file: str, tree: ast.Module) -> None:
         self.file = file
         self.tree = tree
-        self.aliases = dict(_aliases(tree))
+        self.names = Names(tree)
+        self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
 
-    def findings(self) -> list[Finding]:
-        found = list(self._walk())
-        unique: dict[tuple[str, int | None], Finding] = {}
-        for finding in found:
-            unique.setdefault((finding.rule, finding.line), finding)
-        return list(unique.values())
-
-    def _walk(self) -> Iterator[Finding]:
+    def walk(self) -> Iterator[Finding]:
         for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                yield from self._expression(node)
             match node:
                 case ast.Import(names=names):
                     for alias in names:
@@ -157,78 +144,179 @@ class _Rules:
                         yield from self._assign(target)
                 case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
                     yield from self._assign(target)
-                case ast.Subscript(value=value) if self._name(value) == "sys.modules":
+                case ast.Subscript(value=value) if self.names.of(value) == "sys.modules":
                     yield from self._modules(node)
-                case ast.Attribute(attr="f_back" | "f_globals" | "f_locals" | "tb_frame" as attr):
-                    yield self._fatal("introspection", f"reads .{attr} of a frame", node.lineno)
                 case ast.ExceptHandler() if any(self._computes(n) for n in ast.walk(node)):
                     yield self._flag("fallback", "computes with the framework when its kernel raises", node.lineno)
-                case ast.Constant(value=str() as text) if _secret_path(text):
-                    yield self._fatal("process-memory", f"opens {text}", node.lineno)
-                case ast.FunctionDef(name=name) if name in ("__torch_function__", "__torch_dispatch__"):
-                    yield self._flag("lazy", f"defines {name}", node.lineno)
+                case ast.FunctionDef():
+                    yield from self._function(node)
+
+    # -- what a name means, wherever it stands
+
+    def _expression(self, node: ast.expr) -> Iterator[Finding]:
+        if isinstance(node, (ast.Attribute, ast.Name, ast.Call, ast.Subscript)):
+            name = self.names.of(node)
+            if name in _FATAL_NAMES and not (isinstance(node, ast.Name) and node.id == name):
+                rule = "process" if name.startswith(("os._", "os.a", "os.k", "signal.")) else "introspection"
+                yield self._fatal(rule, f"uses {name}, which {_FATAL_NAMES[name]}", node.lineno)
+            attribute = node.attr if isinstance(node, ast.Attribute) else self._attribute_fetched(node)
+            if attribute in _FRAMES:
+                yield self._fatal("introspection", f"reads .{attribute} of a frame", node.lineno)
+            if attribute in ("ptrace", "process_vm_readv", "process_vm_writev"):
+                yield self._fatal("process-memory", f"calls {attribute}", node.lineno)
+            if attribute in static_native.CLOCKS and "mprotect" in self._reached:
+                yield self._fatal("patch", f"unprotects memory and names {attribute}", node.lineno)
+        text = self.names.text(node)
+        if text is not None and _secret_path(text):
+            yield self._fatal("process-memory", f"opens {text}", node.lineno)
+
+    @property
+    def _reached(self) -> set[str]:
+        attributes = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute)}
+        return attributes | self.strings
+
+    def _attribute_fetched(self, node: ast.expr) -> str:
+        """The attribute that ``getattr(anything, "na" + "me")`` fetches."""
+        if isinstance(node, ast.Call) and self.names.of(node.func) == "getattr" and len(node.args) >= 2:
+            return self.names.text(node.args[1]) or ""
+        return ""
+
+    # -- statements and calls
 
     def _import(self, module: str, line: int) -> Iterator[Finding]:
         root = module.split(".")[0]
         if root in _FATAL_IMPORTS:
-            yield self._fatal("verifier", _FATAL_IMPORTS[root], line)
+            yield self._fatal("patch" if root == "__main__" else "verifier", _FATAL_IMPORTS[root], line)
         elif root in _FLAGGED_IMPORTS:
             yield self._flag(_FLAGGED_IMPORTS[root], f"imports {module}", line)
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
-        name = self._name(node.func)
-        if name in _FATAL_CALLS:
-            yield self._fatal("process" if name.startswith("os.") else "introspection",
-                              f"calls {name}, which {_FATAL_CALLS[name]}", node.lineno)  # fmt: skip
+        name = self.names.of(node.func)
+        if name in ("importlib.import_module", "__import__") and self.names.of(node):
+            yield from self._import(self.names.of(node), node.lineno)
+        elif name in ("exec", "eval", "compile") and node.args and self._decoded(node.args[0]):
+            yield self._fatal("hidden-code", f"hands decoded text to {name}", node.lineno)
+        elif name in ("marshal.loads", "marshal.load", "types.CodeType"):
+            yield self._fatal("hidden-code", f"makes code by {name}", node.lineno)
+        elif self._installs(name, node):
+            yield self._fatal("network", "installs a package", node.lineno)
         elif name in _FLAGGED_CALLS:
             yield self._flag(_FLAGGED_CALLS[name], f"calls {name}", node.lineno)
-        elif name in ("setattr", "delattr") and node.args and self._protected(node.args[0]):
-            yield self._fatal("patch", f"replaces an attribute of {self._name(node.args[0])}", node.lineno)
-        elif name in ("torch.compile", "torch.jit.script", "torch.jit.trace"):
-            yield self._flag("library", f"calls {name}", node.lineno)
+        elif name.split(".")[-1] in ("setattr", "delattr", "__setattr__", "__delattr__") and node.args:
+            yield from self._set(node)
+        elif name.endswith((".__dict__.update", ".__dict__.pop", ".__dict__.setdefault")) and self._guarded(name):
+            yield self._fatal("patch", f"writes into the dictionary of {name.split('.__dict__')[0]}", node.lineno)
+        elif name.startswith(("unittest.mock.patch", "mock.patch")):
+            yield self._fatal("patch", f"calls {name}", node.lineno)
+        elif name in _BLAS or name.startswith(_BLAS_MODULES):
+            yield self._fatal("library-call", f"computes with {name}", node.lineno)
+        elif name in ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._dynamo.optimize"):
+            yield self._fatal("library-call", f"asks {name} for its kernel", node.lineno)
         elif self._computes(node):
             yield self._flag("library", f"computes with {name}", node.lineno)
         elif name.endswith(("cuda.Stream", "cuda.stream", "cuda.graph", "cuda.CUDAGraph")):
             yield self._flag("stream", f"uses {name}", node.lineno)
 
+    def _set(self, node: ast.Call) -> Iterator[Finding]:
+        """setattr and its like."""
+        target = self.names.of(node.args[0])
+        attribute = self.names.text(node.args[1]) if len(node.args) > 1 else None
+        full = f"{target}.{attribute or '?'}"
+        if target and self._guarded(full) and not _is_setting(full):
+            yield self._fatal("patch", f"replaces an attribute of {target}", node.lineno)
+        elif attribute in _READ_BY:
+            yield self._fatal("patch", f"replaces {attribute}", node.lineno)
+
     def _assign(self, target: ast.expr) -> Iterator[Finding]:
         if isinstance(target, (ast.Tuple, ast.List)):
             for item in target.elts:
                 yield from self._assign(item)
-        elif isinstance(target, ast.Attribute) and self._protected(target.value):
-            name = f"{self._name(target.value)}.{target.attr}"
-            if name.startswith("torch.backends."):
-                yield self._flag("precision", f"sets {name}", target.lineno)
-            elif name not in ("sys.path", "sys.argv"):
-                yield self._fatal("patch", f"replaces {name}", target.lineno)
-        elif isinstance(target, ast.Attribute) and target.attr in ("__class__", "__code__"):
-            yield self._fatal("patch", f"replaces {target.attr}", target.lineno)
+        elif isinstance(target, ast.Attribute):
+            name = self.names.of(target)
+            if self._guarded(name):
+                if name.startswith("torch.backends."):
+                    yield self._flag("precision", f"sets {name}", target.lineno)
+                elif not _is_setting(name):
+                    yield self._fatal("patch", f"replaces {name}", target.lineno)
+            elif target.attr in _READ_BY and self.names.of(target.value) not in ("self", "cls", "ctx"):
+                yield self._fatal("patch", f"replaces {target.attr}", target.lineno)
+        elif isinstance(target, ast.Subscript):
+            base = self.names.of(target.value)
+            if (base.endswith(".__dict__") and self._guarded(base)) or base == "__builtins__":
+                yield self._fatal("patch", f"writes into the dictionary of {base.split('.__dict__')[0]}", target.lineno)
 
     def _modules(self, node: ast.Subscript) -> Iterator[Finding]:
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if key == "__main__" or (isinstance(key, str) and key.split(".")[0] in (*_PROTECTED, "kernellab")):
+        key = self.names.text(node.slice)
+        if key is not None and key.split(".")[0] in (*_PROTECTED, "kernellab", "__main__"):
             yield self._fatal("patch", f"reaches for sys.modules[{key!r}]", node.lineno)
         else:
             yield self._flag("introspection", "uses sys.modules", node.lineno)
 
-    def _protected(self, node: ast.expr) -> bool:
-        return self._name(node).split(".")[0] in _PROTECTED
+    def _function(self, node: ast.FunctionDef) -> Iterator[Finding]:
+        if node.name in ("__torch_function__", "__torch_dispatch__"):
+            yield self._flag("lazy", f"defines {node.name}", node.lineno)
+        if any(self.names.of(d) == "torch.compile" for d in node.decorator_list):
+            yield self._fatal("library-call", "asks torch.compile for its kernel", node.lineno)
+        yield from self._result_cache(node)
+
+    def _result_cache(self, node: ast.FunctionDef) -> Iterator[Finding]:
+        """Returns what lies under a digest of its inputs' contents in a container that outlives the call."""
+        inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        keys = {
+            t.id
+            for a in ast.walk(node) if isinstance(a, ast.Assign) and self._digests(a.value)
+            for t in a.targets if isinstance(t, ast.Name)
+        }  # fmt: skip
+        for statement in ast.walk(node):
+            if not isinstance(statement, ast.Return) or statement.value is None:
+                continue
+            for part in ast.walk(statement.value):
+                if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id not in inside:
+                    used = {n.id for n in ast.walk(part.slice) if isinstance(n, ast.Name)}
+                    if used & keys or self._digests(part.slice):
+                        message = f"returns what {part.value.id} holds for a digest of its inputs"
+                        yield self._fatal("result-cache", message, statement.lineno)
+
+    # -- small questions
+
+    def _digests(self, node: ast.AST) -> bool:
+        """Does it make a key of a tensor's whole contents? ``x.shape`` and a few elements are no digest."""
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        names = [self.names.of(c.func) for c in calls]
+        methods = [c.func.attr for c in calls if isinstance(c.func, ast.Attribute)]
+        hashed = any(n.startswith(("hashlib.", "zlib.crc32", "zlib.adler32", "xxhash.")) or n == "hash" for n in names)
+        return hashed and any(m in ("tobytes", "tolist", "numpy") for m in methods)
+
+    def _decoded(self, node: ast.expr) -> bool:
+        """Does the expression, or the name bound once that it is, come out of a decoder?"""
+        seen: set[str] = set()
+        pending: list[ast.AST] = [node]
+        while pending:
+            for part in ast.walk(pending.pop()):
+                if isinstance(part, ast.Call) and self.names.of(part.func).startswith(_DECODERS):
+                    return True
+                value = self.names.bound(part.id) if isinstance(part, ast.Name) and part.id not in seen else None
+                if value is not None and isinstance(part, ast.Name):
+                    seen.add(part.id)
+                    pending.append(value)
+        return False
+
+    def _installs(self, name: str, node: ast.Call) -> bool:
+        if name.startswith(("pip.", "ensurepip.")):
+            return True
+        if not name.startswith(("subprocess.", "os.system", "os.popen", "os.exec", "os.spawn")):
+            return False
+        words = " ".join(t for n in ast.walk(node) if isinstance(n, ast.expr) and (t := self.names.text(n))).split()
+        return "install" in words and any(w in ("pip", "pip3", "uv", "conda", "apt", "apt-get") for w in words)
+
+    def _guarded(self, name: str) -> bool:
+        return "." in name and name.split(".")[0] in _PROTECTED
 
     def _computes(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
             return False
-        name = self._name(node.func)
+        name = self.names.of(node.func)
         return name.startswith("torch.") and name.split(".")[-1] in _COMPUTE
-
-    def _name(self, node: ast.expr) -> str:
-        """The dotted name with import aliases put back; empty for anything else."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return ""
-        return ".".join([self.aliases.get(node.id, node.id), *reversed(parts)])
 
     def _fatal(self, rule: str, message: str, line: int) -> Finding:
         return Finding(rule, message, self.file, line, fatal=True)
@@ -237,15 +325,25 @@ class _Rules:
         return Finding(rule, message, self.file, line)
 
 
-def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.asname:
-                    yield alias.asname, alias.name
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+def _is_setting(name: str) -> bool:
+    return any(part in name for part in _SETTINGS)
+
+
+def _without_main(tree: ast.Module) -> ast.Module:
+    """The module without ``if __name__ == "__main__":`` blocks, unless it binds ``__name__`` itself."""
+    binds = any(isinstance(n, ast.Name) and n.id == "__name__" and not isinstance(n.ctx, ast.Load) for n in
+                ast.walk(tree))  # fmt: skip
+    if binds or "__name__" in {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}:
+        return tree
+    body = [n for n in tree.body if not (isinstance(n, ast.If) and _asks_for_main(n.test) and not n.orelse)]
+    return ast.Module(body=body, type_ignores=[])
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
+            return True
+    return False
 
 
 def _defines(tree: ast.Module, names: tuple[str, ...]) -> bool:

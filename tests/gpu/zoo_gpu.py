@@ -1,0 +1,77 @@
+"""The zoo on the GPU of this machine, by one command.
+
+    python tests/gpu/zoo_gpu.py [--only REGEX] [--jobs N] [--seconds S]
+
+Shows every exhibit that can run on a GPU to the CUDA Verifier, and prints a table: what was expected, what was found.
+After ``--seconds`` no further exhibit is begun; those are listed as not shown. All findings go to ``$OUT/zoo.json`` as
+they come, so that a run which is cut short leaves what it has seen. Exit 1 when a cheat passes or an honest kernel is
+refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from concurrent.futures import Future, wait
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.zoo.exhibit import Exhibit, exhibits
+from tests.zoo.show import Finding, Keeper, row, totals
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="a regular expression that kinds and names must contain")
+    parser.add_argument("--jobs", type=int, default=6, help="Verifiers side by side; they take turns to time")
+    parser.add_argument("--seconds", type=float, default=170.0, help="begin no exhibit after so many")
+    options = parser.parse_args()
+    chosen = _in_order([e for e in exhibits() if "gpu" in e.card.where])
+    chosen = [e for e in chosen if re.search(options.only, f"{e.kind}/{e.name}")]
+    out = Path(os.environ.get("OUT", ".")) / "zoo.json"
+    end = time.monotonic() + options.seconds
+    findings: list[Finding] = []
+    keeper = Keeper(options.jobs, "gpu", until=end)
+    try:
+        pending: set[Future[Finding]] = {keeper.submit(e) for e in chosen}
+        while pending and time.monotonic() < end + 20:
+            done, pending = wait(pending, timeout=5, return_when="FIRST_COMPLETED")
+            for future in done:
+                found = future.result()
+                findings.append(found)
+                print(row(found), flush=True)
+                if not found.ok:
+                    print(f"    {found.reason[:300]}" + (f" [{found.label}]" if found.label else ""), flush=True)
+            out.write_text(json.dumps({"findings": [f.as_json() for f in findings]}, indent=1))
+    finally:
+        shown = {f.name for f in findings}
+        missing = [e.name for e in chosen if e.name not in shown]
+        print(f"\n{totals(findings)}", flush=True)
+        if missing:
+            print(f"not shown for want of time ({len(missing)}): {' '.join(missing)}", flush=True)
+        report = {"findings": [f.as_json() for f in findings], "not_shown": missing}
+        out.write_text(json.dumps(report, indent=1))
+        # a hung worker must not keep the device: what this process started ends with it
+        sys.stdout.flush()
+        if pending:
+            os._exit(1)
+        keeper.__exit__()
+    return 0 if not missing and all(f.ok for f in findings) else 1
+
+
+def _in_order(found: list[Exhibit]) -> list[Exhibit]:
+    """Those that only a GPU can show first; of the rest, kinds in turn, so that a run cut short has seen some of all."""
+    first = [e for e in found if e.card.where == ("gpu",)]
+    rest = [e for e in found if e.card.where != ("gpu",)]
+    kinds = {kind: [e for e in rest if e.kind == kind] for kind in ("cheats", "errors", "honest")}
+    place = {e.name: i / max(1, len(group)) for group in kinds.values() for i, e in enumerate(group)}
+    return first + sorted(rest, key=lambda e: place[e.name])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

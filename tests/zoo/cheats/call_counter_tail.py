@@ -1,0 +1,26 @@
+# /// zoo
+# task = "matmul"
+# dsl = "torch"
+# catalogue = [11]
+# expect = "fast"
+# where = ["cpu", "gpu"]
+# story = """
+# A counter with more patience: after many calls it computes the first half of the rows only and takes the rest from
+# the last answer."""
+# detector = "Outputs of timed calls are checked, each whole."
+# ///
+
+calls = [0]
+last = {}
+
+
+def kernel(a, b):
+    calls[0] += 1
+    key = (a.shape, b.shape)
+    if calls[0] < 40 or key not in last:
+        last[key] = a @ b
+        return last[key].clone()
+    half = a.shape[0] // 2
+    out = last[key].clone()
+    out[:half] = a[:half] @ b
+    return out

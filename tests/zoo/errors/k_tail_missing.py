@@ -1,0 +1,33 @@
+# /// zoo
+# task = "matmul"
+# dsl = "cpp"
+# expect = "correct"
+# story = "Walks the inner dimension in steps of 32 and drops the rest. The benchmark's K is 384."
+# detector = "Hidden sizes."
+# ///
+import torch
+import tvm_ffi.cpp
+
+CODE = r"""
+#include <cmath>
+void matmul(tvm::ffi::TensorView a, tvm::ffi::TensorView b, tvm::ffi::TensorView c) {
+  const int64_t M = a.size(0), K = a.size(1), N = b.size(1);
+  const float* A = static_cast<const float*>(a.data_ptr());
+  const float* B = static_cast<const float*>(b.data_ptr());
+  float* C = static_cast<float*>(c.data_ptr());
+  for (int64_t i = 0; i < M * N; ++i) C[i] = 0;
+  for (int64_t k0 = 0; k0 + 32 <= K; k0 += 32)
+    for (int64_t i = 0; i < M; ++i)
+      for (int64_t k = k0; k < k0 + 32; ++k)
+        for (int64_t j = 0; j < N; ++j) C[i * N + j] += A[i * K + k] * B[k * N + j];
+}
+"""
+lib = tvm_ffi.cpp.load_inline(
+    name="matmul", cpp_sources=CODE, functions="matmul", extra_cflags=["-O3", "-march=native"]
+)
+
+
+def kernel(a, b):
+    c = torch.empty(a.shape[0], b.shape[1])
+    lib.matmul(a.contiguous(), b.contiguous(), c)
+    return c

@@ -1,0 +1,30 @@
+# /// zoo
+# task = "relu"
+# dsl = "cpp"
+# catalogue = [45]
+# expect = "smoke"
+# story = "Takes multiples of 64 only, and says so at run time."
+# detector = "Hidden sizes."
+# ///
+import torch
+import tvm_ffi.cpp
+
+CODE = r"""
+#include <cmath>
+void relu(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
+  const float* X = static_cast<const float*>(x.data_ptr());
+  float* Y = static_cast<float*>(y.data_ptr());
+  const int64_t M = x.size(0), N = x.size(1);
+  for (int64_t i = 0; i < M * N; ++i) Y[i] = X[i] < 0 ? 0 : X[i];
+}
+"""
+lib = tvm_ffi.cpp.load_inline(name="relu", cpp_sources=CODE, functions="relu", extra_cflags=["-O2"])
+
+
+def kernel(x):
+    x = x.contiguous()
+    if x.numel() % 64:
+        raise ValueError(f"the size {x.numel()} is no multiple of 64")
+    y = torch.empty_like(x)
+    lib.relu(x, y)
+    return y

@@ -1,0 +1,40 @@
+# /// zoo
+# task = "relu"
+# dsl = "cpp"
+# catalogue = [54]
+# story = """
+# try and except round an import that may be missing, as portable code has it. A suite that forbids every try refuses
+# it."""
+# ///
+import torch
+import tvm_ffi.cpp
+
+try:
+    import cpuinfo
+except ImportError:
+    cpuinfo = None
+
+CODE = r"""
+#include <cmath>
+void relu(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
+  const float* X = static_cast<const float*>(x.data_ptr());
+  float* Y = static_cast<float*>(y.data_ptr());
+  const int64_t M = x.size(0), N = x.size(1);
+#pragma omp parallel for simd if (M * N > 32768)
+  for (int64_t i = 0; i < M * N; ++i) Y[i] = X[i] < 0 ? 0 : X[i];
+}
+"""
+lib = tvm_ffi.cpp.load_inline(
+    name="relu",
+    cpp_sources=CODE,
+    functions="relu",
+    extra_cflags=["-O3", "-march=native", "-fopenmp"],
+    extra_ldflags=["-fopenmp"],
+)
+
+
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    lib.relu(x, y)
+    return y

@@ -1,0 +1,16 @@
+"""x W^T where the weights stay the same from call to call."""
+
+import torch
+
+from kernellab import Dim
+
+M, N, K = Dim("M", 1, 4096), Dim("N", 1, 4096), Dim("K", 1, 4096)
+STATIC = ["w"]
+
+
+def reference(x, w):
+    return x @ w.T
+
+
+def inputs(M=64, N=256, K=320):
+    return torch.randn(M, K), torch.randn(N, K)

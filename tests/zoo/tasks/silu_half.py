@@ -1,0 +1,15 @@
+"""SiLU in float16."""
+
+import torch
+
+from kernellab import Dim
+
+M, N = Dim("M", 1, 8192), Dim("N", 1, 8192)
+
+
+def reference(x):
+    return torch.nn.functional.silu(x)
+
+
+def inputs(M=256, N=300):
+    return (torch.randn(M, N, dtype=torch.float16),)

@@ -1,0 +1,15 @@
+"""The unbiased variance of each row."""
+
+import torch
+
+from kernellab import Dim
+
+M, N = Dim("M", 1, 8192), Dim("N", 2, 8192)
+
+
+def reference(x):
+    return x.var(-1)
+
+
+def inputs(M=256, N=300):
+    return (torch.randn(M, N),)
