@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _in_order(found: list[Exhibit]) -> list[Exhibit]:
-    """Those that only a GPU can show first; of the rest, kinds in turn, so that a run cut short has seen some of all."""
+    """What only a GPU can show first; of the rest, kinds in turn, so that a run cut short has seen some of all."""
     first = [e for e in found if e.card.where == ("gpu",)]
     rest = [e for e in found if e.card.where != ("gpu",)]
     kinds = {kind: [e for e in rest if e.kind == kind] for kind in ("cheats", "errors", "honest")}
