@@ -44,7 +44,8 @@ class Deadlines:
     """Seconds that a stage may take before the worker is killed."""
 
     start: float = 30.0
-    build: float = 60.0
+    #: torch's own load_inline compiles torch's headers: a minute and a half on a machine that is not idle
+    build: float = 240.0
     smoke: float = 20.0
     #: one call of the candidate: this many times the reference's own time, and at least ``call_least``
     call_factor: float = 200.0
