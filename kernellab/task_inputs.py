@@ -7,21 +7,23 @@ as ``inputs()`` gives them. ``DOMAIN`` overrides what the samples show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import inf, isfinite, prod, sqrt
+from math import isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task import Arg, ArgKind, Dim, OutputSpec, Task
+from kernellab.task_draw import OPEN, WIDE, Family, Legal, Support, draw
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-    Draw = Callable[[tuple[int, ...], "torch.Generator"], "torch.Tensor"]
+
+#: what others take from here: the families are part of this module's words
+__all__ = ["Family", "Legal", "Support", "draw", "families", "input_bytes", "legal_values", "redraw", "small_sample",
+           "small_sizes"]  # fmt: skip
 
 #: largest tensor, in elements, that edge sizes and audits make
 SMALL_ELEMENTS = 1 << 16
@@ -29,43 +31,6 @@ SMALL_ELEMENTS = 1 << 16
 SMALL_BYTES = 1 << 20
 #: what such a run may take where large weights leave no smaller one
 MOST_BYTES = 192 << 20
-
-
-class Family(str, Enum):
-    """How float arguments are drawn; ``OWN`` is the task's ``inputs()`` as it is."""
-
-    OWN = "inputs"
-    NORMAL = "normal"
-    UNIFORM = "uniform"
-    SCALED = "scaled"
-    HEAVY = "heavy-tail"
-    STRUCTURED = "structured"
-    MIXED = "mixed"
-
-
-class Support(str, Enum):
-    """The set that an argument's values lie in."""
-
-    REAL = "real"
-    NONNEGATIVE = "nonnegative"
-    NONPOSITIVE = "nonpositive"
-    UNIT = "unit"
-    PROB = "prob"
-    RANGE = "range"
-    DISCRETE = "discrete"
-    FIXED = "fixed"
-
-
-@dataclass(frozen=True)
-class Legal:
-    """What one argument's values may be. ``low`` and ``high`` bound them; ``rms`` is the samples' size."""
-
-    support: Support
-    low: float = -inf
-    high: float = inf
-    rms: float = 1.0
-    is_sorted: bool = False
-    values: tuple[float, ...] = ()
 
 
 def families(task: Task) -> tuple[Family, ...]:
@@ -86,8 +51,9 @@ def _families(task: Task) -> tuple[Family, ...]:
     if not own_is_finite:
         return (Family.OWN,)
     kept = [Family.OWN]
+    free = _has_free_values(task, args)
     for family in Family:
-        if family is Family.OWN:
+        if family is Family.OWN or (family in WIDE and not free):
             continue
         try:
             if all(_finite(module.reference(redraw(task, args, family, seed))) for seed in (1, 2)):
@@ -95,6 +61,20 @@ def _families(task: Task) -> tuple[Family, ...]:
         except TaskError:
             continue  # the reference asserts something of its values that these break
     return tuple(kept)
+
+
+def _has_free_values(task: Task, args: Sequence[Any]) -> bool:
+    """Is there an input (no parameter) whose values are not shut in an interval?"""
+    import torch
+
+    return any(
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.numel() > 1
+        and spec.kind is ArgKind.TENSOR
+        and legal_values(spec, value, task.domain.get(spec.name)).support in (*OPEN, Support.UNIT, Support.RANGE)
+        for spec, value in zip(task.args, args, strict=True)
+    )
 
 
 def redraw(
@@ -180,114 +160,6 @@ def _stated(domain: str, low: float, rms: float) -> Legal:
             first, last = (float(v) for v in rest.rstrip(")").split(","))
             return Legal(Support.RANGE, first, last, rms)
     return Legal(Support.FIXED)
-
-
-# -- drawing -----------------------------------------------------------------------------------------------------------
-
-
-def draw(like: Tensor, legal: Legal, family: Family, generator: torch.Generator) -> Tensor:
-    """One tensor like ``like`` from ``family``, inside ``legal``."""
-    import torch
-
-    if legal.support is Support.FIXED:
-        return like
-    shape = tuple(like.shape)
-    if legal.support is Support.DISCRETE:
-        values = torch.tensor(legal.values, device=like.device)
-        picked = values[torch.randint(len(legal.values), shape, generator=generator, device=like.device)]
-        return _sorted(picked, legal).to(like.dtype)
-    z = _unconstrained(shape, family, generator)
-    if like.dtype == torch.float16:
-        z = z.clamp(-60, 60)
-    return _sorted(_into(z, legal), legal).to(like.dtype).contiguous()
-
-
-def _sorted(x: Tensor, legal: Legal) -> Tensor:
-    return x.sort(-1).values if legal.is_sorted and x.dim() else x
-
-
-def _unconstrained(shape: tuple[int, ...], family: Family, generator: torch.Generator) -> Tensor:
-    """Real values of size about 1 (the scaled family apart), float32."""
-    import torch
-
-    device = generator.device
-    if family is Family.NORMAL:
-        return torch.randn(shape, generator=generator, device=device)
-    if family is Family.UNIFORM:
-        return (torch.rand(shape, generator=generator, device=device) * 2 - 1) * sqrt(3)
-    if family is Family.SCALED:
-        scale, shift = torch.rand(2, generator=generator, device=device).tolist()
-        spread: float = 10 ** (2 * scale - 1)
-        scaled: Tensor = torch.randn(shape, generator=generator, device=device) * spread + (6 * shift - 3)
-        return scaled
-    if family is Family.HEAVY:
-        # Student's t with two degrees of freedom, cut so that sums and exponentials stay in range
-        normal = torch.randn(shape, generator=generator, device=device)
-        uniform = torch.rand(shape, generator=generator, device=device).clamp_min(1e-6)
-        return (normal / (-uniform.log()).sqrt()).clamp(-50, 50)
-    if family is Family.STRUCTURED:
-        make: Draw = _STRUCTURES[int(torch.randint(len(_STRUCTURES), (1,), generator=generator, device=device))]
-        return make(shape, generator)
-    rows = shape[0] if len(shape) > 1 else 1
-    if rows < 2:
-        return torch.randn(shape, generator=generator, device=device)
-    out = torch.empty(shape, device=device)
-    kinds = (Family.NORMAL, Family.HEAVY, Family.UNIFORM, Family.STRUCTURED, Family.SCALED)
-    for i, kind in enumerate(kinds):
-        part = out[i :: len(kinds)]
-        if part.numel():
-            part.copy_(_unconstrained(tuple(part.shape), kind, generator))
-    return out
-
-
-def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    import torch
-
-    out = torch.zeros(shape, device=generator.device)
-    if not shape:
-        return out + 1
-    hot = torch.randint(shape[-1], (*shape[:-1], 1), generator=generator, device=generator.device)
-    return out.scatter_(-1, hot, 3.0)
-
-
-def _ramp(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    import torch
-
-    return torch.linspace(-2, 2, prod(shape), device=generator.device).reshape(shape)
-
-
-def _ties(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    import torch
-
-    return torch.randint(-2, 3, shape, generator=generator, device=generator.device).float()
-
-
-def _constant_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    import torch
-
-    rows = (*shape[:-1], 1) if shape else shape
-    return torch.randn(rows, generator=generator, device=generator.device).expand(shape).contiguous()
-
-
-_STRUCTURES: tuple[Draw, ...] = (_one_hot, _ramp, _ties, _constant_rows)
-
-
-def _into(z: Tensor, legal: Legal) -> Tensor:
-    """Maps real values of size 1 into the support."""
-    import torch
-
-    match legal.support:
-        case Support.NONNEGATIVE:
-            return (z.abs() * legal.rms).clamp_min(legal.low)
-        case Support.NONPOSITIVE:
-            return (-z.abs() * legal.rms).clamp_max(legal.high)
-        case Support.UNIT | Support.RANGE:
-            low, high = legal.low, legal.high
-            return low + (high - low) * torch.sigmoid(1.7 * z)
-        case Support.PROB:
-            return torch.softmax(z, -1).clamp_min(min(legal.low, 1e-4)) if z.dim() else z
-        case _:
-            return z * legal.rms
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
