@@ -164,6 +164,8 @@ class _Rules:
                 yield self._fatal("introspection", f"reads .{attribute} of a frame", node.lineno)
             if attribute in ("ptrace", "process_vm_readv", "process_vm_writev"):
                 yield self._fatal("process-memory", f"calls {attribute}", node.lineno)
+            if static_native.LIBRARY.fullmatch(attribute):
+                yield self._fatal("library-call", f"calls {attribute} of a library", node.lineno)
             if attribute in static_native.CLOCKS and "mprotect" in self._reached:
                 yield self._fatal("patch", f"unprotects memory and names {attribute}", node.lineno)
         text = self.names.text(node)

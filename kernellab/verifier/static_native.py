@@ -18,7 +18,7 @@ _FATAL = (
     ("process", r"\b(?:kill|killpg|tgkill)\s*\(\s*getppid", "signals the process that judges it"),
 )
 #: the framework's or a vendor's product under its own name; no dispatcher sees such a call
-_LIBRARY = re.compile(
+LIBRARY = re.compile(
     r"\b(?:cblas_[sdhb]?\w+|[sdcz]ge(?:mm|mv)_|cublas[A-Z]\w*|cublasLt\w+|cudnn[A-Z]\w*|mkl_\w+|dnnl::\w+|cusparse[A-Z]\w*)"
 )
 _FLAGGED = (
@@ -54,7 +54,7 @@ def in_file(text: str, file: str, first_line: int = 1) -> Iterator[Finding]:
         for match in re.finditer(pattern, code):
             what = match[0].rstrip("( ")
             yield Finding(rule, message.format(what), file, line(match.start()), fatal=True)
-    for match in _LIBRARY.finditer(code):
+    for match in LIBRARY.finditer(code):
         yield Finding("library-call", f"calls {match[0]} of a library", file, line(match.start()), fatal=True)
     clock = re.search(rf"\b(?:{'|'.join(CLOCKS)})\b", code)
     if clock and re.search(r"\bmprotect\s*\(", code):

@@ -165,8 +165,8 @@ LOWERED = {
         "batched", "logsumexp", "adam_step", "group_norm",
     ),
     "triton": (
-        "softmax", "rms_norm", "layer_norm", "matmul", "row_sum", "cumsum", "argmax", "swiglu", "kl_div",
-        "masked_fill_scale", "l2_normalise", "gelu_bf16", "softmax_channels", "row_variance",
+        "softmax", "rms_norm", "layer_norm", "matmul", "row_sum", "cumsum", "log_softmax", "swiglu", "kl_div",
+        "masked_fill_scale", "l2_normalise", "hardswish_clamped", "row_max_abs", "row_variance",
     ),
 }  # fmt: skip
 

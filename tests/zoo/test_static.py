@@ -1,0 +1,113 @@
+"""The static stage: sabotage is found under any name that constants make; honest code is never fatal."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Source
+from kernellab.verifier import static
+
+from .exhibit import exhibits
+
+ENTRY = "\ndef kernel(x):\n    return x\n"
+
+SABOTAGE = {
+    "a name in pieces": ("import os\ngetattr(os, '_ex' + 'it')(0)", "process"),
+    "a name in a list": ("import os\nn = ''.join(['_', 'exit'])\ngetattr(os, n)(0)", "process"),
+    "a name from codes": ("import os\ngetattr(os, ''.join(map(chr, [95, 101, 120, 105, 116])))(0)", "process"),
+    "a name backwards": ("import os\ngetattr(os, 'tixe_'[::-1])(0)", "process"),
+    "an item of vars": ("import os\nvars(os)['_exit'](0)", "process"),
+    "an item of __dict__": ("import os\nos.__dict__['_exit'](0)", "process"),
+    "an alias of an alias": ("import os as system\nleave = system._exit\ngo = leave\ngo(0)", "process"),
+    "an import inside": ("def f():\n    from os import _exit as e\n    e(0)", "process"),
+    "__import__": ("__import__('o' + 's')._exit(0)", "process"),
+    "importlib by alias": ("from importlib import import_module as im\nim('gc').get_objects()", "introspection"),
+    "a module of sys.modules": ("import sys\nt = sys.modules['to' + 'rch']\nt.allclose = None", "patch"),
+    "sys.modules.get": ("import sys\nsys.modules.get('torch').allclose = None", "patch"),
+    "setattr in a loop": ("import torch\nfor n in ('a', 'b'):\n    setattr(torch.Tensor, n, None)", "patch"),
+    "type.__setattr__": ("import torch\ntype.__setattr__(torch.Tensor, 'sum', None)", "patch"),
+    "mock": ("from unittest import mock\nmock.patch('torch.allclose').start()", "patch"),
+    "builtins": ("__builtins__['abs'] = None", "patch"),
+    "a frame by getattr": ("def f(e):\n    return getattr(e, 'tb_fr' + 'ame')", "introspection"),
+    "a generator's frame": ("def f(g):\n    return g.gi_frame", "introspection"),
+    "a path in pieces": ("from pathlib import Path\nPath('/proc') / 'self' / 'mem'", "process-memory"),
+    "a path by f-string": ("import os\nopen(f'/proc/{os.getppid()}/mem')", "process-memory"),
+    "decoded code by a name": ("import zlib\nt = zlib.decompress(b'')\ncode = t.decode()\nexec(code)", "hidden-code"),
+    "pip through a shell": ("import os\nos.system('pip install fast')", "network"),
+    "the product of another library": ("import numpy as np\nf = lambda a, b: np.dot(a, b)", "library-call"),
+    "BLAS by ctypes": ("import ctypes\nf = ctypes.CDLL('libopenblas.so').cblas_sgemm", "library-call"),
+}  # fmt: skip
+
+HONEST = {
+    "try round an import": "try:\n    import cpuinfo\nexcept ImportError:\n    cpuinfo = None",
+    "a fallback that does not compute": "try:\n    block = 1\nexcept ValueError:\n    block = 2",
+    "strides of a context": "class F:\n    def forward(ctx, x):\n        ctx.stride, ctx.shape = x.stride(), x.shape",
+    "fields of its own": "class C:\n    def __init__(self):\n        self.data_ptr = 1\n        self.shape = (2,)",
+    "a frozen dataclass": "class C:\n    def __init__(self):\n        object.__setattr__(self, 'shape', 1)",
+    "settings": "import torch._inductor.config\ntorch._inductor.config.max_autotune = True",
+    "paths and output": "import sys\nsys.path.insert(0, '.')\nsys.path = sys.path + ['x']",
+    "environment": "import os\nos.environ['OMP_PROC_BIND'] = 'true'",
+    "generated code": "T = 'def f_{n}():\\n    return {n}\\n'\nfor n in range(3):\n    exec(T.format(n=n))",
+    "sizes by NumPy": "import numpy as np\ndef f(shape):\n    return int(np.prod(shape))",
+    "its own benchmark": "import torch\nif __name__ == '__main__':\n    print(torch.compile(lambda x: x)(1))",
+    "threads and processes": "import subprocess\nimport threading\nsubprocess.run(['g++', '--version'])",
+    "a hash of its source": "import hashlib\nname = hashlib.sha256(open(__file__, 'rb').read()).hexdigest()",
+    "workspace by shape": "W = {}\ndef f(x):\n    k = x.shape\n    W.setdefault(k, x.new_empty(3))\n    return W[k] * 2",
+    "words about cheats": "'''Never calls os._exit, never opens /proc/self/mem, no cublasSgemm.'''",
+    "ctypes signatures": "import ctypes\nlib = ctypes.CDLL(None)\nlib.free.argtypes = [ctypes.c_void_p]",
+    "a cache of compiled kernels": "K = {}\ndef get(src):\n    return K.setdefault(hash(src), 1) or K[hash(src)]",
+}  # fmt: skip
+
+NATIVE_SABOTAGE = {
+    "memory": ('auto f = fopen("/proc/self/mem", "r+");', "process-memory"),
+    "a debugger": ("ptrace(PTRACE_ATTACH, getppid(), 0, 0);", "process-memory"),
+    "BLAS": ("cblas_sgemm(CblasRowMajor, 1, 2);", "library-call"),
+    "cuBLAS": ("cublasGemmEx(h);", "library-call"),
+    "a detour": ("mprotect(p, 4096, 7); memcpy((void*)clock_gettime, code, 3);", "patch"),
+}  # fmt: skip
+
+NATIVE_HONEST = {
+    "comments": "// faster than cublasSgemm, see /proc/self/mem\n/* ptrace( */ int f() { return 0; }",
+    "an error check": "#define CHECK(e) if (e) { fprintf(stderr, \"%d\", e); exit(1); }\n",
+    "threads joined": "std::thread t(f); t.join();",
+    "a stream": "cudaStream_t s; cudaStreamCreate(&s);",
+    "allocation by the framework": "auto y = at::empty_like(x); auto z = torch::empty({1});",
+}  # fmt: skip
+
+
+def _fatal(text: str, name: str = "kernel.py") -> list[str]:
+    files = {"kernel.py": ENTRY} | {name: text}
+    return [f.rule for f in static.check(Source(dsl="cpp", files=files)).findings if f.fatal]
+
+
+@pytest.mark.parametrize("what", SABOTAGE)
+def test_sabotage_is_fatal_by_any_name(what: str) -> None:
+    code, rule = SABOTAGE[what]
+    assert rule in _fatal(code + ENTRY)
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_honest_python_is_not_fatal(what: str) -> None:
+    assert _fatal(HONEST[what] + ENTRY) == []
+
+
+@pytest.mark.parametrize("what", NATIVE_SABOTAGE)
+def test_sabotage_in_native_code_is_fatal_in_files_and_strings(what: str) -> None:
+    code, rule = NATIVE_SABOTAGE[what]
+    assert rule in _fatal(code, "kernel.cpp")
+    assert rule in _fatal(f"CODE = r'''\n#include <x>\nvoid f() {{ {code} }}\n'''" + ENTRY)
+
+
+@pytest.mark.parametrize("what", NATIVE_HONEST)
+def test_honest_native_code_is_not_fatal(what: str) -> None:
+    assert _fatal(NATIVE_HONEST[what], "kernel.cu") == []
+
+
+@pytest.mark.parametrize("name", [e.name for e in exhibits() if not e.lowered])
+def test_the_zoo_is_stopped_by_rules_exactly_where_its_cards_say(name: str) -> None:
+    exhibit = next(e for e in exhibits() if e.name == name)
+    card, fatal = exhibit.card, static.check(Source(dsl="cpp", files=dict(exhibit.files))).fatal
+    if card.expect is not None and card.expect.value == "static" and card.signature not in ("no-kernel", "no-launch"):
+        assert fatal is not None and fatal.rule == card.signature
+    else:
+        assert fatal is None
