@@ -6,14 +6,15 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task, small_sizes
 from kernellab.task_inputs import Family, families, input_bytes, redraw
+from kernellab.verifier import device
 from kernellab.verifier.compare import Reference
-from kernellab.verifier.rules import CAPS, CORRECT
+from kernellab.verifier.rules import CAPS, CORRECT, DEVICE
 
 if TYPE_CHECKING:
     import torch
@@ -33,10 +34,11 @@ class Case:
     family: Family
     seed: int
     double: bool = True
+    device: str = field(default_factory=device.current)
 
     @cached_property
     def args(self) -> tuple[Any, ...]:
-        return make_args(self.task, dict(self.sizes), self.family, self.seed)
+        return make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
@@ -49,8 +51,11 @@ class Case:
 
     @cached_property
     def _native(self) -> tuple[tuple[Tensor, ...], float]:
+        args = self.args
+        device.synchronize()
         start = time.perf_counter()
-        outputs = run_reference(self.task, self.args)
+        outputs = run_reference(self.task, args)
+        device.synchronize()
         return outputs, time.perf_counter() - start
 
     @cached_property
@@ -71,9 +76,11 @@ class Case:
         return f"{sizes + ', ' if sizes else ''}family {self.family.value}"
 
 
-def make_args(task: Task, sizes: Mapping[str, int], family: Family | str, seed: int) -> tuple[Any, ...]:
-    """The arguments of a case; the same seed gives the same arguments."""
-    args = task.module().sample(dict(sizes) or None, seed % (1 << 31))
+def make_args(
+    task: Task, sizes: Mapping[str, int], family: Family | str, seed: int, where: str = "cpu"
+) -> tuple[Any, ...]:
+    """The arguments of a case on the device ``where``; the same seed gives the same arguments there."""
+    args = device.sample(task.module(), dict(sizes) or None, seed % (1 << 31), where)
     return redraw(task, args, Family(family), seed % (1 << 31))
 
 
@@ -83,6 +90,7 @@ def references(
     """The reference's outputs at the declared dtype (``native``, where they are known) and in float64 (None where it
     cannot be run so)."""
     native = run_reference(task, args) if native is None else native
+    double = double and _fits_in_double(args, native)
     upper = _in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
     if upper is None or len(upper) != len(native):
         return tuple(Reference(n, None) for n in native)
@@ -92,15 +100,28 @@ def references(
     )
 
 
+def _fits_in_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
+    """Is there device memory for a run in float64: arguments, outputs, and as much again for what lies between?"""
+    import torch
+
+    tensors = [t for t in (*args, *outputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    if not tensors or tensors[0].device.type != "cuda":
+        return True
+    need = 2 * sum(8 * t.numel() for t in tensors)
+    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return bool(need < DEVICE.double_share * free)
+
+
 def _moved(value: Any, seed: int) -> Any:
     """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    generator = torch.Generator().manual_seed(seed % (1 << 31))
-    by = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
-    return value.double() * (1 + by * torch.finfo(value.dtype).eps)
+    generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
+    by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
+    by.mul_(2).sub_(1).mul_(torch.finfo(value.dtype).eps).add_(1)
+    return by.mul_(value)
 
 
 def run_reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -110,9 +131,17 @@ def run_reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     try:
-        return task.module().reference(args)
+        return _beside(args, task.module().reference(args))
     finally:
         torch.set_num_threads(1)
+
+
+def _beside(args: Sequence[Any], outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Outputs on the device of ``args``: a reference in NumPy answers on the CPU."""
+    import torch
+
+    where = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return outputs if where is None or where.type == "cpu" else tuple(o.to(where) for o in outputs)
 
 
 def smoke_case(task: Task, interpreted: bool = False) -> Case:

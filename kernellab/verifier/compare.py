@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.verifier.rules import ERROR
+from kernellab.verifier.rules import DEVICE, ERROR
 
 if TYPE_CHECKING:
     import torch
@@ -105,14 +105,14 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
     finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
     all_finite = bool(finite.all())
     if not all_finite:
-        zero = torch.zeros((), dtype=torch.float64)
+        zero = want.new_zeros(())
         want, have = torch.where(finite, want, zero), torch.where(finite, have, zero)
-        native = torch.where(finite, native, torch.zeros((), dtype=native.dtype))
+        native = torch.where(finite, native, native.new_zeros(()))
     error = (have - want).abs_()
     own = (native.double() - want).abs_()
     if reference.nudged is not None:
         moved = (reference.nudged - want).abs_()
-        own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, torch.zeros((), dtype=torch.float64)))
+        own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))
     return _floats(error, own, want, have, limits)
 
 
@@ -150,24 +150,28 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True)
 
 
 def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both matrices in pieces of whole tiles, about 2**17 elements each."""
-    batch, rows, columns = a.shape
-    if rows * columns <= _PIECE:
-        step = max(1, _PIECE // max(rows * columns, 1))
-        yield from ((a[i : i + step], b[i : i + step]) for i in range(0, batch, step))
+    """Both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
+    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else _PIECE))
+
+
+def places(shape: Sequence[int], most: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Pieces of whole tiles, about ``most`` elements each, of matrices of ``shape`` (batch, rows, columns)."""
+    batch, rows, columns = shape
+    every = slice(None)
+    if rows * columns <= most:
+        step = max(1, most // max(rows * columns, 1))
+        yield from ((slice(i, i + step), every, every) for i in range(0, batch, step))
         return
     height = min(rows, ERROR.tile)
-    wide = min(columns, max(1, _PIECE // (height * ERROR.tile)) * ERROR.tile)
-    high = max(1, _PIECE // (wide * height)) * height
+    wide = min(columns, max(1, most // (height * ERROR.tile)) * ERROR.tile)
+    high = max(1, most // (wide * height)) * height
     for i in range(batch):
         for r in range(0, rows, high):
             for c in range(0, columns, wide):
-                yield a[i : i + 1, r : r + high, c : c + wide], b[i : i + 1, r : r + high, c : c + wide]
+                yield slice(i, i + 1), slice(r, r + high), slice(c, c + wide)
 
 
 def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limits) -> tuple[Mismatch | None, float]:
-    import torch
-
     norm = float(want.norm())
     rms = norm / max(want.numel(), 1) ** 0.5
     if norm == 0.0:
@@ -198,7 +202,7 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     share = _share(error, want, have, rms, limits.tau)
     own_share = _share(ERROR.framework_factor * own, want, want, rms, limits.tau)
     if share > max(limits.tau, 2 * own_share):
-        wrong = error > limits.tau * torch.maximum(want.abs(), torch.tensor(ERROR.epsilon * rms, dtype=want.dtype))
+        wrong = error > limits.tau * want.abs().clamp_(min=ERROR.epsilon * rms)
         message = (
             f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
         )
@@ -263,7 +267,7 @@ def _tile_counts(matrix: Tensor) -> Tensor:
             lengths(matrix.shape[-2], max(1, min(matrix.shape[-2], ERROR.tile))), lengths(matrix.shape[-1], ERROR.tile)
         )[None]
         .expand(matrix.shape[0], -1, -1)
-        .clone()
+        .to(matrix.device, copy=True)
     )
 
 
@@ -299,7 +303,7 @@ def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:
 
     have = got.double()
     finite = torch.isfinite(have) & torch.isfinite(double)
-    want = torch.where(finite, double, torch.zeros((), dtype=torch.float64))
+    want = torch.where(finite, double, double.new_zeros(()))
     rms = float(want.norm()) / max(int(finite.sum()), 1) ** 0.5
     far: Tensor = (have - want).abs() > ERROR.element_factor * limits.floor * (want.abs() + rms)
     return finite & far
@@ -310,7 +314,7 @@ def _kinds(t: Tensor) -> Tensor:
     import torch
 
     if bool(torch.isfinite(t).all()):
-        return torch.zeros(t.shape, dtype=torch.uint8)
+        return torch.zeros(t.shape, dtype=torch.uint8, device=t.device)
     kinds = torch.isnan(t).to(torch.uint8)
     kinds += torch.isposinf(t).to(torch.uint8) * 2
     kinds += torch.isneginf(t).to(torch.uint8) * 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
-from kernellab.records import Trust
+from kernellab.records import Evidence, Trust
+from kernellab.target import Backend
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases, evidence, stats, turns
 from kernellab.verifier.cases import Case
@@ -14,6 +15,8 @@ from kernellab.verifier.pipeline import Refused, numbered
 from kernellab.verifier.rivals import rival
 from kernellab.verifier.rules import COMPILED, DEADLINES, TIMING
 from kernellab.verifier.timed import BaselineFailed, Result, Side, WrongWhenTimed, measure
+from kernellab.verifier.timed_cuda import Inconsistent
+from kernellab.verifier.timed_cuda import measure as measure_on_device
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages import Stages
@@ -56,7 +59,8 @@ def fast(stages: Stages) -> str:
         ]
         state.update["reproduced"] = all(a.low <= b.high and b.low <= a.high for a in each for b in each)
     clock, claimed = first.clocks
-    if claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
+    state.labels += first.labels
+    if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
         state.labels.append("clocks disagree")
     state.disturbed = max(r.disturbed for r in results)
     if state.disturbed > TIMING.busy_share:
@@ -64,7 +68,8 @@ def fast(stages: Stages) -> str:
     if busy:
         state.labels.append("busy machine")
     checked = sum(r.checked for r in results)
-    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us"
+    on_device = f", {first.device * 1e6:.1f} us on the device" if first.device is not None else ""
+    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{on_device}"
 
 
 def _measure(stages: Stages) -> Result:
@@ -77,7 +82,8 @@ def _measure(stages: Stages) -> Result:
             sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
             with turns.alone() as waited, stages.v.pool.quiet():
                 stages.v.end += waited
-                return measure(
+                run = measure_on_device if stages.v.request.backend is Backend.CUDA else measure
+                return run(
                     stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
                     budget=min(budget, stages.v.left(budget)), deadline=deadline,
                 )  # fmt: skip
@@ -88,6 +94,9 @@ def _measure(stages: Stages) -> Result:
             stages.v.state.labels.append(f"no {failed.name} baseline")
             stages.v.state.flags.append(f"baseline {failed.name}: {str(failed).strip().splitlines()[0].rstrip('.')}")
             names.remove(failed.name)
+        except Inconsistent as inconsistent:
+            raise Refused(f"The times cannot be believed: {inconsistent}; inconsistent clocks.",
+                          Evidence(signature="inconsistent-clocks")) from inconsistent  # fmt: skip
         except WrongWhenTimed as wrong:
             raise _wrong_when_timed(stages, case, wrong) from wrong
         except WorkerFailure as failure:
@@ -119,6 +128,9 @@ def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refu
 
 
 def _bound(stages: Stages, time_ms: float) -> None:
+    if stages.v.request.backend is Backend.CUDA:
+        _bound_on_device(stages, time_ms)
+        return
     from kernellab.verifier.bound import speed_of_light
 
     bound = speed_of_light(stages.task, stages.threads)
@@ -127,6 +139,21 @@ def _bound(stages: Stages, time_ms: float) -> None:
     stages.v.state.update["sol_ms"] = bound.ms
     if bound.byte_floor_ms is not None and time_ms < TIMING.byte_floor * bound.byte_floor_ms:
         stages.v.state.labels.append("under the byte floor, ask for T4")
+
+
+def _bound_on_device(stages: Stages, time_ms: float) -> None:
+    from kernellab.verifier.bound_cuda import speed_of_light
+
+    bound = speed_of_light(stages.task, stages.tf32)
+    if bound is None:
+        return
+    stages.v.state.update["sol_ms"] = bound.ms
+    floor = bound.byte_floor_ms
+    if floor is not None and time_ms < TIMING.byte_floor * floor:
+        raise Refused(
+            f"The time of {time_ms:.4g} ms is less than its bytes need on this device ({floor:.4g} ms); byte floor.",
+            Evidence(signature="byte-floor"),
+        )
 
 
 def _side(result: Result, name: str) -> Side:

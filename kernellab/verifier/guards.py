@@ -15,9 +15,9 @@ GUARD = 0xA5
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
-    """While it holds, torch's plain CPU allocations (empty, zeros and their ``_like`` and ``new_`` forms) lie between
-    two guard zones and start poisoned."""
+def guarded(kind: str = "cpu") -> Iterator[None]:
+    """While it holds, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
+    forms) lie between two guard zones and start poisoned."""
     import torch
 
     originals: dict[tuple[Any, str], Callable[..., Any]] = {
@@ -26,11 +26,11 @@ def guarded() -> Iterator[None]:
     originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
     empty = torch.empty
 
-    def allocate(shape: tuple[int, ...], dtype: Any, zero: bool) -> Any:
+    def allocate(shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
         item = empty(0, dtype=dtype).element_size()
         edge = CAPS.output_guard // item
         count = prod(shape)
-        whole = empty(count + 2 * edge, dtype=dtype)
+        whole = empty(count + 2 * edge, dtype=dtype, device=device)
         whole.view(torch.uint8).fill_(GUARD)
         inner = whole[edge : edge + count].view(shape)
         if count:
@@ -40,29 +40,32 @@ def guarded() -> Iterator[None]:
     def by_shape(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
         def call(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any) -> Any:
             shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
-            plain = not rest and not requires_grad and _on_cpu(device) and all(isinstance(n, int) for n in shape)
-            if not plain or not shape or torch.get_default_device().type != "cpu":
+            here = torch.get_default_device() if device is None else device
+            plain = not rest and not requires_grad and _is(here, kind) and all(isinstance(n, int) for n in shape)
+            if not plain or not shape:
                 return original(*size, dtype=dtype, device=device, requires_grad=requires_grad, **rest)
-            return allocate(shape, dtype or torch.get_default_dtype(), zero)
+            return allocate(shape, dtype or torch.get_default_dtype(), zero, here)
 
         return call
 
     def by_tensor(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
         def call(like: Any, *args: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
-            plain = not args and not rest and _on_cpu(device) and like.device.type == "cpu" and like.is_contiguous()
+            here = like.device if device is None else device
+            plain = not args and not rest and _is(here, kind) and like.device.type == kind and like.is_contiguous()
             if not plain or not like.dim():
                 extra = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None}
                 return original(like, *args, **extra, **rest)
-            return allocate(tuple(like.shape), dtype or like.dtype, zero)
+            return allocate(tuple(like.shape), dtype or like.dtype, zero, here)
 
         return call
 
     def by_method(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
         def call(self: Any, *size: Any, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
             shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
-            if rest or not shape or not _on_cpu(device) or self.device.type != "cpu":
+            here = self.device if device is None else device
+            if rest or not shape or not _is(here, kind) or self.device.type != kind:
                 return original(self, *size, dtype=dtype, device=device, **rest)
-            return allocate(shape, dtype or self.dtype, zero)
+            return allocate(shape, dtype or self.dtype, zero, here)
 
         return call
 
@@ -77,5 +80,5 @@ def guarded() -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _on_cpu(device: Any) -> bool:
-    return device is None or str(device).split(":")[0] == "cpu"
+def _is(device: Any, kind: str) -> bool:
+    return (f"cuda:{device}" if isinstance(device, int) else str(device)).split(":")[0] == kind

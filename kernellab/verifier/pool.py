@@ -58,10 +58,16 @@ class Pool:
             own |= INDUCTOR if compiles else {}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
-        return Worker(
-            self.server(dsl, backend), role, threads, environment=environment,
-            writable=(str(shared),) if shared else (),
-        )  # fmt: skip
+        writable = (str(shared),) if shared else ()
+        if backend is Backend.CUDA:
+            from kernellab.verifier import cuda_pool
+            from kernellab.verifier.cuda_link import CudaWorker
+
+            return CudaWorker(
+                self.server(dsl, backend), role, threads, environment=environment, writable=writable,
+                library=cuda_pool.build(self._root),
+            )  # fmt: skip
+        return Worker(self.server(dsl, backend), role, threads, environment=environment, writable=writable)
 
     def _shared(self) -> Path | None:
         """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing
@@ -86,7 +92,8 @@ class Pool:
             return held
         worker = self.worker(dsl, backend, kind, threads)
         sizes = task.module().default_sizes()
-        worker.begin_build({"text": task.text, "name": task.name, "sizes": sizes})
+        precision = dict(task.precision)
+        worker.begin_build({"text": task.text, "name": task.name, "sizes": sizes, "precision": precision})
         self._baselines[key] = worker
         while len(self._baselines) > _BASELINES:
             self._baselines.popitem(last=False)[1].close()

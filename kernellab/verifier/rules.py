@@ -164,9 +164,41 @@ class HonestRule:
 #: baselines that torch.compile makes, with its mode
 COMPILED: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-autotune"}
 
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """What holds on CUDA devices beside the rest."""
+
+    #: share of the free memory that a run of the reference in float64 may need
+    double_share: float = 0.5
+    #: elements compared at once on a device (float64 temporaries of 32 MiB each)
+    piece: int = 1 << 22
+    #: outputs of more elements than this are compared in pieces throughout
+    whole: int = 1 << 24
+    #: right answers of earlier cases that are kept for telling a stale result: bytes of each
+    answer_bytes: int = 64 * MIB
+    #: pairs of timed calls at least, where the budget allows
+    least: int = 20
+    #: clocks may differ by this share, or by so many seconds
+    clock_share: float = 0.10
+    clock_seconds: float = 5e-6
+    #: what the worker does before go and leaves after its answer may exceed the baseline's by this share, or by so
+    #: many seconds: one turn of the device from process to process takes 150e-6 and varies by 10e-6
+    turn_seconds: float = 15e-6
+    #: a call whose device time is less than this share of it is bound by its launch
+    launch_share: float = 0.5
+    #: contents of more bytes are made one at a time
+    one_buffer_bytes: int = 2048 * MIB
+    #: bytes beyond which the byte floor holds, as a multiple of the L2 cache
+    floor_caches: int = 4
+    #: resident bytes that a process with a context has beyond another
+    context_bytes: int = 8192 * MIB
+
+
 ERROR = ErrorRule()
 DEADLINES = Deadlines()
 CAPS = Caps()
 CORRECT = CorrectRule()
 TIMING = TimingRule()
 HONEST = HonestRule()
+DEVICE = DeviceRule()

@@ -129,6 +129,10 @@ class Result:
     noise: float = 0.0
     #: the machine was too busy for the figures to be as sharp as they look
     busy: bool = False
+    #: what else must be said of the figures
+    labels: tuple[str, ...] = ()
+    #: the candidate's time on the device alone, s, where it has one
+    device: float | None = None
 
 
 def measure(

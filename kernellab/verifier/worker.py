@@ -55,7 +55,12 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
     wire.post(channel, {"sandbox": held or ["process"]})
-    Worker(channel, Control(fds["control"]), fds["done"], request).obey()
+    kind: type[Worker] = Worker
+    if request.get("device", "cpu") != "cpu":
+        from kernellab.verifier.cuda_worker import DeviceWorker
+
+        kind = DeviceWorker
+    kind(channel, Control(fds["control"]), fds["done"], request).obey()
 
 
 class Worker:
@@ -73,8 +78,9 @@ class Worker:
         self.kept: list[list[Any]] = []
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
 
-    def obey(self) -> None:
-        handlers = {
+    def handlers(self) -> dict[str, Callable[[dict[str, Any], list[int]], None]]:
+        """What the judge may ask, by name."""
+        return {
             "build": self.build,
             "arena": self.arena,
             "call": self.call,
@@ -82,6 +88,9 @@ class Worker:
             "copy": self.copy,
             "echo": self.echo,
         }
+
+    def obey(self) -> None:
+        handlers = self.handlers()
         while True:
             message, fds = wire.take(self.channel)
             if message is None:
@@ -155,6 +164,7 @@ class Worker:
 
     def _load_baseline(self, message: dict[str, Any]) -> None:
         from kernellab.task import TaskForm, load_task
+        from kernellab.verifier.device import sample
 
         task = load_task(message["text"], message["name"])
         module = task.module()
@@ -178,7 +188,7 @@ class Worker:
         if self.role in COMPILED:
             # the first calls compile; they happen here, so that the judge need not wait for them
             for _ in range(2):
-                self.function(*self.load([_at(a, self.device) for a in module.sample(message["sizes"])]))
+                self.function(*self.load(sample(module, message["sizes"], 0, self.device)))
 
     # -- calls
 
@@ -337,10 +347,11 @@ def _place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tup
     )
 
 
-def _wait(words: memoryview, sequence: int) -> None:
-    """Spins for the judge's go (a wake-up would cost more than a small kernel), then sleeps in small steps."""
+def _wait(words: memoryview, sequence: int, word: int = 0) -> None:
+    """Spins for the judge's go, or another ``word`` of its (a wake-up would cost more than a small kernel), then sleeps
+    in small steps."""
     limit = time.perf_counter() + _SPIN_SECONDS
-    while words[0] != sequence:
+    while words[word] != sequence:
         if time.perf_counter() > limit:
             time.sleep(1e-4)
 
@@ -354,7 +365,7 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _poisoned(on: bool) -> Iterator[None]:
+def _poisoned(on: bool, device: str = "cpu") -> Iterator[None]:
     """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows."""
     if not on:
         yield
@@ -367,7 +378,7 @@ def _poisoned(on: bool) -> Iterator[None]:
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
-        with guarded():
+        with guarded(device):
             yield
     finally:
         torch._C._set_deterministic_algorithms(False)
@@ -414,10 +425,6 @@ def _run_build(command: Sequence[str], root: str) -> None:
 
 def _missing(*_: Any) -> Any:
     raise RuntimeError("nothing was built")
-
-
-def _at(value: Any, device: str) -> Any:
-    return value.to(device) if hasattr(value, "to") else value
 
 
 def _nothing() -> None: ...

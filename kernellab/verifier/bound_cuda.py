@@ -1,0 +1,108 @@
+"""The speed of light of a task on a CUDA device: its compulsory bytes and FLOPs on roofs measured there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.task import Task
+from kernellab.task_inputs import input_bytes
+from kernellab.verifier.bound import Bound
+from kernellab.verifier.cuda_memory import l2_bytes
+from kernellab.verifier.rules import DEVICE
+
+_COPY_BYTES = 256 << 20
+_GEMM = 4096
+
+
+def speed_of_light(task: Task, tf32: bool) -> Bound | None:
+    """The bound at the task's own sizes, with the device's roofs of the task's precision class; None when the
+    reference's operators cannot be counted."""
+    flops = _flops(task)
+    if flops is None:
+        return None
+    size = input_bytes(task)
+    by_bytes = size / copy_rate() * 1e3
+    rate = matmul_rate(next((o.dtype for o in task.outputs if "float" in o.dtype), "float32"), tf32) if flops else 1.0
+    past_caches = size > DEVICE.floor_caches * l2_bytes()
+    return Bound(size, flops, max(by_bytes, flops / rate * 1e3), by_bytes if past_caches else None)
+
+
+@lru_cache(maxsize=1)
+def copy_rate() -> float:
+    """Bytes read and written per second by the device's own copy: the best of several."""
+    import torch
+
+    source = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda").fill_(1)
+    target = torch.empty_like(source)
+    return 2 * _COPY_BYTES / _best(lambda: target.copy_(source), 6)
+
+
+@lru_cache(maxsize=8)
+def matmul_rate(dtype: str, tf32: bool) -> float:
+    """FLOP/s of the framework's own product of two square matrices of normal values."""
+    import torch
+
+    kind = getattr(torch, dtype, torch.float32)
+    if kind not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        kind = torch.float32
+    a = torch.randn(_GEMM, _GEMM, device="cuda", dtype=kind)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        return 2 * _GEMM**3 / _best(lambda: a @ a, 4)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@lru_cache(maxsize=64)
+def _flops(task: Task) -> int | None:
+    """FLOPs of matmuls, convolutions and attention in one run of the reference, counted on tensors without memory."""
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    from kernellab.verifier.dispatch import watching
+
+    if task.framework == "numpy":
+        return 0
+    module = task.module()
+    sizes = module.default_sizes()
+    total = 0
+
+    def count(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        nonlocal total
+        result = func(*args, **kwargs)
+        if func.overloadpacket in flop_registry:
+            total += int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
+        return result
+
+    args = [
+        torch.empty(spec.extents(sizes), dtype=getattr(torch, spec.dtype), device="meta")
+        if spec.is_tensor
+        else spec.value
+        for spec in task.args
+    ]
+    with contextlib.suppress(KernellabError, RuntimeError, NotImplementedError, TypeError):
+        with watching(count):
+            module.reference(args)
+        return total
+    return None
+
+
+def _best(work: Callable[[], Any], runs: int) -> float:
+    import torch
+
+    event: Any = torch.cuda.Event
+    best = float("inf")
+    for _ in range(runs):
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, begin.elapsed_time(end) * 1e-3)
+    return best

@@ -1,0 +1,193 @@
+"""Device memory that two processes share, through the CUDA driver's virtual memory interface.
+
+A piece of physical memory (``cuMemCreate``) becomes a file descriptor, travels over a Unix socket, and is mapped by
+the other process at an address of its own, for reading only where that is all it needs (CUDA Driver API, "Virtual
+Memory Management"). Nothing but that piece is shared: ``cudaIpc`` would export the whole block of an allocator, with
+whatever lies beside it.
+
+Both processes need a current context (``torch.cuda.init()`` and one operation make torch's own current).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+_PINNED, _DEVICE, _POSIX = 1, 1, 1
+#: CU_MEM_ACCESS_FLAGS_PROT_READ and _READWRITE
+READ, READ_WRITE = 1, 3
+_OUT_OF_MEMORY = 2
+
+
+class DriverError(Exception):
+    """A call of the driver failed: its name and the driver's own word for the reason."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call} failed: {_name(code)}")
+        self.code = code
+
+    @property
+    def out_of_memory(self) -> bool:
+        return self.code == _OUT_OF_MEMORY
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class AllocationFlags(ctypes.Structure):
+    _fields_ = [
+        ("compression", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    ]  # fmt: skip
+
+
+class AllocationProperties(ctypes.Structure):
+    """CUmemAllocationProp of cuda.h."""
+
+    _fields_ = [
+        ("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
+        ("win32", ctypes.c_void_p), ("flags", AllocationFlags),
+    ]  # fmt: skip
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc of cuda.h."""
+
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """libcuda. Raises OSError where there is no driver."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *args: Any) -> None:
+    code = getattr(library(), name)(*args)
+    if code:
+        raise DriverError(name, code)
+
+
+def _name(code: int) -> str:
+    text = ctypes.c_char_p()
+    with contextlib.suppress(OSError):
+        library().cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
+    return (text.value or b"").decode() or f"error {code}"
+
+
+def properties(device: int) -> AllocationProperties:
+    return AllocationProperties(type=_PINNED, handle_types=_POSIX, location=Location(_DEVICE, device))
+
+
+def granularity(device: int) -> int:
+    """Bytes that physical memory comes in multiples of (2 MiB on the GPUs known)."""
+    size = ctypes.c_size_t()
+    _call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties(device)), ctypes.c_int(0))
+    return size.value
+
+
+def round_up(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+@dataclass
+class Mapping:
+    """Physical memory mapped in this process: address and bytes. ``close`` unmaps it; the memory itself lives until
+    the last process has done so."""
+
+    address: int
+    size: int
+    handle: int
+    closed: bool = field(default=False, repr=False)
+
+    def export(self) -> int:
+        """A file descriptor of the memory, for the other process; the caller closes it."""
+        fd = ctypes.c_int(-1)
+        _call(
+            "cuMemExportToShareableHandle", ctypes.byref(fd), ctypes.c_ulonglong(self.handle), ctypes.c_int(_POSIX),
+            ctypes.c_ulonglong(0),
+        )  # fmt: skip
+        return fd.value
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            lib, address, size = library(), ctypes.c_ulonglong(self.address), ctypes.c_size_t(self.size)
+            # a context that a kernel has broken refuses; the memory then goes with the process
+            lib.cuMemUnmap(address, size)
+            lib.cuMemAddressFree(address, size)
+            lib.cuMemRelease(ctypes.c_ulonglong(self.handle))
+
+
+def create(size: int, device: int) -> Mapping:
+    """New memory of at least ``size`` bytes, mapped for reading and writing. Raises DriverError."""
+    size = round_up(max(size, 1), granularity(device))
+    handle = ctypes.c_ulonglong()
+    _call(
+        "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(properties(device)),
+        ctypes.c_ulonglong(0),
+    )  # fmt: skip
+    return _map(handle.value, size, device, READ_WRITE)
+
+
+def attach(fd: int, size: int, device: int, access: int = READ_WRITE) -> Mapping:
+    """The memory of another process behind ``fd``, of exactly ``size`` bytes. Raises DriverError."""
+    handle = ctypes.c_ulonglong()
+    _call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), ctypes.c_int(_POSIX))
+    return _map(handle.value, size, device, access)
+
+
+def _map(handle: int, size: int, device: int, access: int) -> Mapping:
+    address = ctypes.c_ulonglong()
+    lib = library()
+    try:
+        _call(
+            "cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0),
+            ctypes.c_ulonglong(0), ctypes.c_ulonglong(0),
+        )  # fmt: skip
+        try:
+            _call(
+                "cuMemMap", address, ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_ulonglong(handle),
+                ctypes.c_ulonglong(0),
+            )  # fmt: skip
+            described = Access(Location(_DEVICE, device), access)
+            _call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(described), ctypes.c_size_t(1))
+        except DriverError:
+            lib.cuMemUnmap(address, ctypes.c_size_t(size))
+            lib.cuMemAddressFree(address, ctypes.c_size_t(size))
+            raise
+    except DriverError:
+        lib.cuMemRelease(ctypes.c_ulonglong(handle))
+        raise
+    return Mapping(address.value, size, handle)
+
+
+def reset_persisting_lines() -> None:
+    """Lines that a kernel asked the L2 to keep lose that privilege; nothing where the device has no such lines."""
+    library().cuCtxResetPersistingL2Cache()
+
+
+class _Raw:
+    """Raw device bytes in the form that torch.as_tensor takes without a copy."""
+
+    def __init__(self, address: int, count: int, keep: object) -> None:
+        self.keep = keep
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }
+
+
+def bytes_at(address: int, count: int, keep: object = None) -> Any:
+    """``count`` bytes at ``address`` as a uint8 tensor on the device, not copied; ``keep`` lives as long as it does."""
+    import torch
+
+    return torch.as_tensor(_Raw(address, count, keep), device="cuda")

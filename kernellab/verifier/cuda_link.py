@@ -1,0 +1,404 @@
+"""The judge's hold on a worker that works on a CUDA device.
+
+Stopping the process does not stop a kernel that already runs; so the judge looks behind it: at the instant of the
+answer it halts the process and launches a tiny kernel of its own. The device serves one process at a time, so work
+that was left running shows as delay of that kernel (0.15 ms and its own time, seen on an H200) or as an output that is
+not there yet. In the same way, work begun before ``go`` shows in how long the worker takes to say that it is awake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.verifier import cuda_driver, cuda_pool, wire
+from kernellab.verifier.control import OK, Answer, Output
+from kernellab.verifier.cuda_memory import (
+    DeviceArena,
+    Segment,
+    current_device,
+    l2_bytes,
+    output_bytes,
+    read_from,
+)
+from kernellab.verifier.guards import GUARD
+from kernellab.verifier.link import Call, Worker, WorkerFailure, _parsed
+from kernellab.verifier.memory import Layout, Unreadable
+from kernellab.verifier.rules import CAPS, DEADLINES
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+_DONE = 1 << 32
+#: slots of arenas that are no set of arguments of the stages
+TIMED_SLOT, COPY_SLOT = 100, 101
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """One timed call: the judge's clock from go to done (s), the worker's events (in ``answer``), how long the worker
+    took to be awake before, and how long the judge's own kernel took after."""
+
+    answer: Answer
+    seconds: float
+    head: float
+    tail: float
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return self.answer.outputs
+
+
+def device_files() -> tuple[str, ...]:
+    """What a worker must open for reading and writing to use the device: the driver's nodes, and the names of its own
+    threads, without which CUDA does not start (error 304)."""
+    return (*sorted(glob("/dev/nvidia*")), *sorted(glob("/dev/dxg")), "/proc/self/task")
+
+
+@dataclass
+class CudaWorker(Worker):
+    """A worker whose arguments and outputs are in device memory that the judge has mapped too."""
+
+    device: str = "cuda"
+    #: the allocator's library; None makes the worker copy its outputs to the judge, with a label
+    library: Path | None = None
+
+    def __post_init__(self) -> None:
+        environment, library = self.environment, self.library
+
+        def with_pool(scratch: Path) -> Mapping[str, str]:
+            own = dict(environment(scratch))
+            if library is not None:
+                copied = scratch / "src" / f".{library.name}"
+                shutil.copy(library, copied)
+                copied.chmod(0o755)
+                own[cuda_pool.VARIABLE] = str(copied)
+            return own
+
+        self.environment = with_pool
+        self.devices = self.devices or device_files()
+        self.pieces: list[Segment] = []
+        self.bases: dict[int, int] = {}
+        #: slots whose memory another worker's arena owns
+        self.shared: set[int] = set()
+        self._known = 0
+        self._copied: list[Segment] = []
+        #: outputs that the judge could not read in place
+        self.copies = 0
+        #: seconds from the first to the last device activity of the traced call, as the worker says
+        self.activity: float | None = None
+        #: has a fault made the worker's context useless?
+        self.broken = False
+        #: what the device did in the traced call: kernel -> launches
+        self.kernels: dict[str, int] = {}
+        super().__post_init__()
+
+    # -- memory
+
+    def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> DeviceArena:
+        """Puts ``args`` into the arena ``slot``, which grows when it must. Raises WorkerFailure("memory")."""
+        import torch
+
+        arena = self.arenas.get(slot)
+        if not isinstance(arena, DeviceArena) or arena.size < layout.size:
+            self.release(slot)
+            arena = self._arena(layout.size)
+            self.attach(slot, arena, writable=True)
+            self.shared.discard(slot)
+        arena.write(layout, args)
+        torch.cuda.synchronize()
+        return arena
+
+    def attach(self, slot: int, arena: DeviceArena, *, writable: bool) -> None:
+        """Lets the worker map ``arena``; its owner closes it."""
+        self.resume()
+        fd = arena.mapping.export()
+        try:
+            self._post({"op": "attach", "slot": slot, "bytes": arena.size, "write": writable}, (fd,))
+        finally:
+            os.close(fd)
+        answer = self._receive(DEADLINES.start)
+        if answer.get("ok") is not True or not isinstance(answer.get("base"), int):
+            raise self._exception(answer)
+        self.bases[slot], self.arenas[slot] = answer["base"], arena
+        self.shared.add(slot)
+
+    def release(self, slot: int) -> None:
+        """Takes the arena ``slot`` from the worker; its memory is free if nobody else has it."""
+        arena = self.arenas.pop(slot, None)
+        self.bases.pop(slot, None)
+        if arena is None:
+            return
+        self.resume()
+        self._post({"op": "detach", "slot": slot})
+        self._receive(DEADLINES.start)
+        if slot not in self.shared:
+            arena.close()
+        self.shared.discard(slot)
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
+
+    def read(self, output: Output) -> Tensor:
+        """One output's contents, copied on the device by the judge."""
+        try:
+            count = output_bytes(output)
+            return read_from(self._find(output.data, count), output, count)
+        except Unreadable as error:
+            raise WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.log) from None
+
+    def trespassed(self, output: Output) -> bool:
+        guard = CAPS.output_guard
+        before = output.data - output.storage
+        after = output.storage_bytes - guard
+        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
+            return False
+        segment = self._find(output.storage, output.storage_bytes)
+        if segment is None or output.storage_bytes != 2 * guard + _bytes(output):
+            return False
+        places = (output.storage, output.storage + after)
+        return not all(bool((segment.bytes(place, guard) == GUARD).all()) for place in places)
+
+    # -- calls
+
+    def call(
+        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call"
+    ) -> Call:
+        call = super().call(layout, slots, deadline, poison=poison, op=op)
+        self._see(call.outputs)
+        return call
+
+    def timed_call(
+        self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], None], probe: Callable[[], None],
+        op: str = "call",
+    ) -> TimedCall:  # fmt: skip
+        """One timed call. ``prepare`` puts the contents in place, cold, once the worker can learn nothing more before
+        ``go``; ``probe`` launches the judge's tiny kernel and waits for it. The worker is halted when this returns.
+        """
+        self.resume()
+        self.sequence += 1
+        self._post({
+            "op": op, "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
+            "timed": True, "root": str(self.scratch / "src"),
+        })  # fmt: skip
+        end = time.monotonic() + deadline
+        words = self.control.words
+        counter = 0
+        start = head = stop = tail = 0.0
+        while not counter:
+            counter += self._event(end)
+        if counter < _DONE:
+            prepare()
+            counter = 0
+            woken = time.perf_counter()
+            words[1] = self.sequence
+            while not counter:
+                counter += self._event(end)
+            start = time.perf_counter()
+            head = start - woken
+            if counter < _DONE:
+                words[0] = self.sequence
+                while counter < _DONE:
+                    counter += self._event(end)
+                stop = time.perf_counter()
+                # nothing may be launched from here on
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGSTOP)
+                before = time.perf_counter()
+                probe()
+                tail = time.perf_counter() - before
+        self.stop()
+        try:
+            answer = self.control.read()
+        except ValueError as error:
+            raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
+        if answer.status != OK:
+            raise self._exception(_parsed(answer.error))
+        return TimedCall(answer, stop - start, head, tail)
+
+    def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        self.resume()
+        self._post({
+            "op": "trace", "args": [p.message for p in layout.places], "slots": [slot], "flush": 2 * l2_bytes(),
+            "root": str(self.scratch / "src"),
+        })  # fmt: skip
+        answer = self._receive(deadline)
+        if answer.get("ok") is not True:
+            raise self._exception(answer)
+        span = answer.get("span")
+        self.activity = float(span) if isinstance(span, (int, float)) and 0 < span < 1e4 else None
+        kernels = answer.get("kernels")
+        self.kernels = {str(k): int(v) for k, v in kernels.items()} if isinstance(kernels, dict) else {}
+        return answer
+
+    def sees(self, outputs: Sequence[Output]) -> bool:
+        """Can the judge read ``outputs`` in place?"""
+        return all(not _bytes(o) or self._find(o.data, _bytes(o), copied=False) is not None for o in outputs)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        own = {slot: arena for slot, arena in self.arenas.items() if slot not in self.shared}
+        self.arenas = {}
+        super().close()
+        for arena in own.values():
+            arena.close()
+        for segment in self.pieces:
+            segment.mapping.close()
+        self.pieces = []
+
+    # -- inside
+
+    def _arena(self, size: int) -> DeviceArena:
+        try:
+            return DeviceArena(max(size, 2 << 20))
+        except cuda_driver.DriverError as error:
+            if not error.out_of_memory:
+                raise
+            raise WorkerFailure("memory", "needs more device memory than there is", log=self.log) from None
+
+    def _find(self, address: int, count: int, copied: bool = True) -> Segment | None:
+        """The piece of memory that holds so many bytes at the worker's ``address``, the newest first."""
+        known: list[Segment] = [*(reversed(self._copied) if copied else ()), *reversed(self.pieces)]
+        for segment in known:
+            if segment.holds(address, count):
+                return segment
+        for slot, base in self.bases.items():
+            arena = self.arenas[slot]
+            if isinstance(arena, DeviceArena):
+                segment = Segment(base, arena.size, arena.mapping)
+                if segment.holds(address, count):
+                    return segment
+        return None
+
+    def _see(self, outputs: Sequence[Output]) -> None:
+        """Learns where ``outputs`` lie; those in no piece that the judge can map are copied by the worker."""
+        self._copied = []
+        if self.sees(outputs):
+            return
+        self._learn()
+        if not self.sees(outputs):
+            self._copy(outputs)
+        self.stop()
+
+    def _learn(self) -> None:
+        self.resume()
+        while True:
+            self._post({"op": "segments", "first": self._known})
+            answer, fds = self._receive_with_fds(DEADLINES.start)
+            try:
+                found = [(int(i), int(a), int(n)) for i, a, n in answer["segments"]]
+                dead, known = {int(i) for i in answer["dead"]}, int(answer["next"])
+                if len(found) != len(fds) or not self._known <= known <= self._known + len(found) + 8:
+                    raise ValueError
+                for (number, address, size), fd in zip(found, fds, strict=True):
+                    mapping = cuda_driver.attach(fd, size, current_device())
+                    self.pieces.append(Segment(address, size, mapping, number=number))
+            except (KeyError, TypeError, ValueError, cuda_driver.DriverError) as error:
+                raise WorkerFailure("protocol", f"The worker's account of its memory cannot be: {error}.") from None
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            # pieces that the worker's allocator has given back
+            for segment in self.pieces:
+                if segment.number in dead:
+                    segment.mapping.close()
+            self.pieces = [segment for segment in self.pieces if segment.number not in dead]
+            self._known = known
+            if not answer.get("more"):
+                return
+
+    def _copy(self, outputs: Sequence[Output]) -> None:
+        """Has the worker copy its outputs to the judge's memory: it could tell something else than it computed, only
+        not something that it did not know by then."""
+        self.resume()
+        self.release(COPY_SLOT)
+        places, end = [], 0
+        for output in outputs:
+            places.append(end)
+            end += -(-_contiguous_bytes(output) // 256) * 256
+        arena = self._arena(end)
+        self.attach(COPY_SLOT, arena, writable=True)
+        self.shared.discard(COPY_SLOT)
+        self._post({"op": "copy", "slot": COPY_SLOT})
+        answer = self._receive(DEADLINES.call_least)
+        if answer.get("ok") is not True:
+            raise self._exception(answer)
+        self.copies += 1
+        for output, place in zip(outputs, places, strict=True):
+            if _contiguous_bytes(output) != _bytes(output):
+                raise WorkerFailure("output", "An output that is not dense lies in memory that the judge cannot see.")
+            self._copied.append(Segment(output.data, _bytes(output), arena.mapping, place))
+
+    def _receive_with_fds(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        end = time.monotonic() + seconds
+        while self.channel.fileno() not in self._poll((self.channel.fileno(),), end):
+            pass
+        try:
+            message, fds = wire.take(self.channel)
+        except (wire.Malformed, OSError) as error:
+            raise WorkerFailure("protocol", f"The worker sent {error}.", log=self.log) from None
+        if message is None:
+            raise self._gone()
+        return message, fds
+
+    def _exception(self, answer: dict[str, Any]) -> WorkerFailure:
+        failure = super()._exception(answer)
+        fault = device_fault(failure.message)
+        if fault is None:
+            return failure
+        kind, words = fault
+        # the context is of no use after such a fault: the next candidate gets a process of its own
+        if kind != "memory":
+            self.broken = True
+        return WorkerFailure(kind, words, failure.detail, failure.log)
+
+    def gone(self) -> bool:
+        return self.broken or super().gone()
+
+
+#: the driver's words -> kind of failure, what to say
+_FAULTS = (
+    ("illegal memory access", "crash", "reads or writes memory that is not its own (illegal memory access)"),
+    ("misaligned address", "crash", "uses a misaligned address"),
+    ("device-side assert", "crash", "breaks a device-side assertion"),
+    ("illegal instruction", "crash", "runs an illegal instruction"),
+    ("unspecified launch failure", "crash", "fails on the device (unspecified launch failure)"),
+    ("hardware stack error", "crash", "corrupts its stack on the device"),
+    ("invalid program counter", "crash", "jumps outside its code on the device"),
+    ("launch timed out", "hang", "ran longer than the device lets a kernel run"),
+    ("out of memory", "memory", "needs more device memory than there is"),
+)
+
+
+def device_fault(message: str) -> tuple[str, str] | None:
+    """What a CUDA error means: kind of failure, and words to follow "the kernel"; None for another error."""
+    if "CUDA" not in message and "OutOfMemoryError" not in message:
+        return None
+    return next(((kind, words) for text, kind, words in _FAULTS if text in message), None)
+
+
+def _bytes(output: Output) -> int:
+    try:
+        return output_bytes(output)
+    except Unreadable:
+        return 0
+
+
+def _contiguous_bytes(output: Output) -> int:
+    import torch
+
+    count = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
+    for n in output.shape:
+        count *= n
+    return count

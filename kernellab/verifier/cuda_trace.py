@@ -1,0 +1,118 @@
+"""What a call does on the device, by CUPTI through torch's profiler: kernels by name, own code or a library's.
+
+Memory copies and fills, and torch's kernels that only allocate, fill or move, are free: a kernel may prepare its own
+arguments. A Triton function of the candidate's own files counts as its own whatever its name. The names are the
+worker's claim, as all that is measured beside a candidate is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: kernels of the libraries that torch brings
+_LIBRARY = re.compile(
+    r"at::native|at_cuda_detail|at::cuda|cublas|cudnn|nvjet|cask|_xmma_|xmma_|gemv2|gemvNSP|splitKreduce|"
+    r"^(void )?(cutlass__?\d|cutlass::Kernel2)|^(volta|turing|ampere|hopper|maxwell|sm\d\d)_|implicit_convolve|"
+    r"convolve_common|winograd|cufft|regular_fft|vector_fft|cusparse|cusolver|thrust::|^void cub::|"
+    r"pytorch_flash|fmha_|flash_fwd|flash_bwd|triton_(poi|red|per|tem|for|spl)_|ncclKernel|ncclDev",
+    re.IGNORECASE,
+)
+#: kernels of torch that only fill or move
+_FREE = re.compile(
+    r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
+    r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
+)  # fmt: skip
+#: what CUPTI lists beside kernels and copies
+_WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
+
+
+def is_library(name: str, own: frozenset[str] = frozenset()) -> bool:
+    """Is a kernel of this name a library's? ``own`` are names that the candidate defines."""
+    return name not in own and not _FREE.search(name) and bool(_LIBRARY.search(name))
+
+
+def activity(call: Callable[[], Any], flush: int) -> dict[str, Any]:
+    """One warm call's activity: ``total`` and ``library`` by name in seconds of device time, ``span`` from the first
+    activity's start to the last one's end, ``kernels`` by number of launches. ``flush`` bytes are written before.
+
+    Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``span``
+    is None.
+    """
+    import torch
+
+    call()
+    torch.cuda.synchronize()
+    _flush(flush)
+    events = _profiled(call)
+    if not events:
+        from kernellab.verifier.dispatch import library_seconds
+
+        total, by_name = library_seconds(lambda *_: call(), (), torch.cuda.synchronize)
+        top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
+        return {"total": total, "library": top, "span": None, "kernels": {}}
+    return summary(events, own_names())
+
+
+def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """From activities (name, start, seconds) what :func:`activity` gives."""
+    library: dict[str, float] = {}
+    kernels: dict[str, int] = {}
+    for name, _, seconds in events:
+        short = name[:120]
+        kernels[short] = kernels.get(short, 0) + 1
+        if is_library(name, own):
+            library[short] = library.get(short, 0.0) + seconds
+    # fills and moves are free: they are in neither part of the share
+    total = sum(seconds for name, _, seconds in events if name in own or not _FREE.search(name))
+    first, last = min(e[1] for e in events), max(e[1] + e[2] for e in events)
+    top = dict(sorted(library.items(), key=lambda kv: -kv[1])[:16])
+    return {"total": total, "library": top, "span": last - first, "kernels": dict(list(kernels.items())[:32])}
+
+
+def own_names() -> frozenset[str]:
+    """Names of the Triton functions that the candidate's own files define."""
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None) or ""
+        if getattr(module, "__name__", "") == "kernel_source" or ("/src/" in file and "kernellab-" in file):
+            for value in vars(module).values():
+                inner = getattr(value, "fn", value)
+                if type(value).__module__.startswith("triton.") and hasattr(inner, "__name__"):
+                    found.add(inner.__name__)
+    return frozenset(found)
+
+
+def _profiled(call: Callable[[], Any]) -> list[tuple[str, float, float]]:
+    """Device activities of one call; empty where there is no CUPTI."""
+    import torch
+
+    # torch.profiler would import the whole of inductor before it begins (seconds)
+    from torch.autograd.profiler import profile
+
+    try:
+        with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
+            call()
+            torch.cuda.synchronize()
+    except (AssertionError, RuntimeError) as error:
+        if "CUDA error" in str(error):
+            raise
+        return []
+    results: Any = profiler.kineto_results
+    if results is None:
+        return []
+    return [
+        (e.name(), e.start_ns() * 1e-9, e.duration_ns() * 1e-9)
+        for e in results.events()
+        if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
+    ]
+
+
+def _flush(count: int) -> None:
+    import torch
+
+    if count:
+        torch.empty(count, dtype=torch.uint8, device="cuda").fill_(1)
+        torch.cuda.synchronize()
