@@ -97,14 +97,17 @@ class _Watch:
         import torch
 
         self.recorder, self.stream = recorder, torch.cuda.current_stream().cuda_stream
-        for number in _WATCHED:
-            self._enable(_DRIVER, number, True)
         try:
+            for number in _WATCHED:
+                # an older CUPTI does not know the youngest functions, and so nobody can call them
+                with contextlib.suppress(Unsealable):
+                    self._enable(_DRIVER, number, True)
             yield
         finally:
             self.recorder = None
             for number in _WATCHED:
-                self._enable(_DRIVER, number, False)
+                with contextlib.suppress(Unsealable):
+                    self._enable(_DRIVER, number, False)
 
     def _enable(self, domain: int, number: int, on: bool) -> None:
         self._do("cuptiEnableCallback", ctypes.c_uint32(on), self.subscriber, domain, ctypes.c_uint32(number))

@@ -6,7 +6,6 @@ What a worker of the role "replayer" calls in the place of a candidate.
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 from kernellab.verifier.seal import Unsealable, bundle
 from kernellab.verifier.seal.bundle import Bundle, Call, Copy, Fill, Launch, Output, Place, Step, Value
 
-#: what the replayer says of the binaries that it has loaded, for the judge
-LOADED = "loaded.json"
 #: addresses of all buffers, then the stream
 Act = Callable[[Sequence[int], int], None]
 
@@ -31,10 +28,13 @@ class Replay:
         self.device = device
         self._make = [_maker(self.bundle, number, device) for number in range(len(self.bundle.buffers))]
         self._alone = [_alone(self.bundle, output) for output in self.bundle.outputs]
-        acts = _OnHost(folder, self.bundle) if device == "cpu" else _OnDevice(self.bundle, self._binaries, device)
+        acts = (
+            _OnHost(self.bundle, self._binaries) if device == "cpu" else _OnDevice(self.bundle, self._binaries, device)
+        )
         self._acts: list[Act] = [acts.act(step) for step in self.bundle.steps]
         self._stream: Callable[[], int] = acts.stream
-        (folder / LOADED).write_text(json.dumps(acts.loaded))
+        #: registers and local memory of each launch
+        self.loaded = acts.loaded
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         self._fits(args)
@@ -160,17 +160,19 @@ _SETTERS = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
 class _OnHost:
     """Steps as calls of shared objects that were built with tvm-ffi."""
 
-    def __init__(self, folder: Path, sealed: Bundle) -> None:
+    def __init__(self, sealed: Bundle, binaries: dict[str, bytes]) -> None:
+        import tempfile
+
         import tvm_ffi
 
         self.loaded: list[dict[str, int]] = []
         self.stream = lambda: 0
         self.modules = []
         for binary in sealed.binaries:
-            path = folder / f"{binary.sha256}.so"
-            if not path.exists():
-                path.hardlink_to(folder / binary.sha256)
-            self.modules.append(tvm_ffi.load_module(str(path)))
+            with tempfile.NamedTemporaryFile(suffix=".so") as file:
+                file.write(binaries[binary.sha256])
+                file.flush()
+                self.modules.append(tvm_ffi.load_module(file.name))
 
     def act(self, step: Step) -> Act:
         if isinstance(step, Call):
