@@ -47,8 +47,12 @@ def design(
         Path | None, typer.Option("--from", help="Start from a sketch (.sketch) or a source; a foreign one is lifted.")
     ] = None,
     lift: Annotated[bool, typer.Option("--lift", help="Lift a sketch from the --from source in any case.")] = False,
-    baseline: Annotated[list[str] | None, typer.Option(help="eager, compile; repeatable.")] = None,
-    level: Annotated[str | None, typer.Option(help="T1 quick, T2 isolated (the default), T4 reproduced.")] = None,
+    baseline: Annotated[
+        list[str] | None, typer.Option(help="eager, compile, max-autotune, or a kernel's file; repeatable.")
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="T1 quick, T2 isolated (the default), T3 sealed, T4 reproduced.")
+    ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the session that the same call began.")] = False,
@@ -184,7 +188,7 @@ def _start(path: Path, dsl: str | None, lift: bool) -> dict[str, Any]:
     """A sketch, a source in the target's DSL, or a foreign one that a sketch is to be lifted from."""
     if path.suffix in (".sketch", ".txt"):
         return {"sketch": read_text(path, "sketch")}
-    from kernellab.cli_verify import read_source
+    from kernellab.dsls.sources import read_source
 
     own = read_source(path, None)
     if any(name.endswith((".cu", ".cuh")) for name in own.files):

@@ -2,129 +2,167 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli_output import emit, read_text, say
-from kernellab.dsls import Adapter, get_adapter
+from kernellab.cli_output import emit, say, settings
 from kernellab.errors import KernellabError
-from kernellab.records import Author, Source, StageResult, Verdict, one_line_each
+from kernellab.records import Source, StageResult, StageState, Trust, Verdict, one_line_each
 
 if TYPE_CHECKING:
     from kernellab.verifier.options import VerifyOptions
 
+_BUILT_IN = ("eager", "compile", "max-autotune")
+
 
 def verify(
     task: Annotated[Path, typer.Argument(help="The task's Python file.")],
-    source: Annotated[Path, typer.Argument(help="A Python file that defines kernel(...), or a folder with one.")],
+    source: Annotated[
+        Path, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
+    ],
     dsl: Annotated[str | None, typer.Option(help="What it is written in; default: read from its text.")] = None,
-    allow_library: Annotated[bool, typer.Option(help="Take a candidate that leans on library operators.")] = False,
-    baseline: Annotated[list[str] | None, typer.Option(help="eager, compile; repeatable.")] = None,
-    level: Annotated[str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T4 reproduced.")] = "T2",
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Take a candidate that leans on library operators.")
+    ] = False,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="eager, compile, max-autotune, or a kernel of your own (a file or folder); repeatable."),
+    ] = None,
+    level: Annotated[
+        str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
+    ] = "T2",
     repeat: Annotated[int, typer.Option(help="How many times the timing is done.")] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed."""
+    from kernellab.dsls.sources import read_source, with_constants
     from kernellab.target_detect import detect_target
     from kernellab.task import load_task
     from kernellab.task_quality import admit
     from kernellab.verifier import Verifier
 
+    # what is wrong with the call is told before anything is loaded
+    options = verify_options(baseline, level, repeat, allow_library, dsl)
+    values = settings(set_ or [])
+    candidate = with_constants(read_source(source, dsl, _default()), values)
+    target = detect_target(candidate.dsl)
     loaded = load_task(task)
     weak = admit(loaded)
-    candidate = read_source(source, dsl)
-    target = detect_target(candidate.dsl)
-    options = verify_options(baseline, level, repeat, allow_library)
-    told = _Progress()
-    with Verifier() as verifier:
+    with Progress() as told, Verifier() as verifier:
         verdict = verifier.verify(loaded, candidate, target, options=options, progress=told)
-    told.flush()
     verdict = verdict.model_copy(update={"flags": [*verdict.flags, *map(str, weak)]})
     if json:
-        emit(verdict_dict(verdict))
+        emit(verdict_dict(verdict, candidate))
     else:
         print(verdict_text(verdict))
     return 0 if verdict.passed else 1
 
 
-def read_source(path: Path, dsl: str | None) -> Source:
-    """A Source from a Python file or a folder; the DSL is read from the text where none is given.
+def _default() -> str:
+    """What a source that shows no DSL (plain PyTorch) is judged as: what this machine designs in."""
+    from kernellab.dsls.triton import has_cuda_device
 
-    Raises:
-        KernellabError: no such file, or a folder where it is not clear which file defines the kernel.
-    """
-    if not path.exists():
-        raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
-    adapter = get_adapter(dsl) if dsl is not None else Adapter()
-    if path.is_dir():
-        files = {
-            str(file.relative_to(path)): read_text(file, "source")
-            for file in sorted(path.rglob("*"))
-            if file.is_file() and file.suffix in adapter.suffixes
-        }
-        entry = adapter.entry_file if adapter.entry_file in files else _entry(path, files)
-    else:
-        files, entry = {path.name: read_text(path, "source")}, path.name
-    return Source(dsl=dsl or _dsl_of(files), files=files, entry_file=entry, entry=adapter.entry, origin=Author.HUMAN)
-
-
-def _entry(path: Path, files: dict[str, str]) -> str:
-    python = [name for name in files if name.endswith(".py")]
-    if "kernel.py" in files:
-        return "kernel.py"
-    defining = [n for n in python if "def kernel(" in files[n] or "class ModelNew" in files[n]]
-    for found in (defining, python):
-        if len(found) == 1:
-            return found[0]
-    raise KernellabError(f"{path} has {len(python)} Python files, and none is the entry.", "Name it kernel.py.")
-
-
-def _dsl_of(files: dict[str, str]) -> str:
-    text = "\n".join(files.values())
-    return "triton" if "import triton" in text or "from triton" in text else "cpp"
+    return "triton" if has_cuda_device() else "cpp"
 
 
 def verify_options(
-    baseline: list[str] | None, level: str = "T2", repeat: int = 1, allow_library: bool = False
+    baseline: Sequence[str] | None,
+    level: str = "T2",
+    repeat: int = 1,
+    allow_library: bool = False,
+    dsl: str | None = None,
 ) -> VerifyOptions:
-    """The verifier's options. Raises KernellabError, naming the one that is wrong."""
+    """The verifier's options; eager is measured too where only a person's own kernels are named.
+
+    Raises:
+        KernellabError: naming the option that is wrong.
+    """
     from pydantic import ValidationError
 
     from kernellab.verifier.options import VerifyOptions
 
+    if level not in [t.value for t in Trust]:
+        raise KernellabError(f"--level {level!r} is no level.", "Choose one of T0, T1, T2, T3, T4.")
     fields: dict[str, Any] = {"level": level, "repeat": repeat, "allow_library": allow_library}
-    if baseline:
-        fields["baselines"] = tuple(baseline)
+    rivals = _rivals(baseline or [], dsl)
+    named = tuple(dict.fromkeys(name for name in baseline or () if name in _BUILT_IN))
+    fields["baselines"] = named or ("eager",)
+    if rivals:
+        fields["rivals"] = rivals
     try:
         return VerifyOptions.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).removesuffix("s")
+        where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
         raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
 
 
-def verdict_dict(verdict: Verdict) -> dict[str, Any]:
-    """The contract's names, with the whole record under ``verdict``."""
-    eager = verdict.against("eager")
-    time = verdict.time
+def _rivals(names: Sequence[str], dsl: str | None) -> dict[str, Source]:
+    """The baselines that are files, by the name that their figures have."""
+    from kernellab.dsls.sources import read_source
+
+    found: dict[str, Source] = {}
+    for name in names:
+        if name in _BUILT_IN:
+            continue
+        path = Path(name)
+        if not path.exists():
+            known = ", ".join(_BUILT_IN)
+            raise KernellabError(f"--baseline {name}: there is no such baseline or file.", f"Give {known}, or a file.")
+        found[path.name if path.name not in (*found, "") else name] = read_source(path, dsl, _default())
+    return found
+
+
+def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, Any]:
+    """The contract's names. Times are milliseconds; ``spread`` holds the quartiles; a speedup's interval is that of the
+    paired ratio at 95 %; ``sol_score`` is null under the bound."""
+    from kernellab.verifier import metrics
+
+    eager, compiled = verdict.against("eager"), verdict.against("compile")
+    time, bound = verdict.time, verdict.sol_ms
+    scored = time is not None and eager is not None and bound is not None
     return {
         "passed": verdict.passed,
         "stage": verdict.stage.value,
         "reason": verdict.reason,
-        "label": verdict.label,
+        "dsl": source.dsl if source else None,
         "trust": verdict.trust.value,
+        "sealed": _sealed(verdict),
+        "label": verdict.label,
+        "labels": [label.strip() for label in verdict.label.split(",") if label.strip()],
         "flags": verdict.flags,
         "evidence": verdict.evidence.model_dump(mode="json") if verdict.evidence else None,
         "time_ms": time.median_ms if time else None,
         "spread": [time.q1_ms, time.q3_ms] if time else None,
+        "samples": time.samples if time else None,
         "baseline_ms": eager.baseline_time.median_ms if eager else None,
-        "compile_ms": c.baseline_time.median_ms if (c := verdict.against("compile")) else None,
+        "compile_ms": compiled.baseline_time.median_ms if compiled else None,
         "speedup": verdict.speedup,
         "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in verdict.comparisons},
-        "sol_ms": verdict.sol_ms,
+        "baselines": {
+            c.baseline: {
+                "time_ms": c.baseline_time.median_ms,
+                "spread": [c.baseline_time.q1_ms, c.baseline_time.q3_ms],
+                "speedup": c.speedup,
+                "interval": [c.low, c.high],
+                "distinguishable": c.distinguishable,
+            }
+            for c in verdict.comparisons
+        },
+        "sol_ms": bound,
+        "sol_score": metrics.sol_score(time.median_ms, eager.baseline_time.median_ms, bound)
+        if scored and time and eager and bound
+        else None,
         "own_share": verdict.own_share,
+        "precision": verdict.precision,
         "build_seconds": verdict.build_seconds,
         "environment": verdict.environment.model_dump(mode="json"),
         "stages": [
@@ -132,6 +170,12 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
             for s in one_line_each(verdict.stages)
         ],
     }
+
+
+def _sealed(verdict: Verdict) -> bool:
+    """Was the recorded device code relaunched without the candidate? T4 may rest on it, or on T2."""
+    said = getattr(verdict, "sealed", None)
+    return bool(said) if said is not None else verdict.trust is Trust.T3
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -149,6 +193,10 @@ def verdict_text(verdict: Verdict) -> str:
     ]
     if verdict.sol_ms:
         lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
+    if verdict.own_share is not None:
+        lines.append(f"  {verdict.own_share:.0%} of the time in its own kernels")
+    if verdict.precision:
+        lines.append(f"  precision class {verdict.precision}")
     lines += [f"  flag: {flag}" for flag in verdict.flags]
     evidence = verdict.evidence
     if evidence is not None:
@@ -166,18 +214,43 @@ def _ms(value: float) -> str:
     return f"{value:.4g} ms"
 
 
-class _Progress:
-    """A line on stderr for each stage, once all its parts are known."""
+class Progress:
+    """A line on stderr as each part of a stage ends; on a terminal, also what is being done and since when."""
 
     def __init__(self) -> None:
-        self._parts: list[StageResult] = []
+        self._status: Any = None
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True, highlight=False).status("starting the judge", spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def __call__(self, part: StageResult) -> None:
-        if self._parts and self._parts[0].name is not part.name:
-            self.flush()
-        self._parts.append(part)
+        again = part.name.value in self._told
+        self._told.add(part.name.value)
+        skipped = part.state is StageState.SKIPPED
+        if again and skipped:
+            line = f"{'':<8} {part.note}"
+        else:
+            line = f"{part.name.value:<8} {part.state.value:<12} {part.seconds:6.2f} s  {part.note}"
+        if self._status is None:
+            say(line.rstrip())
+            return
+        self._status.console.print(line.rstrip(), markup=False)
+        after = _next(part)
+        self._status.update(f"{after} ..." if after else "")
 
-    def flush(self) -> None:
-        for stage in one_line_each(self._parts):
-            say(f"{stage.name.value:<8} {stage.state.value:<12} {stage.seconds:6.2f} s  {stage.note}".rstrip())
-        self._parts = []
+
+def _next(part: StageResult) -> str:
+    names = [stage.value for stage in type(part.name)]
+    place = names.index(part.name.value) + 1
+    return names[place] if part.state is not StageState.FAILED and place < len(names) else ""

@@ -62,6 +62,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "op.sketch").write_text(SKETCH)
+    (tmp_path / "two").mkdir()
+    for name in ("a.py", "b.py"):
+        (tmp_path / "two" / name).write_text("def kernel(x, w):\n    return x\n")
     (tmp_path / "foreign.py").write_text("import triton\n\ndef kernel(x, w):\n    return x\n")
     for name in list(os.environ):
         if name.startswith(("KERNELLAB_MODEL", "OPENAI_")):
@@ -101,6 +104,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["design", "task.py", "--from", "nowhere.sketch"], "nowhere.sketch cannot be read"),
         (["verify", "task.py", "nowhere.py"], "does not exist"),
         (["verify", "task.py", "task.py", "--level", "T9"], "--level"),
+        (["verify", "nowhere.py", "foreign.py"], "nowhere.py cannot be read"),
+        (["verify", "task.py", "op.sketch"], "not a Python file"),
+        (["verify", "task.py", "two"], "2 files that define a kernel: a.py, b.py"),
+        (["verify", "task.py", "foreign.py", "--dsl", "tritn"], "Did you mean 'triton'"),
+        (["verify", "task.py", "foreign.py", "--baseline", "fast"], "--baseline fast"),
+        (["verify", "task.py", "foreign.py", "--repeat", "0"], "--repeat"),
+        (["verify", "task.py", "foreign.py", "--set", "BLOCK"], "NAME=NUMBER"),
+        (["verify", "task.py", "foreign.py", "--set", "BLOCK=4"], "sets no constant BLOCK"),
+        (["verify", "foreign.py", "foreign.py"], "inputs"),
+        (["verify", "task.py"], "Missing argument"),
         (["sketch", "check", "nowhere.sketch"], "cannot be read"),
         (["sketch", "run", "op.sketch"], "--task"),
         (["sketch", "cost", "op.sketch", "--dsl", "cpp"], "size of M, N"),
@@ -227,10 +240,22 @@ def test_design_verify_and_export_agree(run: Callable[..., Ran], tmp_path: Path)
     assert (tmp_path / "made" / "task.sketch").read_text() == found["sketch"]
     assert "verifier" in designed.err
 
-    verified = run("verify", "task.py", "made/source", "--json")
+    own = ["--baseline", "eager", "--baseline", "made/source", "--set", "BLOCK=32"]
+    verified = run("verify", "task.py", "made/source", *own, "--json")
     assert verified.code == 0, verified.err
-    assert verified.json["passed"]
-    assert [stage["name"] for stage in verified.json["stages"]][:3] == ["static", "build", "smoke"]
+    found_again = verified.json
+    assert found_again["passed"]
+    names = [stage["name"] for stage in found_again["stages"]]
+    assert names == ["static", "build", "smoke", "correct", "robust", "honest", "fast"]
+    assert set(found_again["baselines"]) == {"eager", "source"}
+    low, high = found_again["spread"]
+    assert low <= found_again["time_ms"] <= high
+    assert found_again["dsl"] == "cpp" and found_again["sealed"] is False and found_again["trust"] == "T2"
+    assert 0 <= found_again["own_share"] <= 1
+    assert {"labels", "flags", "precision", "evidence", "sol_ms", "compile_ms", "speedups"} <= found_again.keys()
+    # a plain line on stderr as each stage ends
+    told = [line.split()[0] for line in verified.err.splitlines() if line and not line.startswith(" ")]
+    assert list(dict.fromkeys(told)) == names
 
     exported = run("export", found["session"], "--out", "stand_alone.py", "--json")
     assert exported.code == 0

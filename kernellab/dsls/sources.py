@@ -1,0 +1,107 @@
+"""A person's own kernel as a Source: read from a file or a folder, its language recognised, its constants set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernellab.dsls import ADAPTERS, get_adapter
+from kernellab.dsls.detect import dsl_of
+from kernellab.errors import KernellabError
+from kernellab.records import Author, Source
+
+#: what a kernel file defines at its outermost level
+_ENTRY = re.compile(
+    r"^(?:(?:async )?def kernel\b|class ModelNew\b|kernel\s*[:=]|from .* import .*\b(?:kernel|ModelNew)\b)", re.M
+)
+_NUMBER = r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)"
+
+
+def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Source:
+    """A Source from a Python file or a folder with one; ``dsl`` is read from the text where none is given, and is
+    ``default`` for a text that shows none (plain PyTorch).
+
+    Raises:
+        KernellabError: no such file, not Python, or a folder where it is not clear which file defines the kernel.
+        TargetError: no DSL has that name.
+    """
+    adapter = get_adapter(dsl) if dsl is not None else None
+    if not path.exists():
+        raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
+    if path.is_dir():
+        endings = adapter.suffixes if adapter else {ending for name in ADAPTERS for ending in ADAPTERS[name].suffixes}
+        files = {
+            file.relative_to(path).as_posix(): _text(file)
+            for file in sorted(path.rglob("*"))
+            if file.is_file() and file.suffix in endings and not _hidden(file.relative_to(path))
+        }
+        entry = _entry(path, files, adapter.entry_file if adapter else "kernel.py")
+    else:
+        if path.suffix != ".py":
+            raise KernellabError(
+                f"The source {path} is not a Python file.",
+                "Give a Python file that defines kernel(*inputs), or a folder with one and what it compiles.",
+            )
+        files, entry = {path.name: _text(path)}, path.name
+    return Source(
+        dsl=dsl or dsl_of(files) or default, files=files, entry_file=entry,
+        entry=adapter.entry if adapter else "kernel", origin=Author.HUMAN,
+    )  # fmt: skip
+
+
+def with_constants(source: Source, values: Mapping[str, int | float]) -> Source:
+    """``source`` with constants set: ``NAME = 16`` of Python, ``constexpr int NAME = 16;``, ``#define NAME 16`` of C++.
+
+    Raises:
+        KernellabError: the source sets no such constant, or sets it in several places.
+    """
+    files = dict(source.files)
+    for name, value in values.items():
+        places = [(file, match) for file, text in files.items() for match in _constant(name).finditer(text)]
+        outermost = [(file, match) for file, match in places if not match["indent"]]
+        found = outermost if len(outermost) == 1 else places
+        if len(found) != 1:
+            known = sorted({m["name"] for text in files.values() for m in _constant(r"[A-Z]\w*").finditer(text)})
+            there = f"It sets {', '.join(known)}." if known else "It sets none in capital letters."
+            how = f"sets {name} in {len(found)} places" if found else f"sets no constant {name}"
+            raise KernellabError(f"--set {name}: the source {how}.", there)
+        file, match = found[0]
+        files[file] = files[file][: match.start("value")] + repr(value) + files[file][match.end("value") :]
+    return source.model_copy(update={"files": files})
+
+
+def _constant(name: str) -> re.Pattern[str]:
+    qualified = r"(?:static\s+|inline\s+|__device__\s+)*(?:constexpr|const)\s+[\w:]+(?:\s+[\w:]+)*\s+"
+    return re.compile(
+        rf"^(?P<indent>[ \t]*)(?:{qualified}|#\s*define\s+)?(?P<name>{name})\b(?:\s*:[^=\n]+)?"
+        r"[ \t]*(?:=[ \t]*|(?<=\w)[ \t]+|\{)"
+        rf"(?P<value>{_NUMBER})(?=[ \t]*(?:;|\}}|#|//|$))",
+        re.MULTILINE,
+    )
+
+
+def _entry(path: Path, files: Mapping[str, str], usual: str) -> str:
+    if usual in files:
+        return usual
+    python = [name for name in files if name.endswith(".py")]
+    if not python:
+        raise KernellabError(f"{path} has no Python file.", "Put a kernel.py in it that defines kernel(*inputs).")
+    defining = [name for name in python if _ENTRY.search(files[name])]
+    found: Sequence[str] = defining or python
+    if len(found) == 1:
+        return found[0]
+    words = f"{len(found)} files that define a kernel" if defining else f"{len(found)} Python files, none with a kernel"
+    raise KernellabError(f"{path} has {words}: {', '.join(found[:6])}.", f"Name one file, or call it {usual}.")
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise KernellabError(f"The source {path} cannot be read: {reason}.", "Check the path.") from None
