@@ -26,6 +26,9 @@ def bench(
     allow_library: Annotated[
         bool, typer.Option("--allow-library", help="Compose with the library where it wins; labelled so.")
     ] = False,
+    tune: Annotated[
+        int, typer.Option(min=0, help="Measure so many points of each task's schedules, and take the fastest.")
+    ] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     only: Annotated[str, typer.Option(help="Only tasks whose category/name matches this regular expression.")] = "",
     max_bytes: Annotated[
@@ -51,7 +54,7 @@ def bench(
     at_most = parse_bytes(max_bytes) if max_bytes else None
     rows = run_suite(
         tasks, out, dsl, roles, max_turns, resume, at_most, tell,
-        workers=workers, deadline=deadline, allow_library=allow_library,
+        workers=workers, deadline=deadline, allow_library=allow_library, tune=tune,
     )  # fmt: skip
     where = environment(rows)
     report = markdown(rows, f"{suite}: {where}")

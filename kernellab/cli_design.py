@@ -41,6 +41,9 @@ def design(
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a part out: gate, routing, sketch, examples; repeatable.")
     ] = None,
+    tune: Annotated[
+        int, typer.Option(min=0, help="Measure so many points of the rules' schedules first, and take the fastest.")
+    ] = 0,
     out: Annotated[Path | None, typer.Option(help="A folder for sketch, source and exported module.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")] = None,
     from_: Annotated[
@@ -83,7 +86,7 @@ def design(
         raise SessionError(f"There is {what} to design for.", "Give a task file, or --words.")
     session = begin(
         loaded, dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip, constexpr=values,
-        fresh=not resume, budget=budget, improve=improve, ablation=without or (), **start,
+        fresh=not resume, budget=budget, improve=improve, ablation=without or (), tune=tune, **start,
     )  # fmt: skip
     session.wait(progress=True)
     if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:

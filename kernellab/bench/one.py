@@ -53,6 +53,7 @@ def run_job(job: Job) -> Row:
             max_turns=job.max_turns,
             workspace=Path(job.workspace),
             fresh=True,
+            tune=job.tune,
             options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
         )
         session.wait()

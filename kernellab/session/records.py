@@ -162,6 +162,8 @@ class Created(_Event):
     improve: bool | None = None
     #: parts of the method that are left out on purpose
     ablation: tuple[str, ...] = ()
+    #: points of the rules Designer's schedules that are measured before its first design; 0: it decides unmeasured
+    tune: int = 0
     version: str = ""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 #: what a call could not say at first, and what it means then
-_LATER: dict[str, object] = {"lift": False, "improve": None, "ablation": ()}
+_LATER: dict[str, object] = {"lift": False, "improve": None, "ablation": (), "tune": 0}
 
 _LIVE: dict[tuple[Path, str], Session] = {}
 _LOCK = threading.RLock()
@@ -60,6 +60,7 @@ def design(
     budget: str | None = None,
     improve: bool | None = None,
     ablation: Iterable[str] = (),
+    tune: int = 0,
     asked: Iterable[Exchange] = (),
 ) -> Session:
     """Start designing a kernel for ``task`` (a module text, a path, or a Task) and return at once.
@@ -71,7 +72,8 @@ def design(
     sketch from the source. ``compare`` times a finished session's best against torch.compile too, in the background.
     ``budget`` limits what is spent ("tokens=200000,usd=1,minutes=30,gpu_s=600"). ``improve`` goes on after a kernel
     passed, while there is headroom; by default when a model designs or codes. ``ablation`` leaves parts of the method
-    out (:data:`kernellab.agents.briefs.ABLATIONS`). ``asked`` are exchanges that led to the task. ``wait`` blocks
+    out (:data:`kernellab.agents.briefs.ABLATIONS`). With ``tune`` the rules Designer measures so many points of its
+    schedules and takes the fastest. ``asked`` are exchanges that led to the task. ``wait`` blocks
     until it ends or needs a person. What is not given is taken from ``[session]`` of ``kernellab.toml``.
 
     Raises:
@@ -116,6 +118,7 @@ def design(
         budget=budget,
         improve=improve if improve is not None else usual.improve,
         ablation=tuple(sorted(set(ablation))),
+        tune=tune,
         version=_version(),
     )
     created = created.model_copy(update={"key": _key(created)})
@@ -210,10 +213,10 @@ def _load(journal: Journal, session_id: str) -> State | None:
 def _key(created: Created) -> str:
     fields = created.model_dump(
         mode="json",
-        exclude={"time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation"},
+        exclude={"time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation", "tune"},
     )
     # what a call did not say leaves the key as it was before it could be said
-    fields |= {name: value for name in ("lift", "improve", "ablation") if (value := getattr(created, name))}
+    fields |= {name: value for name in ("lift", "improve", "ablation", "tune") if (value := getattr(created, name))}
     if created.roles.get(Role.ANALYST) == "rules":
         del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]

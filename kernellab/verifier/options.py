@@ -18,10 +18,12 @@ class VerifyOptions(Record):
 
     ``allow_library`` takes a candidate that leans on the framework's own operators; ``repeat`` is how many times the
     timing is done; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
+    ``ranking`` is for choosing among candidates of our own: one case, then the clock; its verdict is T1 and says so.
     """
 
     level: Trust = Trust.T2
     allow_library: bool = False
+    ranking: bool = False
     repeat: int = Field(default=1, ge=1, le=20)
     baselines: tuple[Baseline, ...] = ("eager",)
     #: kernels of one's own to be timed against too, by the name that their figures have; each has a worker of its own

@@ -50,6 +50,21 @@ def working(designing: bool = False) -> Iterator[None]:
 
 
 @contextmanager
+def aside() -> Iterator[None]:
+    """For one who waits inside :func:`working` for another process to take its turns."""
+    place = _place(False)
+    if place is None or not _depth:
+        yield
+        return
+    main, queue = place
+    fcntl.flock(main, fcntl.LOCK_UN)
+    try:
+        yield
+    finally:
+        _take(main, queue, fcntl.LOCK_SH)
+
+
+@contextmanager
 def alone() -> Iterator[float]:
     """Nobody else works or is timed inside; yields the seconds that were waited for that."""
     place = _place(False)

@@ -1,0 +1,92 @@
+"""Results of tuning on disk, so that the same search on the same machine is made once.
+
+A key names the schedules, the chip, the backend, the versions that decide a kernel's speed, and the sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernellab.records import Record, Timing
+from kernellab.tuning.measure import Measured
+from kernellab.tuning.search import Tuned
+from kernellab.tuning.space import Point, Value
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+
+_VERSIONS = ("kernellab", "torch", "triton", "apache-tvm-ffi")
+
+
+class _Entry(Record):
+    sketch: str
+    values: dict[str, int | float]
+    time: Timing | None = None
+    reason: str = ""
+
+
+class _Kept(Record):
+    best: int | None
+    measured: list[_Entry]
+
+
+def key(designs: Sequence[str], target: Target, sizes: Mapping[str, object], fixed: Mapping[str, Value]) -> str:
+    """A name for one search. ``sizes`` are those that it is made at, shapes and all."""
+    described = {
+        "designs": list(designs),
+        "chip": [target.chip.name, target.chip.cores],
+        "backend": target.backend.value,
+        "dsl": target.dsl,
+        "versions": {name: _version(name) for name in _VERSIONS},
+        "sizes": {name: str(size) for name, size in sorted(sizes.items())},
+        "fixed": dict(sorted(fixed.items())),
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "kernellab" / "tuning"
+
+
+def read(name: str, trials: int) -> Tuned | None:
+    """What an earlier search of at least as many ``trials``, or one that had come to its end, has found."""
+    try:
+        kept = _Kept.model_validate_json((folder() / f"{name}-{trials}.json").read_text())
+    except (OSError, ValueError):
+        return None  # never searched, or a file that was cut off or of another version
+    found = [Measured(Point.of(e.sketch, e.values), e.time, e.reason) for e in kept.measured]
+    return Tuned(found[kept.best].point if kept.best is not None else None, found, cached=True)
+
+
+def write(name: str, trials: int, tuned: Tuned) -> None:
+    """Keeps a search's result. A folder that cannot be written keeps nothing."""
+    points = [m.point for m in tuned.measured]
+    kept = _Kept(
+        best=points.index(tuned.best) if tuned.best in points else None,
+        measured=[
+            _Entry(sketch=m.point.sketch, values=dict(m.point.values), time=m.time, reason=m.reason)
+            for m in tuned.measured
+        ],
+    )
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
+            file.write(kept.model_dump_json())
+        os.replace(file.name, folder() / f"{name}-{trials}.json")
+    except OSError:
+        return
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

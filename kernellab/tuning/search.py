@@ -1,0 +1,113 @@
+"""The search: schedules race at their defaults, then the best one's tunables climb, one step at a time.
+
+Losers are dropped early, as in successive halving (Karnin, Koren, Somekh 2013): a round measures many points for a
+short time, and only the better half is measured for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernellab.tuning.measure import Measure, Measured
+from kernellab.tuning.space import Point, Space
+
+#: seconds of timed calls of the first heat; each later one takes twice as long
+HEAT = 0.1
+_HEATS = 3
+#: points measured in one step of the climb
+_WIDTH = 4
+#: a point must be that much faster for the climb to go on from it: less is the noise of two runs
+_GAIN = 0.98
+
+
+@dataclass
+class Tuned:
+    """``best`` is None where nothing ran. ``measured`` is every point that was tried, each with its last time."""
+
+    best: Point | None
+    measured: list[Measured] = field(default_factory=list)
+    cached: bool = False
+
+    def words(self) -> str:
+        """One sentence: what was chosen, of how many, and what it gained over the first schedule's defaults."""
+        timed = [m for m in self.measured if m.time is not None]
+        if self.best is None or not timed:
+            return "Nothing could be measured, so the defaults stay."
+        chosen = next(m for m in timed if m.point == self.best)
+        first = self.measured[0].time
+        assert chosen.time is not None
+        gain = f", {first.median_ms / chosen.time.median_ms:.2f}x the first design's defaults" if first else ""
+        again = " (remembered)" if self.cached else ""
+        return f"Tuned: {self.best} of {len(self.measured)} measured{gain}{again}."
+
+
+def tune(
+    designs: Sequence[str], space: Space, measure: Measure, trials: int,
+    stop: Callable[[], bool] = lambda: False, heat: float = HEAT,
+) -> Tuned:  # fmt: skip
+    """The fastest of at most ``trials`` points of ``designs`` (sketches, best first).
+
+    ``stop`` is asked before each measurement. ``heat`` is in seconds of timed calls.
+
+    Raises:
+        SketchError: a design is wrong.
+    """
+    race = _Race(measure, trials, stop)
+    starts = list(dict.fromkeys(space.start(text) for text in designs))
+    legal = [p for p in starts if space.cost(p) is not None] or starts
+    # the first design is what stands without tuning, so it runs whatever the model says of it
+    best = race.winner(starts[:1] + [p for p in space.ranked(legal) if p != starts[0]], heat)
+    while best is not None and race.left > 0 and not stop():
+        tried = [p for p in space.neighbours(best) if p not in race.seen][:_WIDTH]
+        if not tried:
+            break
+        better = race.winner(tried, heat)
+        if better is None or race.time(better) >= _GAIN * race.time(best):
+            break
+        best = better
+    return Tuned(best, list(race.seen.values()))
+
+
+class _Race:
+    """Counts points, and keeps what each was measured at."""
+
+    def __init__(self, measure: Measure, trials: int, stop: Callable[[], bool]) -> None:
+        self._measure, self.left, self._stop = measure, trials, stop
+        self.seen: dict[Point, Measured] = {}
+
+    def winner(self, points: Sequence[Point], heat: float) -> Point | None:
+        """The fastest: each heat lasts twice as long as the one before, for the better half of those in it."""
+        running = list(points[: max(self.left, 0)])
+        self.left -= len(running)
+        for number in range(_HEATS):
+            for point in running:
+                if self._stop():
+                    break
+                found = self._measure(point, heat * 2**number)
+                if found.time is not None or point not in self.seen:
+                    self.seen[point] = found
+            running = sorted((p for p in running if self._timed(p)), key=self.time)
+            if len(running) <= 1:
+                break
+            running = _still_open(running, self.seen)
+            if len(running) == 1:
+                break
+        return running[0] if running else None
+
+    def _timed(self, point: Point) -> bool:
+        return point in self.seen and self.seen[point].time is not None
+
+    def time(self, point: Point) -> float:
+        """Median in ms. The point must have been timed."""
+        timing = self.seen[point].time
+        assert timing is not None
+        return timing.median_ms
+
+
+def _still_open(ordered: list[Point], seen: dict[Point, Measured]) -> list[Point]:
+    """The better half, less those whose quartiles lie wholly above the first's."""
+    first = seen[ordered[0]].time
+    kept = ordered[: max(1, (len(ordered) + 1) // 2)]
+    assert first is not None
+    return [p for p in kept if (t := seen[p].time) is not None and t.q1_ms <= first.q3_ms]

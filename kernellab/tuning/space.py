@@ -1,0 +1,92 @@
+"""What may be tuned: the values of a sketch's tunables, their legal neighbours, and what the cost model says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernellab.errors import KernellabError
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+    from kernellab.task import Task
+
+Value = int | float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One schedule with values for its tunables, in the order of their names."""
+
+    sketch: str
+    values: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, sketch: str, values: Mapping[str, Value]) -> Point:
+        return cls(sketch, tuple(sorted(values.items())))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.values) or "no tunables"
+
+
+@dataclass
+class Space:
+    """Points of one task on one target. ``fixed`` are constexprs that a person has set."""
+
+    task: Task
+    target: Target
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    _costs: dict[Point, float | None] = field(default_factory=dict)
+
+    def start(self, sketch: str) -> Point:
+        """A schedule at its own defaults. Raises SketchError: it is wrong."""
+        from kernellab.sketch.check import load_program
+
+        tunables = load_program(sketch).tunables
+        values = {c.name: c.value for c in tunables if c.name not in self.fixed and c.value is not None}
+        return Point.of(sketch, values)
+
+    def neighbours(self, point: Point) -> list[Point]:
+        """Each tunable one step up or down, the others as they are; legal ones, the cheapest by the model first."""
+        from kernellab.sketch.check import load_program
+
+        choices = {c.name: sorted(c.choices) for c in load_program(point.sketch).tunables}
+        found = []
+        for name, value in point.values:
+            options = choices[name]
+            at = options.index(value) if value in options else 0
+            for step in (-1, 1):
+                if 0 <= at + step < len(options):
+                    found.append(Point.of(point.sketch, {**dict(point.values), name: options[at + step]}))
+        return self.ranked(found)
+
+    def ranked(self, points: list[Point]) -> list[Point]:
+        """The legal ones, by modelled time; those that the model cannot tell apart stay in order."""
+        costs = {p: self.cost(p) for p in points}
+        return sorted((p for p in points if costs[p] is not None), key=lambda p: costs[p] or 0.0)
+
+    def cost(self, point: Point) -> float | None:
+        """The modelled time in ms (inf where the model has none); None for values that the chip or a person forbids."""
+        if point not in self._costs:
+            self._costs[point] = self._cost(point)
+        return self._costs[point]
+
+    def _cost(self, point: Point) -> float | None:
+        from kernellab.sketch.bind import bind
+        from kernellab.sketch.check import load_program
+        from kernellab.sketch.cost import cost
+
+        try:
+            program = load_program(point.sketch)
+            binding = bind(program, self.task, {**dict(point.values), **self.fixed}, self.target)
+            sizes = dict(self.task.module().default_sizes())
+            symbols = {s: self.task.args[at].extents(sizes)[dim] for s, (at, dim) in binding.symbols.items()}
+            found = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), self.target.chip)
+        except (KernellabError, KeyError, IndexError):
+            return None
+        limit = self.target.chip.on_chip_bytes
+        if limit and found.footprint > limit:
+            return None
+        return found.time_ms if found.time_ms is not None else math.inf

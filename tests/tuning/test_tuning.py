@@ -1,0 +1,179 @@
+"""The tuner: it climbs, drops losers early, remembers, and measures only through the Verifier's workers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from kernellab.records import Source, Timing, Trust
+from kernellab.target import Backend, Chip, Target
+from kernellab.target_detect import detect_target
+from kernellab.task import load_task
+from kernellab.tuning import Measured, WorkerMeasure, cache, tune
+from kernellab.tuning.classes import at_sizes, merged, shape_classes
+from kernellab.tuning.space import Point, Space
+
+TASK = """
+import torch
+
+def reference(x):
+    return torch.relu(x) * 2
+
+def inputs():
+    return torch.randn(96, 1000)
+"""
+SKETCH = """
+sketch doubled {
+    tensors: x[96000]: f32; y[96000]: f32 out;
+    constexpr: BLOCK = 512 in {64, 128, 256, 512, 1024, 2048}; UNUSED = 1 in {1, 2};
+
+    @llm_hint("parallel", "coreidx")
+    for i in range(0, 96000, BLOCK):
+        load(x[i:i+BLOCK] -> a)
+        store(relu(a) * 2.0 -> y[i:i+BLOCK])
+}
+"""
+CPU = Target("cpp", Backend.CPU, Chip("a CPU", "cpu", 2, simd_bits=256, l1_bytes=32 << 10, l2_bytes=1 << 20))
+
+
+def _space() -> Space:
+    return Space(load_task(TASK, "doubled"), CPU)
+
+
+def _timing(ms: float) -> Timing:
+    return Timing(median_ms=ms, q1_ms=0.99 * ms, q3_ms=1.01 * ms, samples=20)
+
+
+class Hill:
+    """Times with one valley at BLOCK = ``best``; keeps what was asked."""
+
+    def __init__(self, best: int) -> None:
+        self.best, self.asked = best, list[tuple[Point, float]]()
+
+    def __call__(self, point: Point, budget: float) -> Measured:
+        self.asked.append((point, budget))
+        block = dict(point.values)["BLOCK"]
+        return Measured(point, _timing(1.0 + abs(math.log2(block / self.best))))
+
+
+@pytest.mark.parametrize("best", [64, 256, 2048])
+def test_the_climb_ends_at_the_fastest_values(best: int) -> None:
+    found = tune([SKETCH], _space(), Hill(best), trials=30)
+    assert found.best is not None and dict(found.best.values)["BLOCK"] == best
+    assert f"BLOCK = {best}" in found.words()
+
+
+def test_no_more_points_are_measured_than_allowed_and_none_longer_than_it_takes() -> None:
+    hill = Hill(64)
+    found = tune([SKETCH], _space(), hill, trials=4)
+    assert len(found.measured) <= 4 == len({p for p, _ in hill.asked} | {m.point for m in found.measured})
+    times: dict[Point, int] = {}
+    for point, _ in hill.asked:
+        times[point] = times.get(point, 0) + 1
+    assert min(times.values()) == 1 < 3, "losers are measured once"
+
+
+def test_points_that_do_not_run_are_passed_over() -> None:
+    def broken(point: Point, budget: float) -> Measured:
+        block = dict(point.values)["BLOCK"]
+        return Measured(point, reason="it crashed") if block < 512 else Measured(point, _timing(block))
+
+    found = tune([SKETCH], _space(), broken, trials=20)
+    assert found.best is not None and dict(found.best.values)["BLOCK"] == 512
+    assert {m.reason for m in found.measured} == {"", "it crashed"}
+    assert tune([SKETCH], _space(), lambda p, b: Measured(p, reason="no"), trials=5).best is None
+
+
+def test_tiles_that_the_chip_cannot_hold_are_not_measured() -> None:
+    space = Space(load_task(TASK, "doubled"), Target("cpp", Backend.CPU, Chip("tiny", "cpu", 2, l2_bytes=2048)))
+    assert space.cost(Point.of(SKETCH, {"BLOCK": 2048, "UNUSED": 1})) is None
+    assert space.cost(Point.of(SKETCH, {"BLOCK": 64, "UNUSED": 1})) is not None
+
+
+def test_a_search_is_remembered_by_what_decides_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    name = cache.key([SKETCH], CPU, {"x": (96, 1000)}, {})
+    assert cache.read(name, 8) is None
+    found = tune([SKETCH], _space(), Hill(256), trials=8)
+    cache.write(name, 8, found)
+    again = cache.read(name, 8)
+    assert again is not None and again.cached and again.best == found.best and again.measured == found.measured
+    others = [
+        cache.key([SKETCH + " "], CPU, {"x": (96, 1000)}, {}),
+        cache.key([SKETCH], CPU, {"x": (96, 1001)}, {}),
+        cache.key([SKETCH], CPU, {"x": (96, 1000)}, {"BLOCK": 64}),
+        cache.key([SKETCH], Target("cpp", Backend.CPU, Chip("another", "cpu", 2)), {"x": (96, 1000)}, {}),
+    ]
+    assert len({name, *others}) == 5
+    (cache.folder() / f"{name}-8.json").write_text("{cut off")
+    assert cache.read(name, 8) is None
+
+
+def test_a_point_is_measured_in_the_verifiers_worker_and_no_verdict_comes_of_it() -> None:
+    from kernellab.verifier import Verifier, VerifyOptions
+
+    task, target = load_task(TASK, "doubled"), detect_target("cpp")
+    with Verifier() as verifier:
+        measure = WorkerMeasure(verifier, task, target, {})
+        found = measure(Point.of(SKETCH, {"BLOCK": 1024}), 0.05)
+        assert found.time is not None and found.time.samples > 0, found.reason
+        ranking = VerifyOptions(ranking=True, baselines=(), budget=0.05)
+        verdict = verifier.verify(task, measure.source(found.point), target, options=ranking)
+        assert verdict.trust is Trust.T1 and "ranking" in verdict.label and not verdict.comparisons
+        wrong = SKETCH.replace("* 2.0", "* 3.0")
+        assert measure(Point.of(wrong, {"BLOCK": 1024}), 0.05).time is None, "a wrong kernel has no time"
+
+
+DYNAMIC = """
+import torch
+from kernellab import Dim
+
+N = Dim("N", 1, 1 << 24)
+
+def reference(x):
+    return torch.relu(x)
+
+def inputs(N=1 << 16):
+    return torch.randn(N)
+"""
+HOST = """
+def kernel(x):
+    N = x.shape[0]
+    BLOCK = {block}  # one of 128, 256, 512
+    return x.clamp(min=0) if BLOCK > 0 else (N, BLOCK)
+"""
+
+
+def _host(block: int, more: str = "") -> Source:
+    return Source(dsl="triton", files={"kernel.py": HOST.format(block=block) + more})
+
+
+def test_a_dynamic_tasks_classes_are_other_sizes_of_the_same_task() -> None:
+    task = load_task(DYNAMIC, "dynamic")
+    classes = shape_classes(task)
+    assert len(classes) == 3 and dict(task.module().default_sizes()) in classes
+    assert [at_sizes(task, c).module().default_sizes() for c in classes] == classes
+
+
+def test_one_kernel_picks_the_values_of_its_size() -> None:
+    made = merged([({"N": 1000}, _host(128)), ({"N": 100000}, _host(512))])
+    assert made is not None
+    namespace: dict[str, object] = {}
+    text = made.files["kernel.py"].replace("x.clamp(min=0) if BLOCK > 0 else ", "")
+    exec(compile(text, "kernel.py", "exec"), namespace)
+
+    class Given:
+        def __init__(self, n: int) -> None:
+            self.shape = (n,)
+
+    kernel = namespace["kernel"]
+    assert [kernel(Given(n)) for n in (1, 9000, 11000, 10**9)] == [  # type: ignore[operator]
+        (1, 128), (9000, 128), (11000, 512), (10**9, 512)
+    ]  # fmt: skip
+
+
+def test_sources_that_differ_in_more_than_a_launchs_values_are_not_merged() -> None:
+    assert merged([({"N": 1}, _host(128)), ({"N": 9}, _host(512, "\n# another kernel\n"))]) is None
+    assert merged([({"N": 1}, _host(128)), ({"N": 9}, _host(128))]) is None, "nothing to pick"
