@@ -94,10 +94,15 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
         return (Mismatch("exact", f"{count} of {wrong.numel()} elements differ", wrong) if count else None), 0.0
     if native.numel() == 0:
         return None, 0.0
-    double = native.double() if reference.double is None else reference.double
+    large = native.numel() > DEVICE.whole
+    double = reference.double if reference.double is not None else native if large else native.double()
     relative = accepts(got, double, limits)
     if relative is not None:
         return None, relative
+    if large:
+        from kernellab.verifier.compare_pieces import compare_pieces
+
+        return compare_pieces(got, reference, limits)
     found = _non_finite(got, native, double, limits)
     if found is not None:
         return found, float("nan")
@@ -212,10 +217,14 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
 
 def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, tau: float) -> float:
     """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero."""
+    return _share_counts(error, want, have, rms, tau) / max(error.numel(), 1)
+
+
+def _share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, tau: float) -> int:
     import torch
 
     scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs())
-    return float((error > tau * scale).sum()) / max(error.numel(), 1)
+    return int((error > tau * scale).sum())
 
 
 def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, floor: float) -> tuple[Tensor, str] | None:
