@@ -45,6 +45,10 @@ def proportional(pid: int) -> int:
     return resident(pid)
 
 
+#: folders within folders
+_DEEPEST = 100
+
+
 class Files(NamedTuple):
     """What files hold: bytes on disk or in memory, and how many they are."""
 
@@ -56,15 +60,19 @@ def files(pids: Sequence[int], folder: str, most: int) -> Files:
     """What lies in ``folder``, and what ``pids`` hold open that has no name; no more than about ``most`` are looked
     at."""
     held: dict[tuple[int, int], int] = {}
-    stack = [folder]
+    stack = [(folder, 0)]
     while stack and len(held) < most:
+        path, depth = stack.pop()
+        if depth > _DEEPEST:
+            # paths beyond the system's longest could not be looked at: as many files as may be
+            return Files(sum(held.values()), most)
         try:
-            with os.scandir(stack.pop()) as entries:
+            with os.scandir(path) as entries:
                 for entry in entries:
                     found = entry.stat(follow_symlinks=False)
                     held[found.st_dev, found.st_ino] = found.st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
-                        stack.append(entry.path)
+                        stack.append((entry.path, depth + 1))
                     if len(held) >= most:
                         break
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import glob
 import os
 import signal
@@ -26,9 +27,15 @@ from kernellab.verifier import sandbox, turns, wire
 from kernellab.verifier.bound import CACHE
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.reproduced import reproduced
+from kernellab.verifier.rules import DEADLINES
 from kernellab.verifier.servers import ALLOCATOR, clean_environment
 
 Progress = Callable[[StageResult], None]
+
+#: seconds beyond a request's own deadline that a judge may say nothing, alone and where judges take turns
+PATIENCE, TURNS = 60.0, 1200.0
+_PREFIX = "kernellab-verifier-"
+_FRESH = 60.0
 
 
 class Verifier:
@@ -41,15 +48,18 @@ class Verifier:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
-        self._root = _open_folder()
         self.notice = ""
-        self._finalizer = weakref.finalize(self, sandbox.remove, self._root)
+        #: seconds beyond a verification's own deadline after which a judge that says nothing is ended
+        self.patience = PATIENCE
+        _sweep_left_behind()
+        self._own_folder()
         atexit.register(_close, weakref.ref(self))
 
     def warm(self, target: Target) -> None:
         """Starts the judge and the fork server for ``target`` now, so that the first verdict does not wait for them."""
         with self._lock:
-            self._ask({"op": "warm", "dsl": target.dsl, "backend": target.backend.value}, None, "warm")
+            request = {"op": "warm", "dsl": target.dsl, "backend": target.backend.value}
+            self._ask(request, None, "warm", 8 * DEADLINES.start)
 
     def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:
         """Begins to build the baselines that a verification will ask for, and returns at once: are they all built?
@@ -61,7 +71,7 @@ class Verifier:
             "options": (options or VerifyOptions()).model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            return bool(self._ask(request, None, "prepared")["prepared"])
+            return bool(self._ask(request, None, "prepared", 8 * DEADLINES.start)["prepared"])
 
     def verify(
         self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None,
@@ -78,13 +88,13 @@ class Verifier:
         options = options or VerifyOptions()
         if options.level is Trust.T4:
             return self._twice(task, source, target, options, progress)
-        request = {
+        request: dict[str, Any] = {
             "op": "verify", "task": task.text, "name": task.name, "source": source.model_dump(mode="json"),
             "backend": target.backend.value, "chip": target.chip.name,
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            return Verdict.model_validate(self._ask(request, progress, "verdict")["verdict"])
+            return Verdict.model_validate(self._ask(request, progress, "verdict", options.deadline)["verdict"])
 
     def _twice(
         self, task: Task, source: Source, target: Target, options: VerifyOptions, progress: Progress | None
@@ -127,9 +137,13 @@ class Verifier:
     def judge_pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def _ask(self, request: dict[str, Any], progress: Progress | None, wanted: str) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], progress: Progress | None, wanted: str, deadline: float) -> dict[str, Any]:
         channel = self._start()
+        # where judges take turns, a judge is silent for as long as the others have theirs
+        patience = self.patience + (TURNS if turns.environment() else 0.0)
+        silent = False
         try:
+            channel.settimeout(deadline + patience)
             wire.send(channel, request)
             while True:
                 message = wire.receive(channel)
@@ -142,6 +156,8 @@ class Verifier:
                     raise _error(message)
                 elif wanted in message:
                     return message
+        except TimeoutError:
+            silent = True
         except (OSError, wire.Malformed):
             pass  # told below, as a judge that has ended
         except KernellabError:
@@ -151,6 +167,13 @@ class Verifier:
             self.close()
             raise
         code = None
+        if silent and self._process is not None:
+            self._process.kill()
+            self.close()
+            raise VerifierError(
+                f"The judge said nothing for {deadline + patience:.0f} s and was ended.",
+                "Does the task's own reference come to an end? Verify again, a new judge starts by itself.",
+            )
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(2)
@@ -167,22 +190,33 @@ class Verifier:
             self.close()
         if self._process is None or self._channel is None:
             if not os.path.isdir(self._root):
-                self._root = _open_folder()
+                self._finalizer()
+                self._own_folder()
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "kernellab.verifier.judge", str(theirs.fileno())],
+                    [sys.executable, "-m", "kernellab.verifier.judge", str(theirs.fileno()), self._root],
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",
                             CACHE: _cache_folder(), **turns.environment(),
                         }
                     ),
-                    pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), self._held), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                     start_new_session=True,
                 )  # fmt: skip
             self._channel = ours
         return self._channel
+
+    def _own_folder(self) -> None:
+        """A folder for the judge's files, locked for as long as this process or the judge lives."""
+        self._root = tempfile.mkdtemp(prefix=_PREFIX)
+        if os.getuid() == 0:
+            # a worker of another user must pass through it to its own, which no one else may enter
+            os.chmod(self._root, 0o711)
+        self._held = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._held, fcntl.LOCK_SH)
+        self._finalizer = weakref.finalize(self, _forget, self._root, self._held)
 
     def _sweep(self) -> None:
         """A judge that was killed leaves its scratch folders behind."""
@@ -210,13 +244,24 @@ def _close(reference: weakref.ref[Verifier]) -> None:
             verifier.close()
 
 
-def _open_folder() -> str:
-    """A folder for the judge's files. A worker of another user must pass through it to its own, which no one else may
-    enter."""
-    folder = tempfile.mkdtemp(prefix="kernellab-verifier-")
-    if os.getuid() == 0:
-        os.chmod(folder, 0o711)
-    return folder
+def _forget(folder: str, held: int) -> None:
+    sandbox.remove(folder)
+    os.close(held)
+
+
+def _sweep_left_behind() -> None:
+    """Removes this user's folders whose client and judge were both killed: nobody holds their lock."""
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
+        with contextlib.suppress(OSError):
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.fstat(held)
+                # one that was made this moment is not locked yet
+                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _FRESH:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    sandbox.remove(folder)
+            finally:
+                os.close(held)
 
 
 def _cache_folder() -> str:

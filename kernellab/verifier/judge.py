@@ -1,7 +1,7 @@
 """The judge: its own process, started by exec with a clean environment, that owns inputs, references, clock, verdict.
 
-``python -m kernellab.verifier.judge FD``; each request on FD is answered by progress messages and one verdict or one
-error. It ends, with everything below it, when the other side of FD closes.
+``python -m kernellab.verifier.judge FD [FOLDER]``; each request on FD is answered by progress messages and one verdict
+or one error. It ends, with everything below it and the FOLDER made for it, when the other side of FD closes.
 """
 
 from __future__ import annotations
@@ -106,6 +106,9 @@ def _end_with_client(channel: socket.socket, pool: Pool) -> None:
     poller.register(channel, select.POLLRDHUP | select.POLLHUP)
     poller.poll()
     pool.close()
+    # a client that was killed does not come to it
+    for folder in sys.argv[2:]:
+        sandbox.remove(folder)
     os._exit(0)
 
 

@@ -214,6 +214,28 @@ class Worker:
             raise self._exception(answer)
         return answer
 
+    def seal(self, layout: Layout, slots: Sequence[int], dsl: str, deadline: float) -> str:
+        """Has the candidate's calls on two ``slots`` recorded below its scratch; why they cannot be, or ""."""
+        self.resume()
+        root = str(self.scratch / "src")
+        places = [p.message for p in layout.places]
+        self._post({"op": "seal", "args": places, "slots": list(slots), "dsl": dsl, "root": root})
+        answer = self._receive(deadline)
+        if answer.get("ok") is not True:
+            raise self._exception(answer)
+        return str(answer.get("reason", ""))[:400]
+
+    def ghost(self, off: Sequence[str] | None, deadline: float) -> list[str]:
+        """Leaves out the launches named in ``off`` from now on (None: none, and no more watching); the names that the
+        worker says it saw before, which are words only."""
+        self.resume()
+        self._post({"op": "ghost", "off": off if off is None else list(off), "root": str(self.scratch / "src")})
+        answer = self._receive(deadline)
+        if answer.get("ok") is not True:
+            raise self._exception(answer)
+        seen = answer.get("seen")
+        return [str(name)[:80] for name in seen][:64] if isinstance(seen, list) else []
+
     def stop(self) -> None:
         """Halts the worker and everything it has started, until :meth:`resume`."""
         if not self.stopped:
@@ -421,6 +443,8 @@ class Worker:
 
     def _exception(self, answer: dict[str, Any]) -> WorkerFailure:
         self._drain()
+        if not isinstance(answer.get("type"), str):
+            return WorkerFailure("protocol", "The worker sent an answer that is none.", log=self.log)
         kind = "output" if answer.get("type") == "BadOutput" else "exception"
         message = f"{answer.get('type', 'Exception')}: {answer.get('message', '')}"
         return WorkerFailure(kind, message[: CAPS.log], answer, self.log)
