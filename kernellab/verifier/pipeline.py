@@ -106,11 +106,6 @@ class Verification:
 
     def run(self) -> Verdict:
         """The verdict. Raises TaskError for a bad task, TargetError for a target that is not there."""
-        if self.request.backend is Backend.CUDA:
-            raise TargetError(
-                "The verifier does not judge on CUDA devices yet.",
-                "Verify with the DSL cpp on the CPU, or Triton in its interpreter (TRITON_INTERPRET=1).",
-            )
         with self._stage(Stage.STATIC):
             self._static()
         if self._goes_on(Trust.T0):
