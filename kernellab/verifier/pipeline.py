@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.dsls import get_adapter
 from kernellab.dsls.base import Finding
-from kernellab.errors import TargetError
 from kernellab.records import (
     CompilerLine,
     Environment,
