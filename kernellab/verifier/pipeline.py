@@ -111,7 +111,7 @@ class Verification:
             from kernellab.verifier.stages import Stages
 
             task = load_task(self.request.task_text, self.request.task_name)
-            with turns.working(), Stages(self, task) as stages:
+            with self._device(task), turns.working(), Stages(self, task) as stages:
                 self._workers(stages)
         return self._verdict()
 
@@ -122,6 +122,22 @@ class Verification:
             raise Refused(f"The whole verification took longer than its deadline of {self.options.deadline:g} s.",
                           Evidence(signature="hang"))  # fmt: skip
         return min(most, left)
+
+    @contextmanager
+    def _device(self, task: Task) -> Iterator[None]:
+        """On a CUDA device: this process's own context, in the precision that the task states."""
+        if self.request.backend is not Backend.CUDA:
+            yield
+            return
+        from kernellab.verifier import device
+
+        device.start_cuda()
+        device.set_precision(task.precision)
+        try:
+            with device.on("cuda"):
+                yield
+        finally:
+            device.give_back()
 
     def _workers(self, stages: Stages) -> None:
         from kernellab.verifier.correct import correct, smoke
