@@ -70,7 +70,7 @@ def design(
     if from_ is not None:
         start = _start(from_, dsl, lift)
     if baseline or level or repeat > 1:
-        from kernellab.cli_verify import verify_options
+        from kernellab.verifier.asked import verify_options
 
         wanted = verify_options(baseline, level or "T2", repeat)
         start["options"] = wanted.model_dump(mode="json", exclude_defaults=True)

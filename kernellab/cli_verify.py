@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kernellab.cli_output import emit, say, settings
-from kernellab.errors import KernellabError
 from kernellab.records import Source, StageResult, StageState, Trust, Verdict, one_line_each
-
-if TYPE_CHECKING:
-    from kernellab.verifier.options import VerifyOptions
-
-_BUILT_IN = ("eager", "compile", "max-autotune")
 
 
 def verify(
@@ -48,11 +41,12 @@ def verify(
     from kernellab.task import load_task
     from kernellab.task_quality import admit
     from kernellab.verifier import Verifier
+    from kernellab.verifier.asked import plain_dsl, verify_options
 
     # what is wrong with the call is told before anything is loaded
     options = verify_options(baseline, level, repeat, allow_library, dsl)
     values = settings(set_ or [])
-    candidate = with_constants(read_source(source, dsl, _default()), values)
+    candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
     target = detect_target(candidate.dsl)
     loaded = load_task(task)
     weak = admit(loaded)
@@ -64,61 +58,6 @@ def verify(
     else:
         print(verdict_text(verdict))
     return 0 if verdict.passed else 1
-
-
-def _default() -> str:
-    """What a source that shows no DSL (plain PyTorch) is judged as: what this machine designs in."""
-    from kernellab.dsls.triton import has_cuda_device
-
-    return "triton" if has_cuda_device() else "cpp"
-
-
-def verify_options(
-    baseline: Sequence[str] | None,
-    level: str = "T2",
-    repeat: int = 1,
-    allow_library: bool = False,
-    dsl: str | None = None,
-) -> VerifyOptions:
-    """The verifier's options; eager is measured too where only a person's own kernels are named.
-
-    Raises:
-        KernellabError: naming the option that is wrong.
-    """
-    from pydantic import ValidationError
-
-    from kernellab.verifier.options import VerifyOptions
-
-    if level not in [t.value for t in Trust]:
-        raise KernellabError(f"--level {level!r} is no level.", "Choose one of T0, T1, T2, T3, T4.")
-    fields: dict[str, Any] = {"level": level, "repeat": repeat, "allow_library": allow_library}
-    rivals = _rivals(baseline or [], dsl)
-    named = tuple(dict.fromkeys(name for name in baseline or () if name in _BUILT_IN))
-    fields["baselines"] = named or ("eager",)
-    if rivals:
-        fields["rivals"] = rivals
-    try:
-        return VerifyOptions.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
-        raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
-
-
-def _rivals(names: Sequence[str], dsl: str | None) -> dict[str, Source]:
-    """The baselines that are files, by the name that their figures have."""
-    from kernellab.dsls.sources import read_source
-
-    found: dict[str, Source] = {}
-    for name in names:
-        if name in _BUILT_IN:
-            continue
-        path = Path(name)
-        if not path.exists():
-            known = ", ".join(_BUILT_IN)
-            raise KernellabError(f"--baseline {name}: there is no such baseline or file.", f"Give {known}, or a file.")
-        found[path.name if path.name not in (*found, "") else name] = read_source(path, dsl, _default())
-    return found
 
 
 def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, Any]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.notebook.config import APPROVALS
-from kernellab.notebook.magic import KernelMagic, command, usage
+from kernellab.notebook.magic import KernelMagic, command, session_names, usage
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 DSLS = ("cpp", "triton")
 BASELINES = ("eager", "compile")
-LEVELS = ("T0", "T1", "T2", "T4")
+LEVELS = ("T0", "T1", "T2", "T3", "T4")
 
 
 @magics_class
@@ -125,25 +127,53 @@ class WorkMagics(KernelMagic):
     @no_var_expand
     @cell_magic
     @magic_arguments()
-    @argument("name", nargs="?", help="the session whose task it is for; may be left out when there is only one")
-    @argument("--task", metavar="FILE", help="a task's file instead of a session")
+    @argument(
+        "name", nargs="?", help="a session, or a variable that holds a task; may be left out with only one session"
+    )
+    @argument("--task", metavar="FILE", help="a task's file, or a variable that holds a task, instead of a session")
     @argument("--file", help="the file of the session's source that the cell replaces; default: the cell is kernel.py")
-    @argument("--dsl", choices=DSLS, help="what the cell is written in; default: the session's, or read from the text")
-    @argument("--level", choices=LEVELS, default="T2", help="how strictly it is judged; T1 is a quick look")
-    @argument("--baseline", choices=BASELINES, action="append", help="time against it; may be repeated; default eager")
+    @argument("--dsl", help="what the cell is written in; default: read from the text, else the session's")
+    @argument(
+        "--level", choices=LEVELS, default="T2", help="T1 is a quick look, T3 sealed, T4 reproduced by another judge"
+    )
+    @argument(
+        "--baseline", action="append", metavar="WHAT",
+        help="eager, compile, max-autotune, or the file of a kernel of yours; may be repeated; default eager",
+    )  # fmt: skip
+    @argument("--repeat", type=int, default=1, metavar="N", help="how many times the timing is done")
+    @argument("--allow-library", action="store_true", help="take a kernel that leans on the framework's operators")
+    @argument("--background", metavar="NAME", help="return at once; NAME is bound to what can be awaited or cancelled")
     @command
     def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
         """Judge the kernel in the cell: a module that defines kernel(*inputs). Nothing is added to the session.
 
-        Each stage is told as it ends; the result is the verdict.
-        """
-        from kernellab.notebook.verifying import verify_cell
+        The stages are shown as they end, then the verdict. Interrupting the kernel stops it. With --background the
+        notebook goes on meanwhile: `await NAME` is the verdict, `NAME.cancel()` stops it.
 
-        session = None if args.task else self.session(args.name)
-        return verify_cell(
-            cell, session, task=Path(args.task) if args.task else None, file=args.file, dsl=args.dsl, level=args.level,
-            baselines=tuple(args.baseline or ("eager",)),
-        )  # fmt: skip
+            %%kernel_verify rms_norm --level T4 --baseline compile --baseline old_kernel.py
+            import torch
+            ...
+        """
+        from kernellab.notebook.verify_cell import named_task, verification
+        from kernellab.verifier.asked import verify_options
+
+        options = verify_options(args.baseline, args.level, args.repeat, args.allow_library, args.dsl)
+        if args.background and not args.background.isidentifier():
+            raise UsageError(f"{args.background!r} is no name for a variable")
+        session = None
+        other = args.name in self.namespace and args.name not in session_names(cast("InteractiveShell", self.shell))
+        if args.task or other:
+            task = named_task(args.task or args.name, self.namespace)
+        else:
+            session = self.session(args.name)
+            task = named_task(session.name, {session.name: session})
+        name = args.background or ""
+        made = verification(cell, session, task, file=args.file, dsl=args.dsl, options=options, name=name)
+        if not args.background:
+            return made.run()
+        self.namespace[args.background] = made
+        made.start()
+        return None
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
         from kernellab.notebook.words import propose
