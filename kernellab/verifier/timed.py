@@ -133,6 +133,8 @@ class Result:
     labels: tuple[str, ...] = ()
     #: the candidate's time on the device alone, s, where it has one
     device: float | None = None
+    #: what the clocks showed, in words
+    note: str = ""
 
 
 def measure(
