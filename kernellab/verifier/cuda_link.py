@@ -95,7 +95,7 @@ class CudaWorker(Worker):
         self._copied: list[Segment] = []
         #: outputs that the judge could not read in place
         self.copies = 0
-        #: seconds from the first to the last device activity of the traced call, as the worker says
+        #: seconds for which the device was busy in the traced call, as the worker says
         self.activity: float | None = None
         #: has a fault made the worker's context useless?
         self.broken = False
@@ -235,8 +235,8 @@ class CudaWorker(Worker):
         answer = self._receive(deadline)
         if answer.get("ok") is not True:
             raise self._exception(answer)
-        span = answer.get("span")
-        self.activity = float(span) if isinstance(span, (int, float)) and 0 < span < 1e4 else None
+        busy = answer.get("busy")
+        self.activity = float(busy) if isinstance(busy, (int, float)) and 0 < busy < 1e4 else None
         kernels = answer.get("kernels")
         self.kernels = {str(k): int(v) for k, v in kernels.items()} if isinstance(kernels, dict) else {}
         return answer

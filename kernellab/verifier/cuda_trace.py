@@ -35,10 +35,10 @@ def is_library(name: str, own: frozenset[str] = frozenset()) -> bool:
 
 
 def activity(call: Callable[[], Any], flush: int) -> dict[str, Any]:
-    """One warm call's activity: ``total`` and ``library`` by name in seconds of device time, ``span`` from the first
-    activity's start to the last one's end, ``kernels`` by number of launches. ``flush`` bytes are written before.
+    """One warm call's activity: ``total`` and ``library`` by name in seconds of device time, ``busy`` while
+    anything at all ran, ``kernels`` by number of launches. ``flush`` bytes are written before.
 
-    Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``span``
+    Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``busy``
     is None.
     """
     import torch
@@ -52,7 +52,7 @@ def activity(call: Callable[[], Any], flush: int) -> dict[str, Any]:
 
         total, by_name = library_seconds(lambda *_: call(), (), torch.cuda.synchronize)
         top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-        return {"total": total, "library": top, "span": None, "kernels": {}}
+        return {"total": total, "library": top, "busy": None, "kernels": {}}
     return summary(events, own_names())
 
 
@@ -67,9 +67,18 @@ def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozen
             library[short] = library.get(short, 0.0) + seconds
     # fills and moves are free: they are in neither part of the share
     total = sum(seconds for name, _, seconds in events if name in own or not _FREE.search(name))
-    first, last = min(e[1] for e in events), max(e[1] + e[2] for e in events)
     top = dict(sorted(library.items(), key=lambda kv: -kv[1])[:16])
-    return {"total": total, "library": top, "span": last - first, "kernels": dict(list(kernels.items())[:32])}
+    return {"total": total, "library": top, "busy": busy(events), "kernels": dict(list(kernels.items())[:32])}
+
+
+def busy(events: list[tuple[str, float, float]]) -> float:
+    """Seconds in which at least one of the activities (name, start, seconds) ran. The gaps between them are the
+    profiler's as much as the call's."""
+    total, end = 0.0, float("-inf")
+    for _, start, seconds in sorted(events, key=lambda e: e[1]):
+        total += max(0.0, start + seconds - max(start, end))
+        end = max(end, start + seconds)
+    return total
 
 
 def own_names() -> frozenset[str]:

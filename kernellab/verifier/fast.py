@@ -68,8 +68,8 @@ def fast(stages: Stages) -> str:
     if busy:
         state.labels.append("busy machine")
     checked = sum(r.checked for r in results)
-    on_device = f", {first.device * 1e6:.1f} us on the device" if first.device is not None else ""
-    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{on_device}"
+    more = f"; {first.note}" if first.note else ""
+    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
 
 
 def _measure(stages: Stages) -> Result:

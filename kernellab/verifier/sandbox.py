@@ -222,9 +222,16 @@ def readable() -> list[str]:
         *(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH") if name in os.environ),
         "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/proc", "/sys", "/nix/store", "/gnu/store",
         "/opt/cuda", "/opt/rocm", "/opt/intel", "/opt/nvidia", "/opt/conda",
-        *(f"/etc/{name}" for name in _ETC), "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
+        *_compilers(), *(f"/etc/{name}" for name in _ETC), "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
     }  # fmt: skip
     return sorted(p for p in paths if os.path.exists(p))
+
+
+def _compilers() -> set[str]:
+    """Where compilers lie that PATH names: Triton and torch.compile run one, and /opt has many a home."""
+    found = (shutil.which(name) for name in ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas"))
+    places = {os.path.dirname(os.path.dirname(path)) for p in found if p for path in (p, os.path.realpath(p))}
+    return {place for place in places if place not in ("", "/")}
 
 
 #: what libraries, compilers and a GPU's driver look up; the rest of /etc may hold keys

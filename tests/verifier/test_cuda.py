@@ -221,7 +221,7 @@ def test_the_share_leaves_fills_and_copies_out() -> None:
         ("mine", 1.0, 0.3), ("Memset (Device)", 1.4, 5.0), ("ampere_sgemm_128x64_nn", 6.5, 0.1),
     ])  # fmt: skip
     assert found["total"] == pytest.approx(0.4) and found["library"] == {"ampere_sgemm_128x64_nn": 0.1}
-    assert found["span"] == pytest.approx(5.6) and found["kernels"]["mine"] == 1
+    assert found["busy"] == pytest.approx(5.4) and found["kernels"]["mine"] == 1
 
 
 def test_each_fault_of_the_device_has_one_name() -> None:
