@@ -89,3 +89,20 @@ def test_references_are_captured_in_threads_at_once() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(work, range(11, 17))) == [3] * 6
+
+
+def test_a_task_of_gigabytes_is_captured_without_drawing_its_inputs() -> None:
+    text = """
+import torch
+
+def reference(x, y):
+    return torch.relu(x @ y)
+
+def inputs():
+    if not isinstance(torch.empty(1), torch._subclasses.FakeTensor):
+        raise RuntimeError("drawn")
+    return torch.empty(1 << 20, 1 << 12), torch.empty(1 << 12, 1 << 10)
+"""
+    graph = capture(load_task(text, "large"))
+    assert [n.op for n in graph.nodes] == ["aten.mm.default", "aten.relu.default"]
+    assert graph.nodes[-1].shape == (1 << 20, 1 << 10)
