@@ -5,5 +5,7 @@ from __future__ import annotations
 from kernellab.agents.designer.aten import OPERATIONS, Handler
 from kernellab.agents.designer.aten_families import FAMILIES
 from kernellab.agents.designer.aten_views import VIEWS
+from kernellab.agents.designer.convs import CONVOLUTIONS
+from kernellab.agents.designer.pools import POOLS
 
-HANDLERS: dict[str, Handler] = OPERATIONS | VIEWS | FAMILIES
+HANDLERS: dict[str, Handler] = OPERATIONS | VIEWS | FAMILIES | CONVOLUTIONS | POOLS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.agents.designer import extents
@@ -13,6 +14,16 @@ from kernellab.errors import DesignError
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A value that is written to the temp tensor ``name`` before what reads it."""
+
+    name: str
+    index: Index
+    value: Expr
+    shape: tuple[Extent, ...]
+
+
 class Builder:
     """Values of a graph's nodes at given indices. ``axis`` hands out the axes of the iteration spaces."""
 
@@ -20,6 +31,9 @@ class Builder:
         self.graph, self.task_name = graph, task_name
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
+        #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
+        self.cuts: list[Stored] = []
+        self._stored: dict[Any, str] = {}
         self._pool: dict[Any, list[Axis]] = {}
         self._memo: dict[Any, Expr] = {}
 
@@ -106,7 +120,7 @@ class Builder:
             return Num(ref, self.dtype(ref))
         if len(index) != len(self.shape(ref)):
             raise AssertionError(f"{ref} has rank {len(self.shape(ref))}, index {index}")
-        resolved = tuple(Ix(ix.leaves(), ix.offset, ix.sign) for ix in index)
+        resolved = tuple(ix.over(ix.leaves()) for ix in index)
         key = (ref, resolved)
         if key not in self._memo:
             self._memo[key] = self._value(ref, resolved)
@@ -141,6 +155,26 @@ class Builder:
         return self.value(
             ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own, outer, tail, strict=True))
         )
+
+    def stored(self, ref: Ref) -> str:
+        """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
+        if ref not in self._stored:
+            # axes of its own: those of the output may be split where this is not
+            index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
+            self.store(ref, index, self.value(ref, index), self.shape(ref))
+        return self._stored[ref]
+
+    def store(self, key: Any, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
+        """A temp tensor of ``shape`` with ``value`` at ``index``, made once for each ``key``."""
+        if key not in self._stored:
+            base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
+            taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
+            name = f"{base}_all" if isinstance(key, Ref) else base
+            while name in taken:
+                name += "_"
+            self._stored[key] = name
+            self.cuts.append(Stored(name, index, value, shape))
+        return self._stored[key]
 
     # -- shapes
 

@@ -342,6 +342,9 @@ class Emitter(ValueWriter):
 
     def _multiply(self, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -> None:
         rows, cols = full
+        if dot.parts:
+            self._multiply_parts(dot, name, full, k)
+            return
         a, b = dot.a, dot.b
         if rows not in self.free(a):
             a, b = b, a
@@ -351,6 +354,22 @@ class Emitter(ValueWriter):
         left, right = self._spread(left, (rows, k)), self._spread(right, (k, cols))
         precision = f', precision="{self.t.precision}"' if self.t.precision else ""
         self.scopes[-1].lines.append(f"gemm({left.text}, {right.text}, {name}{precision})")
+
+    def _multiply_parts(self, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -> None:
+        """Six products of parts, smallest first, summed apart from the accumulator."""
+        rows, cols = full
+        lefts, rights = (dot.a, *dot.parts[:2]), (dot.b, *dot.parts[2:])
+        if rows not in self.free(dot.a):
+            lefts, rights = rights, lefts
+        left = [self._spread(self._text(e), (rows, k)).text for e in lefts]
+        right = [self._spread(self._text(e), (k, cols)).text for e in rights]
+        step = self.names.fresh("step")
+        shape = ", ".join(self._extent(a) for a in full)
+        lines = self.scopes[-1].lines
+        lines.append(f'{step} = alloc([{shape}], f32, llm_hint=["fastest", "accumulator", "init_zero"])')
+        for i, j in ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)):
+            lines.append(f"gemm({left[i]}, {right[j]}, {step})")
+        lines.append(f"{name} = {name} + {step}")
 
     def _zero_at_edge(self, e: Expr, axis: Axis) -> bool:
         return axis in self.t.exact or axis not in self.t.blocks or at_edge(e, axis, {}, self.free) == 0.0

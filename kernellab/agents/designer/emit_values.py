@@ -50,6 +50,8 @@ class Tiling:
     #: launch options of a product, 0 where the tiles decide
     warps: int = 0
     stages: int = 0
+    #: a block of channels holds all of them (windows)
+    whole_channels: bool = False
 
 
 @dataclass

@@ -37,16 +37,42 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Tap:
+    """One dimension of a window: which position of the input an output position ``out`` reads at tap ``k``.
+
+    ``out * stride + k * dilation - pad``; transposed: ``(out + pad - k * dilation) / stride`` where that is whole.
+    ``out`` is None for an extent of 1, ``k`` for a kernel of 1; ``size`` is the input's extent.
+    """
+
+    out: Axis | None
+    k: Axis | None
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    size: Extent
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
 class Ix:
-    """Index of one dimension: ``offset + sign * position``, the position being that of the merged axes."""
+    """Index of one dimension: ``offset + sign * position``, the position being that of the merged axes.
+
+    With ``win`` the position is that of a window's tap, and the axes are the output's and the tap's.
+    """
 
     axes: tuple[Axis, ...] = ()
     offset: Extent = 0
     sign: int = 1
+    win: Tap | None = None
 
     @property
     def plain(self) -> bool:
-        return self.offset == 0 and self.sign == 1
+        return self.offset == 0 and self.sign == 1 and self.win is None
+
+    def over(self, axes: tuple[Axis, ...]) -> Ix:
+        """The same index over other axes."""
+        return Ix(axes, self.offset, self.sign, self.win)
 
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for a in self.axes for leaf in a.leaves())
@@ -147,13 +173,38 @@ class Dot:
     dtype: str
     line: int = 0
     kind: str = "dot"
+    #: where ``a`` and ``b`` are the highest of three parts each that add up to the factors: the other two of each
+    parts: tuple[Expr, ...] = ()
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         return self.over.leaves()
 
 
-Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot]
+@dataclass(eq=False)
+class Win(Dot):
+    """Over the taps of a window, and the axes of ``sums``: the sum of ``a`` (times ``b``, where ``pairs``), or its max.
+
+    ``a`` is a Leaf whose index holds the ``taps``. ``packed``: a and b are multiplied as matrices, the channels of a
+    group (``sums``) within each tap.
+    """
+
+    over: Axis = field(default_factory=lambda: Axis(1))
+    dtype: str = "float32"
+    taps: tuple[Tap, ...] = ()
+    sums: tuple[Axis, ...] = ()
+    #: "sum" or "max"
+    join: str = "sum"
+    pairs: bool = True
+    packed: bool = False
+    kind: str = "window"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.sums, *(t.k for t in self.taps if t.k is not None))
+
+
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot, Win]
 Frontier = (Red, Scan, Dot)
 
 
@@ -162,8 +213,10 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
         return expr.args
     if isinstance(expr, (Red, Scan)):
         return (expr.arg,)
+    if isinstance(expr, Win) and not expr.pairs:
+        return (expr.a,)
     if isinstance(expr, Dot):
-        return (expr.a, expr.b)
+        return (expr.a, expr.b, *expr.parts)
     return ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.agents.designer import extents
@@ -21,6 +21,7 @@ from kernellab.agents.designer.expr import (
     Red,
     Scan,
     SymNum,
+    Win,
     operands,
     walk,
 )
@@ -56,7 +57,7 @@ def share(outputs: list[Output]) -> list[Output]:
 
 
 def _resolved(ix: Ix) -> Ix:
-    return Ix(ix.leaves(), ix.offset, ix.sign)
+    return ix.over(ix.leaves())
 
 
 def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
@@ -76,7 +77,14 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
         return Red(e.kind, args[0], e.axes, e.dtype, e.line, e.chunk), ("red", e.kind, ids, e.axes, e.chunk)
     if isinstance(e, Scan):
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line), ("scan", e.kind, ids, e.axes, e.reverse)
+    if isinstance(e, Win):
+        return windowed(e, args), ("window", e.join, ids, e.axes, e.taps)
     return Dot(args[0], args[1], e.over, e.dtype, e.line), ("dot", ids, e.axes)
+
+
+def windowed(e: Win, args: tuple[Expr, ...]) -> Win:
+    """``e`` over other operands."""
+    return replace(e, a=args[0], b=args[-1])
 
 
 @dataclass(frozen=True)
@@ -96,10 +104,10 @@ def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
             continue
         if leaves and ix.plain and extents.same(ix.extent, extent):
             found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
-        elif len(leaves) > 1:
+        elif len(leaves) > 1 and ix.win is None:
             raise DesignError("A slice of a reshaped dimension has no rectangular view.", "Slice before reshaping.")
         else:
-            found.append(Slot(Ix(leaves, ix.offset, ix.sign), extent))
+            found.append(Slot(ix.over(leaves), extent))
     return found
 
 
@@ -232,7 +240,7 @@ def _rewrite(
         if _looks_wrong([s.extent for s in found], shapes[tensor]):
             found = [Slot(Ix(), 1), *found]
         layout.views[tensor] = tuple(s.extent for s in found)
-        return tuple(Ix(axes(s.ix.leaves()), s.ix.offset, s.ix.sign) for s in found)
+        return tuple(s.ix.over(axes(s.ix.leaves())) for s in found)
 
     done: dict[int, tuple[Expr, Expr]] = {}
 
@@ -250,6 +258,8 @@ def _rewrite(
             made = Op(e.op, args, e.dtype, e.line)
         elif isinstance(e, Scan):
             made = Scan(e.kind, args[0], e.axes[0], e.dtype, e.reverse, e.line)
+        elif isinstance(e, Win):
+            made = windowed(e, args)
         elif isinstance(e, Dot):
             made = Dot(args[0], args[1], e.axes[0], e.dtype, e.line)
         else:

@@ -24,10 +24,11 @@ from kernellab.agents.designer.expr import (
     Red,
     Scan,
     SymNum,
+    Win,
     operands,
     walk,
 )
-from kernellab.agents.designer.normal import Layout, Output
+from kernellab.agents.designer.normal import Layout, Output, windowed
 from kernellab.errors import DesignError
 
 
@@ -209,6 +210,8 @@ class Planner:
         name = f"part{len(self.temps)}" if isinstance(e, Red) and e.chunk is not None else f"stat{len(self.temps)}"
         if isinstance(e, (Op, Dot, Scan)):
             name = f"inner{len(self.temps)}"
+        while name in self.layout.views:
+            name += "_"
         index = tuple(Ix((a,)) for a in axes)
         leaf = Leaf(name, index, e.dtype)
         self.temps[id(e)] = leaf
@@ -235,6 +238,8 @@ def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return Red(e.kind, args[0], e.over, e.dtype, e.line, e.chunk)
     if isinstance(e, Scan):
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line)
+    if isinstance(e, Win):
+        return windowed(e, args)
     if isinstance(e, Dot):
-        return Dot(args[0], args[1], e.over, e.dtype, e.line)
+        return Dot(args[0], args[1], e.over, e.dtype, e.line, parts=args[2:])
     raise DesignError(f"An expression of kind {type(e).__name__} has no operands.", "")

@@ -9,15 +9,17 @@ from dataclasses import replace
 
 from kernellab.agents.designer.build import Builder
 from kernellab.agents.designer.emit import Emitter, Tiling
-from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, operands, walk
+from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
+from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
+from kernellab.agents.designer.planes import in_planes
 from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
 from kernellab.agents.designer.text import DTYPES, Names, number
-from kernellab.agents.designer.tiling_gpu import GpuTiler
+from kernellab.agents.designer.tiling_windows import WindowTiler
 from kernellab.capture import Graph
 from kernellab.target import Target
 from kernellab.task import Task
@@ -37,7 +39,7 @@ def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
     return _Scheduler(task, graph, target, style).text()
 
 
-class _Scheduler(GpuTiler):
+class _Scheduler(WindowTiler):
     """One graph in one style: expressions, kernels, text."""
 
     def __init__(self, task: Task, graph: Graph, target: Target, style: Style) -> None:
@@ -48,8 +50,15 @@ class _Scheduler(GpuTiler):
         self.kernels: list[Kernel] = []
 
     def text(self) -> str:
-        outputs, layout = collapse(*self._expressions())
-        kernels, layout = self._planned(outputs, layout)
+        groups, shapes = self._expressions()
+        outputs, layout = collapse([o for group in groups for o in group], shapes)
+        kernels: list[Kernel] = []
+        for group in groups:
+            mine, outputs = outputs[: len(group)], outputs[len(group) :]
+            planned, layout = self._planned(mine, layout)
+            kernels += planned
+        if self.gpu and self.style.measured:
+            kernels = in_planes(kernels, layout, self._size, self.target.chip, self._of_float32)
         self.kernels = kernels
         names = [self.task.name] if len(kernels) == 1 else self._titles(kernels)
         tilings = [self._tiling(k) for k in kernels]
@@ -59,7 +68,8 @@ class _Scheduler(GpuTiler):
 
     # -- from graph to kernels
 
-    def _expressions(self) -> tuple[list[Output], dict[str, tuple[Extent, ...]]]:
+    def _expressions(self) -> tuple[list[list[Output]], dict[str, tuple[Extent, ...]]]:
+        """Groups of outputs, each of which reads what the ones before it store; and the shapes of all tensors."""
         builder = Builder(self.graph, self.task.name)
         shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in self.graph.inputs}
         taken = Names({a.name for a in self.task.args} | set(self.sizes) | _RESERVED)
@@ -73,7 +83,9 @@ class _Scheduler(GpuTiler):
         self.output_names = [o.tensor for o in outputs]
         if self.gpu and self.style.split:
             outputs = split_products(outputs, self._size, self.target.chip.cores)
-        return outputs, shapes
+        cuts = [[Output(c.name, c.index, c.value, c.value.dtype)] for c in builder.cuts]
+        shapes |= {c.name: c.shape for c in builder.cuts}
+        return [*cuts, outputs], shapes
 
     def _planned(self, outputs: list[Output], layout: Layout) -> tuple[list[Kernel], Layout]:
         """Kernels; reductions with too few programs are split into partial results first."""
@@ -132,7 +144,13 @@ class _Scheduler(GpuTiler):
         names = Names(set())
         titles: list[str] = []
         for k in kernels:
-            if any(o.tensor in self.output_names for o in k.outs):
+            if isinstance(k.dot, Win):
+                kind = "window"
+            elif any(o.tensor.endswith("_packed") for o in k.outs):
+                kind = "pack"
+            elif any(o.tensor.endswith("_hi") for o in k.outs):
+                kind = "split"
+            elif any(o.tensor in self.output_names for o in k.outs):
                 kind = "finish" if titles else "first"
             else:
                 kind = "partial" if k.chunk is not None else "product" if k.dot is not None else "statistics"
@@ -143,7 +161,8 @@ class _Scheduler(GpuTiler):
         tensors = self._tensors(k, layout)
         taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
         taken |= set(self.consts.values) | _operations()
-        emitter = Emitter(k, tiling, layout.views, Names(taken))
+        kind = WindowEmitter if isinstance(k.dot, Win) else Emitter
+        emitter = kind(k, tiling, layout.views, Names(taken))
         body = emitter.body()
         used = _words("\n".join([*body, *tensors]))
         symbols = [d.name for d in self.task.dims if d.name in used]
@@ -198,11 +217,19 @@ class _Scheduler(GpuTiler):
         return self._warps(kernels[heaviest], tilings[heaviest])
 
     def _why(self, k: Kernel, t: Tiling) -> list[str]:
+        if isinstance(k.dot, Win):
+            return why_window(k.dot, t)
         if k.dot is not None:
+            if k.dot.parts:
+                return ["Each factor is the sum of three bf16 parts; six products of parts make one of f32."]
             why = ["A tile of the product stays in registers while K streams past; the rest is done on the way out."]
             if t.precision == "tf32x3":
                 why.append("Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.")
+            if t.precision == "bf16x6":
+                why.append("Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.")
             return why
+        if any(o.tensor.endswith("_hi") for o in k.outs):
+            return ["A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read."]
         if k.chunk is not None:
             return ["One partial result a chunk, so that the whole chip works on one long reduction."]
         if k.scans:

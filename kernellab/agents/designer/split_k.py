@@ -41,9 +41,11 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int) -> int:
     axes = dot.axes
     if len(axes) != 1 or not isinstance(axes[0].extent, int):
         return 1
-    tiles = math.prod(-(-size(a) // _TILE) if size(a) > 1 else 1 for a in free(dot))
+    left, right = free(dot.a), free(dot.b)
+    sides = [math.prod(size(a) for a in side) for side in (left - right - set(axes), right - left - set(axes))]
+    tiles = math.prod(-(-n // _TILE) for n in sides) * math.prod(size(a) for a in left & right - set(axes))
     parts = 1
-    while tiles * parts < 2 * cores and axes[0].extent % (2 * parts) == 0:
+    while tiles * parts < cores and axes[0].extent % (2 * parts) == 0:
         if axes[0].extent // (2 * parts) < _LEAST:
             break
         parts *= 2

@@ -14,6 +14,8 @@ from kernellab.sketch.program import Program, TensorRole
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
+#: products over windows, where a kernel has some
+WINDOWS = "kl_window.h"
 
 
 def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
@@ -36,11 +38,15 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     symbols = [s for s in program.symbols if s not in consts]
     numbers = [n for n in runtime if any(n in e.numbers for e in emitters)]
     _export(writer, program, emitters, tensors, symbols, numbers)
-    headers = {name: (files("kernellab.lowering.cpp") / name).read_text() for name in HEADERS}
+    wanted: tuple[str, ...] = HEADERS
+    if any(e.gathers for e in emitters):
+        wanted = (*HEADERS, WINDOWS)
+        writer.lines[0] = f'#include "{WINDOWS}"'
+    headers = {name: (files("kernellab.lowering.cpp") / name).read_text() for name in wanted}
     return Source(
         dsl="cpp",
         files={
-            "kernel.py": python_source(program, binding, tensors, symbols, numbers),
+            "kernel.py": python_source(program, binding, tensors, symbols, numbers, wanted[len(HEADERS) :]),
             "kernel.cpp": writer.text,
             **headers,
         },

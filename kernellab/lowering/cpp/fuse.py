@@ -16,6 +16,7 @@ from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import (
     Block,
     Fetch,
+    GatherCall,
     GemmCall,
     IfItem,
     LoopItem,
@@ -50,6 +51,7 @@ class Group:
 class FusedLoop:
     loop: Loop
     body: FusedBlock
+    gathers: GatherCall | None = None
 
 
 @dataclass(eq=False)
@@ -100,7 +102,7 @@ class Fuser:
             open_groups = []
             if isinstance(step, LoopItem):
                 self.ints.loops[step.loop.var] = step.loop
-                fused.steps.append(FusedLoop(step.loop, self.block(step.body)))
+                fused.steps.append(FusedLoop(step.loop, self.block(step.body), step.gathers))
                 del self.ints.loops[step.loop.var]
             elif isinstance(step, IfItem):
                 fused.steps.append(FusedIf(step.cond, self.block(step.then), self.block(step.orelse), step.line))

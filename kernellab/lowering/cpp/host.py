@@ -20,9 +20,17 @@ def _template() -> jinja2.Template:
 
 
 def python_source(
-    program: Program, binding: Binding, tensors: list[str], symbols: list[str], numbers: list[str]
+    program: Program,
+    binding: Binding,
+    tensors: list[str],
+    symbols: list[str],
+    numbers: list[str],
+    headers: tuple[str, ...],
 ) -> str:
-    """kernel.py: ``kernel(<parameters>)``, which passes tensors, sizes and numbers in the order given."""
+    """kernel.py: ``kernel(<parameters>)``, which passes tensors, sizes and numbers in the order given.
+
+    ``headers`` are those that kernel.cpp needs beside the two that every kernel has.
+    """
     host = _Host(program, binding)
     return _template().render(
         title=" then ".join(k.name for k in program.kernels),
@@ -34,6 +42,7 @@ def python_source(
         call=", ".join([*(f"{host.local(t)}.data_ptr()" for t in tensors), *symbols, *map(host.number, numbers)]),
         result=host.result(),
         tensors=bool(binding.tensors),
+        more_headers="".join(f', "{h}"' for h in headers),
     )
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch
-from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import Apply, Read, Value
 
@@ -61,6 +61,10 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
     if ints.same_shape(tuple(e for _, e in real), tuple(wanted)):
         moved = iter(i for i, _ in real)
         return tuple("0" if ints.is_one(e) else next(moved) for e in source)
+    merged = _merged(real, wanted, ints)
+    if merged is not None:
+        following = iter(merged)
+        return tuple("0" if ints.is_one(e) else next(following) for e in source)
     left = flat(index, shape, ints)
     result: list[str] = []
     for d in reversed(range(len(source))):
@@ -74,6 +78,22 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
             result.append(wrap(left))
             left = "0"
     return tuple(reversed(result))
+
+
+def _merged(real: list[tuple[str, IntExpr]], wanted: list[IntExpr], ints: Ints) -> list[str] | None:
+    """One index for each wanted extent where each is the product of some neighbouring ones; None where it is not."""
+    left = list(real)
+    result: list[str] = []
+    for extent in wanted:
+        group: list[tuple[str, IntExpr]] = []
+        product = num(1)
+        while left and not ints.equal(product, extent):
+            group.append(left.pop(0))
+            product = int_op("*", product, group[-1][1])
+        if not group or not ints.equal(product, extent):
+            return None
+        result.append(flat(tuple(i for i, _ in group), tuple(e for _, e in group), ints))
+    return None if left else result
 
 
 def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:

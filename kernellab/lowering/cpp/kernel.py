@@ -9,10 +9,11 @@ from dataclasses import replace
 from kernellab.errors import LoweringError
 from kernellab.lowering.cpp.flatten import Flattener, has_steps
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
+from kernellab.lowering.cpp.gathered import gather_products, gathering_text, window_text
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import GemmCall, Nest, NestKind, ScanCall, tiles_read
-from kernellab.lowering.cpp.products import gemm_text, read_in_place
+from kernellab.lowering.cpp.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, tiles_read
+from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.cpp.work import work_of
 from kernellab.lowering.cpp.writer import Writer
@@ -97,6 +98,9 @@ class KernelEmitter:
         self._once: set[str] = set()
         self._slots = 0
         self._in_parallel = False
+        #: does any product gather its operands over loops, and the name of what gathers them
+        self.gathers = False
+        self._gathering = ""
 
     # -- signature -------------------------------------------------------------------------------------------------
 
@@ -130,6 +134,7 @@ class KernelEmitter:
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
             flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
+            self.gathers = gather_products(flat, self.ints, self.kernel.writes)
             read_in_place(flat, self.ints, self.kernel.writes)
             fused = Fuser(self.ints, self.names.loop_vars).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
@@ -208,10 +213,16 @@ class KernelEmitter:
             threshold = f" if({self._work} > {_PARALLEL_WORK})" if self._work else ""
             self.w(f"#pragma omp parallel for{collapse} schedule(static){threshold}")
         outer, self._in_parallel = self._in_parallel, self._in_parallel or step.loop.hints.parallel
-        if step.loop.hints.unroll and not step.loop.hints.parallel:
+        if step.gathers is not None:
+            self._gathering = self.names.fresh(f"{step.gathers.acc.name}_products")
+            acc = self.names.tile(step.gathers.acc)
+            self.w(gathering_text(step.gathers, self.ints, acc, self._gathering), step.gathers.line, said=False)
+        elif step.loop.hints.unroll and not step.loop.hints.parallel:
             self.w(f"#pragma GCC unroll {min(step.loop.hints.unroll, 64)}")
         with self._nested([s.loop for s in chain]):
             self._block(chain[-1].body)
+        if step.gathers is not None:
+            self.w(f"{self._gathering}.flush();")
         self._in_parallel = outer
 
     def _continues(self, chain: list[FusedLoop]) -> bool:
@@ -242,7 +253,11 @@ class KernelEmitter:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _gemm(self, call: GemmCall) -> None:
-        if call.acc.shape[:-2]:
+        if isinstance(call, GatherCall):
+            assert call.region is not None
+            left = operand_text(call.a, call, self.ints, self.names.tile)
+            self.w(f"{self._gathering}.add({left}, {window_text(call.region, self.ints)});", call.line)
+        elif call.acc.shape[:-2]:
             var = self.names.fresh("batch")
             count = " * ".join(self.ints.operand(e) for e in call.acc.shape[:-2])
             with self.w.block(f"for (int64_t {var} = 0; {var} < {count}; ++{var})", call.line):

@@ -76,9 +76,22 @@ class GemmCall:
 
 
 @dataclass(eq=False)
+class GatherCall(GemmCall):
+    """A product whose operands are copied aside, to be multiplied with others; ``region`` is where ``b`` comes from."""
+
+    region: Region | None = None
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        return tuple(t for t in (self.acc, self.a) if isinstance(t, Tile))
+
+
+@dataclass(eq=False)
 class LoopItem:
     loop: Loop
     body: Block
+    #: the gathered product that runs inside, to be finished behind the loop
+    gathers: GatherCall | None = None
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import (
     Block,
     Fetch,
+    GatherCall,
     GemmCall,
     IfItem,
     LoopItem,
@@ -60,14 +61,18 @@ def gemm_text(call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: st
         LoweringError: an operand without two dimensions, or with other batch dimensions than the accumulator.
     """
     acc = _place(call.acc, call, ints, name, batch)
-    operands = []
-    for operand in (call.a, call.b):
-        if isinstance(operand, Matrix):
-            operands.append(_matrix(operand, ints))
-        else:
-            rows, cols = (ints.cpp(e) for e in operand.shape[-2:]) if len(operand.shape) > 1 else ("", "")
-            operands.append(f"kl::matrix({_place(operand, call, ints, name, batch)}, {cols}, 1, {rows}, {cols})")
+    operands = [operand_text(operand, call, ints, name, batch) for operand in (call.a, call.b)]
     return f"kl::gemm({acc}, {ints.cpp(call.acc.shape[-1])}, {', '.join(operands)});"
+
+
+def operand_text(
+    operand: Tile | Matrix, call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str = ""
+) -> str:
+    """An operand of a product, in a tile or where it lies in memory."""
+    if isinstance(operand, Matrix):
+        return _matrix(operand, ints)
+    rows, cols = (ints.cpp(e) for e in operand.shape[-2:]) if len(operand.shape) > 1 else ("", "")
+    return f"kl::matrix({_place(operand, call, ints, name, batch)}, {cols}, 1, {rows}, {cols})"
 
 
 def _place(tile: Tile, call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str) -> str:
@@ -124,7 +129,8 @@ def _visit(block: Block, ints: Ints, written: frozenset[str], once: dict[str, St
         elif isinstance(step, GemmCall) and len(step.acc.shape) == 2:
             mine = {uid: s for uid, s in once.items() if id(s) in before}
             step.a = _source(step.a, step.acc, ints, written, mine) or step.a
-            step.b = _source(step.b, step.acc, ints, written, mine) or step.b
+            if not isinstance(step, GatherCall):
+                step.b = _source(step.b, step.acc, ints, written, mine) or step.b
 
 
 def _source(

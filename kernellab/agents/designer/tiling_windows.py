@@ -1,0 +1,150 @@
+"""Tiles of window operators: which output positions, output channels and input channels one program holds."""
+
+from __future__ import annotations
+
+import math
+
+from kernellab.agents.designer.emit_values import Tiling
+from kernellab.agents.designer.expr import Axis, Free, Win
+from kernellab.agents.designer.plan import Kernel
+from kernellab.agents.designer.tiling_gpu import GpuTiler
+from kernellab.agents.designer.windows import phases
+
+
+class WindowTiler(GpuTiler):
+    """Tilers of one file, windows among its kernels."""
+
+    def _order(self, k: Kernel) -> tuple[Axis, ...]:
+        if not isinstance(k.dot, Win):
+            return super()._order(k)
+        order = [a for o in k.outs for ix in o.index for a in ix.leaves() if a in k.par]
+        order += [a for a in k.par if a not in order]
+        return (*dict.fromkeys(order), *k.dot.axes)
+
+    def _tiling(self, k: Kernel) -> Tiling:
+        if not isinstance(k.dot, Win):
+            return super()._tiling(k)
+        win, order = k.dot, self._order(k)
+        t = Tiling(order, core="grididx" if self.gpu else "coreidx", precision=self._window_precision(k))
+        t.warps, t.stages = 4, 3
+        free = Free()
+        inputs = free(win.a)
+        steps = {tap.out: phases(tap) for tap in win.taps if tap.out is not None}
+        shared = free(win.b) if win.pairs else frozenset()
+        places = [a for a in order if a in k.par and a in inputs and a not in shared]
+        spatial = [a for a in places if a in steps] or places[-1:]
+        # a plain dimension behind the first tapped one is spatial too
+        spatial = places[places.index(spatial[0]) :] if spatial else []
+        spatial = spatial[-2:]
+        sizes = {a: -(-self._size(a) // steps.get(a, 1)) for a in spatial}
+        others = math.prod(self._size(a) for a in k.par if a not in spatial)
+        if win.packed:
+            co = [a for a in order if a in k.par and a in shared and a not in inputs][-1]
+            self._product_tiles(t, spatial, sizes, co, win.sums[0], others // max(self._size(co), 1))
+        else:
+            self._direct_tiles(t, spatial, sizes)
+        return t
+
+    def _window_precision(self, k: Kernel) -> str:
+        """What torch does by default: TF32 on CUDA, where its convolutions may use it; exact elsewhere."""
+        assert isinstance(k.dot, Win)
+        if not k.dot.packed or self._operand(k) != "float32":
+            return "ieee"
+        wanted = self.task.precision.get("conv", self.task.precision.get("matmul", "tf32" if self.gpu else "ieee"))
+        return wanted if wanted in ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "bf16") else "ieee"
+
+    # -- tiles
+
+    def _direct_tiles(self, t: Tiling, spatial: list[Axis], sizes: dict[Axis, int]) -> None:
+        if not spatial:
+            return
+        inner = spatial[-1]
+        if not self.gpu:
+            t.blocks = {inner: self.consts.add("BW", *_halves(_even(sizes[inner], 2048), 16))}
+            return
+        if len(spatial) == 1:
+            width = min(_power(sizes[inner]), 1024)
+            t.blocks = {inner: self._block("BW", width, least=16, most=4096)}
+        else:
+            wide = min(_power(sizes[inner]), 128)
+            high = min(_power(sizes[spatial[0]]), max(1, 1024 // wide))
+            t.blocks = {spatial[0]: self._block("BH", high, most=64), inner: self._block("BW", wide, least=8, most=512)}
+        t.warps = max(1, min(8, math.prod(int(str(self.consts.values[b][0])) for b in t.blocks.values()) // 256))
+
+    def _product_tiles(
+        self, t: Tiling, spatial: list[Axis], sizes: dict[Axis, int], co: Axis, c: Axis, others: int
+    ) -> None:
+        out, inside = self._size(co), self._size(c)
+        if not self.gpu:
+            high, wide = _cpu_positions(sizes, spatial)
+            t.blocks = {co: self.consts.add("BN", *_halves(min(out, 128), 4))}
+            t.blocks[c] = self.consts.add("BC", *_halves(min(inside, 256), 4))
+            if len(spatial) > 1:
+                t.blocks[spatial[0]] = self.consts.add("BH", *_halves(high, 1))
+            if spatial:
+                t.blocks[spatial[-1]] = self.consts.add("BW", *_halves(wide, 16))
+            return
+        n = max(16, min(_power(out), 128))
+        m, d = 128, 16 if inside <= 16 else 32
+        cores = max(self.target.chip.cores, 1)
+        while m > 32 and others * -(-out // n) * math.prod(sizes.values()) // m < 2 * cores:
+            m //= 2
+        high, wide = _gpu_positions(sizes, spatial, m)
+        t.blocks = {co: self._block("BN", n, least=16, most=256), c: self._block("BC", d, least=16, most=64)}
+        if len(spatial) > 1:
+            t.blocks[spatial[0]] = self._block("BH", high, most=64)
+        t.blocks[spatial[-1]] = self._block("BW", wide, most=256)
+        t.warps = 8 if n * high * wide > 8192 else 4
+        t.stages = 3
+        t.whole_channels = inside <= 16
+
+    def _warps(self, k: Kernel, t: Tiling) -> int:
+        return t.warps if isinstance(k.dot, Win) else super()._warps(k, t)
+
+
+def _gpu_positions(sizes: dict[Axis, int], spatial: list[Axis], m: int) -> tuple[int, int]:
+    """Rows and columns of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
+    if len(spatial) == 1:
+        return 1, m
+    rows, columns = sizes[spatial[0]], sizes[spatial[-1]]
+    best, found = math.inf, (1, m)
+    wide = m
+    while wide >= 8:
+        high = m // wide
+        waste = (-(-rows // high) * high) * (-(-columns // wide) * wide)
+        # short rows cost more transactions than a few idle lanes
+        cost = waste * (1.0 if wide >= 32 else 1.05 if wide == 16 else 1.15)
+        if cost < best:
+            best, found = cost, (high, wide)
+        wide //= 2
+    return found
+
+
+def _cpu_positions(sizes: dict[Axis, int], spatial: list[Axis]) -> tuple[int, int]:
+    """Rows and columns of a tile of about 256 positions: whole rows where they are short."""
+    if not spatial:
+        return 1, 1
+    columns = sizes[spatial[-1]]
+    if columns >= 192 or len(spatial) == 1:
+        return 1, _even(columns, 256)
+    return max(1, min(sizes[spatial[0]], 256 // columns)), columns
+
+
+def _even(size: int, most: int) -> int:
+    """``size`` in equal pieces of at most ``most``, each a multiple of 16 where there are several."""
+    if size <= most:
+        return size
+    piece = math.ceil(size / math.ceil(size / most))
+    return math.ceil(piece / 16) * 16
+
+
+def _halves(value: int, least: int) -> tuple[int, tuple[int, ...]]:
+    """A value, and it with its halves down to ``least`` as choices."""
+    choices = (
+        {value} | {value // 2 for _ in (1,) if value // 2 >= least} | {value // 4 for _ in (1,) if value // 4 >= least}
+    )
+    return value, tuple(sorted(choices))
+
+
+def _power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

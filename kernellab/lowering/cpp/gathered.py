@@ -1,0 +1,127 @@
+"""Products summed over a nest of loops, such as a convolution's: the operands of many small products are gathered.
+
+``acc += a @ b`` in a loop over taps and channels has a short inner dimension each time. Here every iteration only
+copies its operands side by side, and one product multiplies what has come together; an operand that is a window of a
+tensor is copied from where it lies, edges included, so that no tile of it is made first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import Block, Fetch, GatherCall, GemmCall, IfItem, LoopItem, Nest, NestKind, Step
+from kernellab.lowering.cpp.scalar import VALUE_TYPE
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import Apply, DType, Point, Range, Read, Region, Tile, Value
+
+#: dimensions of positions that a window may have
+_MOST_RANGES = 2
+
+
+def gather_products(block: Block, ints: Ints, written: frozenset[str]) -> bool:
+    """Turns products in loops that do nothing else into gathered ones. Says whether there were any."""
+    found = False
+    for step in block.steps:
+        if isinstance(step, IfItem):
+            found |= gather_products(step.then, ints, written) | gather_products(step.orelse, ints, written)
+        elif isinstance(step, LoopItem):
+            inner = None if step.loop.hints.parallel else _only_product(step)
+            if inner is None or not _gather(step, inner, written):
+                found |= gather_products(step.body, ints, written)
+            else:
+                found = True
+    return found
+
+
+def _only_product(item: LoopItem) -> Block | None:
+    """The innermost block of loops around loads, their reshapes, and one product."""
+    steps = item.body.steps
+    if len(steps) == 1 and isinstance(steps[0], LoopItem) and not steps[0].loop.hints.parallel:
+        return _only_product(steps[0])
+    calls = [s for s in steps if isinstance(s, GemmCall)]
+    rest = [s for s in steps if not isinstance(s, GemmCall)]
+    if len(calls) != 1 or steps[-1] is not calls[0] or len(calls[0].acc.shape) != 2:
+        return None
+    plain = all(isinstance(s, Nest) and s.kind is NestKind.POINT and s.tile is not calls[0].acc for s in rest)
+    return item.body if plain else None
+
+
+def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
+    call = block.steps[-1]
+    assert isinstance(call, GemmCall)
+    if call.acc.dtype not in (DType.F32, DType.F64) or not isinstance(call.b, Tile):
+        return False
+    made = {s.tile.uid: s for s in block.steps if isinstance(s, Nest) and s.tile is not None}
+    found = _window(call.b, made)
+    if found is None or found[0].tensor.dtype is not call.acc.dtype or found[0].tensor.name in written:
+        return False
+    region, used = found
+    gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region)
+    item.gathers = gathered
+    others = {uid for s in block.steps if isinstance(s, Nest) and s not in used for uid in _tiles(s.value)}
+    others |= {call.a.uid} if isinstance(call.a, Tile) else set()
+    block.steps = [s for s in block.steps[:-1] if s not in used or s.tile.uid in others]  # type: ignore[union-attr]
+    block.steps.append(gathered)
+    return True
+
+
+def _window(tile: Tile, made: dict[str, Nest]) -> tuple[Region, list[Step]] | None:
+    """The region that ``tile`` was loaded from, its first range being the summed one, and the steps that made it."""
+    used: list[Step] = []
+    nest = made.get(tile.uid)
+    while nest is not None and nest.tile is not None:
+        used.append(nest)
+        value: Value | Fetch = nest.value
+        if isinstance(value, Fetch):
+            ranges = [i for i in value.region.index if isinstance(i, Range)]
+            fits = 2 <= len(ranges) <= 1 + _MOST_RANGES and value.pad == 0
+            return (value.region, used) if fits else None
+        if not isinstance(value, Apply) or value.op != "reshape" or not isinstance(value.args[0], Read):
+            return None
+        source = value.args[0].tile
+        if not value.type.shape or not source.shape or value.type.shape[0] != source.shape[0]:
+            return None
+        nest = made.get(source.uid)
+    return None
+
+
+def _tiles(value: Value | Fetch) -> Iterator[str]:
+    if isinstance(value, Read):
+        yield value.tile.uid
+    elif isinstance(value, Apply):
+        for arg in value.args:
+            yield from _tiles(arg)
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str) -> str:
+    """The declaration of what gathers, before the loops."""
+    rows, columns = (ints.cpp(e) for e in call.acc.shape)
+    return f"kl::Gathered<{VALUE_TYPE[call.acc.dtype]}> {name}({acc}, {rows}, {columns});"
+
+
+def window_text(region: Region, ints: Ints) -> str:
+    """The window as an argument: where it starts, whether its single indices are inside, and each range."""
+    offset, stride = num(0), num(1)
+    inside: list[str] = []
+    ranges: list[str] = []
+    for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
+        if isinstance(item, Point):
+            offset = int_op("+", int_op("*", item.at, stride), offset)
+            if not (ints.nonnegative(item.at) and ints.below(item.at, size)):
+                inside.insert(0, f"kl::within({ints.cpp(item.at)}, {ints.cpp(size)})")
+        else:
+            ranges.insert(0, _range(item, size, stride, ints))
+        stride = ints.fold(int_op("*", size, stride))
+    if len(ranges) == 2:
+        ranges.insert(1, "{0, 1, 1, 1, 0}")
+    start = ints.cpp(ints.fold(offset))
+    data = region.tensor.name if start == "0" else f"{region.tensor.name} + {start}"
+    return f"kl::window({data}, {' && '.join(inside) or 'true'}, {', '.join(ranges)})"
+
+
+def _range(item: Range, size: IntExpr, stride: IntExpr, ints: Ints) -> str:
+    return "{" + ", ".join(ints.cpp(ints.fold(e)) for e in (item.start, item.extent, item.step, size, stride)) + "}"
