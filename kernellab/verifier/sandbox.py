@@ -157,7 +157,7 @@ def other_user(scratch: str, devices: Sequence[str] = (), writable: Sequence[str
 
 
 def _become_other(scratch: str, devices: Sequence[str], writable: Sequence[str]) -> bool:
-    if not _open_to_all([*_interpreter(), os.path.dirname(scratch)], devices):
+    if not _open_to_all([*_interpreter(), *_compilers(), os.path.dirname(scratch)], devices):
         return False
     try:
         owners = [os.stat(path).st_uid for path in writable]
@@ -228,8 +228,9 @@ def readable() -> list[str]:
 
 
 def _compilers() -> set[str]:
-    """Where compilers lie that PATH names: Triton and torch.compile run one, and /opt has many a home."""
-    found = (shutil.which(name) for name in ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas"))
+    """Where compilers lie that the environment names: Triton and torch.compile run one, and /opt has many a home."""
+    names = ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas", *map(os.environ.get, ("CC", "CXX")))
+    found = (shutil.which(name.split()[0]) for name in names if name and name.strip())
     places = {os.path.dirname(os.path.dirname(path)) for p in found if p for path in (p, os.path.realpath(p))}
     return {place for place in places if place not in ("", "/")}
 

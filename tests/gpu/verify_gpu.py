@@ -231,11 +231,11 @@ def show(name: str, verdict: Verdict, seconds: float, fine: bool) -> None:
     )
     mark = "ok  " if fine else "BAD "
     print(f"{mark}{name:32s} {seconds:5.2f} s  {verdict.stage.value:8s} {signature:20s} {times}")
-    print(f"      {stages} | {verdict.label} | {verdict.stages[-1].note[:110]}")
+    print(f"      {stages} | {verdict.label} | {verdict.stages[-1].note[:260]}")
     if not verdict.passed or not fine:
-        print(f"      {verdict.reason[:230]}")
+        print(f"      {verdict.reason[:330]}")
     if not fine and verdict.evidence:
-        print("      " + "\n      ".join(verdict.evidence.log.splitlines()[-14:]))
+        print("      " + "\n      ".join(verdict.evidence.log.splitlines()[-4:]))
 
 
 def main() -> int:
@@ -278,6 +278,8 @@ def main() -> int:
             show(name, verdict, seconds, fine)
             if name == "good":
                 print(f"      sandbox: {verdict.environment.sandbox}")
+                if not fine:
+                    return 1
             sys.stdout.flush()
     if taken:
         print(f"median of passing verifications {sorted(taken)[len(taken) // 2]:.2f} s")
