@@ -195,6 +195,33 @@ class Environment(Record):
     disturbed: float = 0.0
 
 
+class ReplayStep(Record):
+    """One step of a sealed call: a kernel with its grid and block, or a host function; what the device says of it."""
+
+    name: str
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    #: dynamic shared memory, bytes
+    shared: int = 0
+    #: a thread's registers, and bytes of local memory (spills)
+    registers: int | None = None
+    local: int | None = None
+
+
+class Replay(Record):
+    """What a replay without the candidate's host code did: the content's hash, its steps, and how it went."""
+
+    hash: str
+    steps: list[ReplayStep] = Field(default_factory=list)
+    #: contents, unseen by the candidate, on which the replay was right
+    right_on: int = 0
+    #: timed calls whose outputs were checked
+    checked: int = 0
+    #: the replay's time, and the candidate's own in the same run
+    time: Timing | None = None
+    called: Timing | None = None
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -214,6 +241,8 @@ class Verdict(Record):
     own_share: float | None = None
     build_seconds: float | None = None
     precision: str = ""
+    #: the sealed replay, where one was asked for and could be done
+    replay: Replay | None = None
     environment: Environment = Field(default_factory=Environment)
 
     def against(self, baseline: str) -> Comparison | None:

@@ -69,6 +69,8 @@ class State:
     sandbox: str = ""
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
+    #: has a replay without its host code shown the same?
+    sealed: bool = False
 
 
 def threads_of(options: VerifyOptions) -> int:
@@ -144,6 +146,7 @@ class Verification:
         from kernellab.verifier.fast import fast
         from kernellab.verifier.honest import honest
         from kernellab.verifier.robust import robust
+        from kernellab.verifier.seal.stage import sealed
 
         with self._stage(Stage.BUILD):
             self.state.update["build_seconds"] = stages.build()
@@ -162,8 +165,12 @@ class Verification:
         if self.interpreted:
             self._skipped(Stage.FAST, "not timed: Triton's interpreter says nothing of speed")
             self.state.labels.append("interpreted")
+            if self._goes_on(Trust.T2):
+                self.state.labels.append("not sealed: Triton's interpreter makes no binaries")
             return
         self._step(Stage.FAST, fast, stages)
+        if self._goes_on(Trust.T2):
+            self._step(Stage.FAST, sealed, stages)
 
     def _step(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
         """One stage, where none before it has failed."""
@@ -257,12 +264,10 @@ class Verification:
         if self.options.ranking:
             return Trust.T1
         level = self.options.level
-        if level is Trust.T3:
-            self.state.labels.append("sealed replay: not yet, T2")
         if level is Trust.T4 and self.state.update.pop("reproduced", False):
             return Trust.T4
         self.state.update.pop("reproduced", None)
-        return min(level, Trust.T2, key=lambda t: t.value)
+        return min(level, Trust.T3 if self.state.sealed else Trust.T2, key=lambda t: t.value)
 
     def _environment(self) -> Environment:
         versions = {"python": platform.python_version(), **self.pool.versions()}

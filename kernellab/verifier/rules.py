@@ -195,10 +195,22 @@ class DeviceRule:
     context_bytes: int = 8192 * MIB
 
 
+@dataclass(frozen=True)
+class SealRule:
+    """When a recorded call counts as sealed."""
+
+    #: contents on which a replay is compared before it is timed
+    unseen: int = 2
+    #: a replay may take this much longer than the call that it was recorded from, the larger of a share and seconds
+    share: float = 0.10
+    seconds: float = 2e-6
+
+
 ERROR = ErrorRule()
 DEADLINES = Deadlines()
 CAPS = Caps()
 CORRECT = CorrectRule()
 TIMING = TimingRule()
 HONEST = HonestRule()
+SEAL = SealRule()
 DEVICE = DeviceRule()

@@ -98,6 +98,8 @@ class Stages:
     def _build_message(self, source: Source) -> dict[str, Any]:
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
+        if self.v.options.level.value > Trust.T2.value:
+            message["seal"] = source.dsl
         command = get_adapter(source.dsl).build
         if command:
             message["command"] = list(command)

@@ -77,6 +77,8 @@ class Worker:
         #: outputs of the last two calls, so that a kernel that reuses one buffer shows
         self.kept: list[list[Any]] = []
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
+        #: the tensors that ``load`` puts a model's last arguments into
+        self.parameters: list[Any] = []
 
     def handlers(self) -> dict[str, Callable[[dict[str, Any], list[int]], None]]:
         """What the judge may ask, by name."""
@@ -87,6 +89,7 @@ class Worker:
             "trace": self.trace,
             "copy": self.copy,
             "echo": self.echo,
+            "seal": self.seal,
         }
 
     def obey(self) -> None:
@@ -105,7 +108,15 @@ class Worker:
 
             torch.set_num_threads(self.threads)
             if self.role == "candidate":
+                if "seal" in message:
+                    from kernellab.verifier.seal import inside
+
+                    inside.watch(message["seal"], self.device)
                 self._load_candidate(message)
+            elif self.role == "replayer":
+                from kernellab.verifier.seal import inside
+
+                self.function = inside.load(Path(message["bundle"]), self.device)
             else:
                 self._load_baseline(message)
         except BaseException as error:
@@ -143,6 +154,8 @@ class Worker:
             model = model.to(self.device)
         names = message.get("state", [])
         count = len(names)
+        state = model.state_dict()
+        self.parameters = [state[n] for n in names] if set(names) == set(state) else list(state.values())
 
         def load(args: Sequence[Any]) -> Sequence[Any]:
             split = len(args) - count
@@ -266,6 +279,18 @@ class Worker:
             wire.post(self.channel, {"ok": True, "total": total, "library": top})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+
+    def seal(self, message: dict[str, Any], _: list[int]) -> None:
+        """Records what a call does on two sets of arguments, for a replay without the candidate."""
+        from kernellab.verifier.seal import inside
+
+        scratch = Path(message["root"]).parent
+        try:
+            sets = self._arguments(message)
+            answer = inside.seal(self.function, sets, self.parameters, message["dsl"], self.device, scratch)
+        except BaseException as error:
+            answer = {"ok": False, **explain(error, message["root"])}
+        wire.post(self.channel, answer)
 
     def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
         import torch

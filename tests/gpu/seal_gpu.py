@@ -442,10 +442,13 @@ def judged(todo: list[Case]) -> bool:
                 good = False
                 print(f"{case.name:26s} {type(error).__name__}: {str(error)[:200]}   <-- WRONG")
                 continue
-            sealed = verdict.sealed
+            again = verdict.replay
             fine = (verdict.trust is Trust.T3) == case.sealed
             good = good and fine
-            ms = [f"{t.median_ms:9.4f}" if t else f"{'-':>9s}" for t in (verdict.time, sealed.time if sealed else None)]
+            ms = [
+                f"{t.median_ms:9.4f}" if t else f"{'-':>9s}"
+                for t in (again.called if again else verdict.time, again.time if again else None)
+            ]
             print(
                 f"{case.name:26s} {verdict.trust.value:5s} {' '.join(ms)} {time.perf_counter() - start:8.1f}  "
                 f"{verdict.label or ('' if verdict.passed else verdict.reason)}{'' if fine else '   <-- WRONG'}",

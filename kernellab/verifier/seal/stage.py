@@ -1,0 +1,199 @@
+"""The judge's part: has a call recorded, reads the record as data, lets a worker of ours replay it, decides.
+
+A candidate is sealed when its replay is right on contents that it never saw, each timed output included, and when what
+the figure says of the candidate is no better than what its device code alone takes. The reverse is no fault: a call
+whose host code takes longer than its kernels (small ones, several in a row) is slower than its replay, and the note
+says by how much.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kernellab.records import Comparison, Replay, ReplayStep
+from kernellab.target import Backend
+from kernellab.task_inputs import Family
+from kernellab.verifier import cases, stats, turns
+from kernellab.verifier.compare import NUMERIC, compare, metadata
+from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.memory import lay_out
+from kernellab.verifier.pipeline import Refused, numbered
+from kernellab.verifier.rules import DEADLINES, SEAL
+from kernellab.verifier.seal import Unsealable, bundle, inside, record
+from kernellab.verifier.seal.bundle import Bundle, Launch
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases import Case
+    from kernellab.verifier.stages import Stages
+    from kernellab.verifier.timed import Result
+
+
+def sealed(stages: Stages) -> str:
+    """Seals the candidate, or says why not, in the verification's state; the note. It never fails a verification."""
+    state, on_host = stages.v.state, stages.v.request.backend is Backend.CPU
+    word = "native" if on_host else "sealed"
+    try:
+        found, ratio = _sealed(stages)
+    except (Unsealable, Refused, WorkerFailure) as failure:
+        return _not(stages, word, str(failure).strip().splitlines()[0].rstrip("."))
+    assert found.time is not None and found.called is not None
+    state.update["replay"] = found
+    replayed, called = found.time.median_ms * 1e-3, found.called.median_ms * 1e-3
+    note = (
+        f"{word}: {len(found.steps)} steps replayed from {found.hash}, right on {found.right_on} unseen contents and "
+        f"{found.checked} timed ones, {_us(replayed)} against {_us(called)}"
+    )
+    if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
+        return _not(stages, word, f"its replay takes {_us(replayed)} where its call takes {_us(called)}")
+    if on_host:
+        state.labels.append(word)
+    else:
+        state.sealed = True
+    if ratio.low > 1 + SEAL.share and called - replayed > SEAL.seconds:
+        note += f", of which host code takes {_us(called - replayed)}"
+    return note
+
+
+def _not(stages: Stages, word: str, reason: str) -> str:
+    words = f"not {word}: {reason}"
+    stages.v.state.labels.append(words)
+    return words
+
+
+def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
+    """What was replayed, and the call's time over the replay's."""
+    content, binaries = _recorded(stages)
+    if stages.v.request.backend is Backend.CPU:
+        from kernellab.verifier.seal import native
+
+        for binary in binaries.values():
+            native.inspect(binary)
+    with _replayer(stages, content, binaries) as replayer:
+        unseen = [_own_case(stages) for _ in range(SEAL.unseen)]
+        for case in unseen:
+            _right(stages, replayer, case)
+        result = _timed(stages, replayer, unseen[-1])
+        beside = next(side for side in result.baselines if side.name == "called")
+        called, ours = beside.seconds, result.candidate.seconds
+        waited = beside.waited, result.candidate.waited
+        found = Replay(
+            hash=content.hash, steps=_steps(content, replayer), right_on=len(unseen), checked=result.checked,
+            time=stats.timing(ours), called=stats.timing(called),
+        )  # fmt: skip
+        return found, stats.compare("called", called, ours, busy=result.busy, noise=result.noise, waited=waited)
+
+
+def _own_case(stages: Stages) -> Case:
+    return cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+
+
+def _recorded(stages: Stages) -> tuple[Bundle, dict[str, bytes]]:
+    """What the candidate's worker has recorded of two calls, checked as data."""
+    worker = stages.worker
+    pair = [_own_case(stages), _own_case(stages)]
+    layout = lay_out(pair[0].args)
+    for slot, case in enumerate(pair):
+        worker.write(slot, layout, case.args)
+    try:
+        seconds = stages.v.left(4 * stages.call_deadline(pair[0]))
+        reason = worker.seal(layout, range(len(pair)), stages.source.dsl, seconds)
+    except WorkerFailure as failure:
+        raise Unsealable(f"recording it fails ({_first_line(failure)})") from failure
+    if reason:
+        raise Unsealable(reason)
+    return bundle.read(worker.scratch / "work" / record.FOLDER)
+
+
+@contextmanager
+def _replayer(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> Iterator[Worker]:
+    """A worker of our code with the bundle loaded, in a sandbox like the candidate's."""
+    worker = stages.v.pool.worker(stages.source.dsl, stages.v.request.backend, "replayer", stages.threads)
+    try:
+        worker.memory_limit = stages.worker.memory_limit
+        folder = worker.scratch / record.FOLDER
+        bundle.write(folder, content, binaries)
+        message = {"bundle": str(folder), "precision": dict(stages.task.precision)}
+        try:
+            worker.build(message, stages.v.left(DEADLINES.build))
+        except WorkerFailure as failure:
+            raise Unsealable(f"its bundle cannot be loaded ({_first_line(failure)})") from failure
+        yield worker
+    finally:
+        worker.close()
+
+
+def _right(stages: Stages, replayer: Worker, case: Case) -> None:
+    """Raises Unsealable where the replay of a case is wrong."""
+    layout = lay_out(case.args)
+    try:
+        replayer.write(0, layout, case.args)
+        call = replayer.call(layout, (0,), stages.v.left(stages.call_deadline(case)), poison=True)
+        wrong = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        if wrong is not None:
+            raise Unsealable(f"its replay gives something else ({wrong.message})")
+        if any(replayer.trespassed(output) for output in call.outputs):
+            raise Unsealable("its replay writes outside its output")
+        outputs = [replayer.read(output) for output in call.outputs]
+    except WorkerFailure as failure:
+        raise Unsealable(f"its replay fails ({_first_line(failure)})") from failure
+    for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits, strict=True)):
+        mismatch, _ = compare(got, reference, limits)
+        if mismatch is not None and mismatch.rule in NUMERIC:
+            mismatch, _ = compare(got, case.nudged[i], limits)
+        if mismatch is not None:
+            raise Unsealable(f"its replay is wrong: something that was not recorded takes part ({mismatch.message})")
+
+
+def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
+    """Replay, candidate and eager in one run, on the same contents, the replay's outputs checked."""
+    from kernellab.verifier.timed import BaselineFailed, Side, WrongWhenTimed
+    from kernellab.verifier.timed import measure as on_host
+    from kernellab.verifier.timed_cuda import Inconsistent
+    from kernellab.verifier.timed_cuda import measure as on_device
+
+    v = stages.v
+    measure = on_device if v.request.backend is Backend.CUDA else on_host
+    eager = [
+        Side(name, v.pool.baseline(
+            stages.source.dsl, v.request.backend, name, stages.task, stages.threads, v.left(DEADLINES.build), number
+        ))
+        for name, number in numbered(["eager"])
+    ]  # fmt: skip
+    try:
+        with turns.alone() as waited, v.pool.quiet():
+            v.end += waited
+            return measure(
+                stages.task, case.args, Side("sealed", replayer), [*eager, Side("called", stages.worker)],
+                stages.limits, budget=v.left(v.options.budget), deadline=stages.call_deadline(case),
+            )  # fmt: skip
+    except WrongWhenTimed as wrong:
+        raise Unsealable(f"its replay is wrong in a timed call ({wrong})") from wrong
+    except Inconsistent as clocks:
+        raise Unsealable(f"the times of its replay cannot be believed ({clocks})") from clocks
+    except BaselineFailed as failed:
+        raise Unsealable(f"it could not be timed beside its replay ({failed})") from failed
+    except WorkerFailure as failure:
+        raise Unsealable(f"its replay fails when timed ({_first_line(failure)})") from failure
+
+
+def _steps(content: Bundle, replayer: Worker) -> list[ReplayStep]:
+    """The steps in words, with what the replayer found of each kernel when it loaded it."""
+    loaded: list[dict[str, Any]] = json.loads((replayer.scratch / inside.LOADED).read_text())
+    facts = iter(loaded)
+    return [
+        ReplayStep(name=step.name, grid=step.grid, block=step.block, shared=step.shared, **next(facts, {}))
+        if isinstance(step, Launch)
+        else ReplayStep(name=getattr(step, "name", step.kind))
+        for step in content.steps
+    ]
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def _first_line(failure: WorkerFailure) -> str:
+    return next((line for line in failure.message.strip().splitlines() if line.strip()), failure.kind)[:200].rstrip(".")
