@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from math import inf, prod, sqrt
+from math import inf, log2, prod, sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def draw(like: Tensor, legal: Legal, family: Family, generator: torch.Generator)
     if family in WIDE:
         return _sorted(_wide(like, legal, family, generator), legal).to(like.dtype).contiguous()
     z = _unconstrained(shape, family, generator)
+    if family in (Family.STRUCTURED, Family.MIXED):
+        # round numbers stay round: the sum of a constant row is exact in any order
+        legal = replace(legal, rms=2.0 ** round(log2(legal.rms)))
     if like.dtype == torch.float16:
         z = z.clamp(-60, 60)
     return _sorted(_into(z, legal), legal).to(like.dtype).contiguous()
@@ -169,7 +172,8 @@ def _constant_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor
     import torch
 
     rows = (*shape[:-1], 1) if shape else shape
-    return torch.randn(rows, generator=generator, device=generator.device).expand(shape).contiguous()
+    round_numbers = (torch.randn(rows, generator=generator, device=generator.device) * 4).round() / 4
+    return round_numbers.expand(shape).contiguous()
 
 
 _STRUCTURES: tuple[Draw, ...] = (_one_hot, _ramp, _ties, _constant_rows)

@@ -34,11 +34,19 @@ class Case:
     family: Family
     seed: int
     double: bool = True
+    #: what is done to the drawn arguments, as :func:`kernellab.verifier.metamorphic.changed` has it
+    change: tuple[Any, ...] = ()
     device: str = field(default_factory=device.current)
 
     @cached_property
     def args(self) -> tuple[Any, ...]:
-        return make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
+        from kernellab.verifier.metamorphic import changed
+
+        return changed(make_args(self.task, dict(self.sizes), self.family, self.seed, self.device), self.change)
+
+    def with_change(self, change: tuple[Any, ...]) -> Case:
+        """The same case with a change to its arguments."""
+        return replace(self, change=change)
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
@@ -73,7 +81,8 @@ class Case:
     @property
     def words(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
-        return f"{sizes + ', ' if sizes else ''}family {self.family.value}"
+        change = f", {self.change[0]}" if self.change else ""
+        return f"{sizes + ', ' if sizes else ''}family {self.family.value}{change}"
 
 
 def make_args(
@@ -157,11 +166,12 @@ def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
     legal = families(task)
     size = input_bytes(task, full)
     if not task.dims:
-        others = [f for f in (Family.MIXED, Family.NORMAL, *legal) if f in legal and f is not Family.OWN]
+        first = (Family.MIXED, Family.LARGE, Family.OFFSET, Family.NORMAL)
+        others = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
         if size > CORRECT.single_family_bytes:
             others = []
         elif size > CORRECT.family_bytes:
-            others = others[: CORRECT.large_families]
+            others = others[: CORRECT.large_families if size <= CORRECT.large_bytes else CORRECT.huge_families]
         return [case(task, full, f) for f in dict.fromkeys((Family.OWN, *others))]
     hidden = [s for s in small_sizes(task, _AROUND, 8) if s != full]
     hidden = [_shrunk(task, s, interpreted) for s in hidden]

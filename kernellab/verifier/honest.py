@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from kernellab.records import Evidence
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases
+from kernellab.verifier.ablation import ghost_test
+from kernellab.verifier.audit import audit
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.precision import precision_class
 from kernellab.verifier.rules import HONEST
 
 if TYPE_CHECKING:
@@ -21,9 +24,25 @@ if TYPE_CHECKING:
 
 
 def honest(stages: Stages) -> str:
+    """Ghost test, share of own code, precision class; the note has what each found."""
+    _told(stages)
+    words = [ghost_test(stages), own_share(stages)]
+    label = precision_class(stages)
+    return ", ".join(w for w in (*words, label) if w)
+
+
+def _told(stages: Stages) -> None:
+    """Says of a task that its own inputs let degenerate kernels pass: it counts in no headline figure."""
+    found = audit(stages.task)
+    if not found.discriminating:
+        stages.v.state.labels.append("task not discriminating")
+        stages.v.state.flags += [f"task: {rule}: {reason}" for rule, reason in found.flags]
+
+
+def own_share(stages: Stages) -> str:
     """The share of a call's time that is not spent in the framework's own compute operators."""
     if stages.v.interpreted:
-        return "new contents at old pointers checked; share of own kernels not measured in the interpreter"
+        return "share of own kernels not measured in the interpreter"
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
     layout = lay_out(case.args)
     stages.worker.write(0, layout, case.args)
@@ -39,6 +58,7 @@ def honest(stages: Stages) -> str:
     names = ", ".join(list(library)[:4])
     if share < HONEST.own_share:
         if not stages.v.options.allow_library:
-            raise stages.refused(case, "library", f"{1 - share:.0%} of the time is in the framework's own {names}")
+            message = f"{1 - share:.0%} of the time is in the framework's own {names}; --allow-library takes that"
+            raise stages.refused(case, "library", message)
         stages.v.state.labels.append("library")
     return f"{share:.0%} of the time in own code" + (f", the rest in {names}" if names else "")

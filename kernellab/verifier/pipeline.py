@@ -194,7 +194,8 @@ class Verification:
             at = f"{first.file}, line {first.line}: " if first.line else ""
             lines = [CompilerLine(file=f.file, line=f.line, message=f"{f.rule}: {f.message}") for f in fatal]
             self.state.flags += result.flags
-            raise Refused(f"{at}{_sentence(first.message)}", Evidence(signature=first.rule, compiler=lines))
+            allow = " --allow-library takes a kernel that leans on the framework." if first.rule in _OWN_KERNEL else ""
+            raise Refused(f"{at}{_sentence(first.message)}{allow}", Evidence(signature=first.rule, compiler=lines))
         self.state.flags += [
             f"{f.rule}: {f.message.rstrip('.')}" + (f" ({f.file}:{f.line})" if f.line else "") for f in findings
         ]

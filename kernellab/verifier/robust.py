@@ -12,6 +12,7 @@ from kernellab.verifier import cases
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import compare
 from kernellab.verifier.link import Call, WorkerFailure
+from kernellab.verifier.metamorphic import metamorphic
 from kernellab.verifier.pipeline import Refused
 from kernellab.verifier.rules import HONEST
 
@@ -32,12 +33,14 @@ def robust(stages: Stages) -> str:
     _no_alias(stages, first, call)
     kept = [stages.worker.read(o) for o in call.outputs]
     _deterministic(stages, first, outputs, kept)
-    stages.check(second)
+    answers = stages.check(second)
     _same(stages, first, call, kept, "reused-output", "a later call overwrites the output of an earlier one")
     stages.check(first, slot=1)
     _late(stages, first)
+    followed = metamorphic(stages, second, answers)
     _strided(stages, first)
-    return "inputs unchanged, guards whole, no aliasing, two outputs alive, new contents and new pointers, repeated"
+    words = "inputs unchanged, guards whole, no aliasing, two outputs alive, new contents and new pointers, repeated"
+    return ", ".join([words, *followed])
 
 
 def _small_case(stages: Stages) -> Case:

@@ -35,6 +35,10 @@ class ErrorRule:
     tile_norm_share: float = 1e-3
     #: an element may be off by this many floors of |reference| + rms(reference)
     element_factor: float = 100.0
+    #: floor and tau on inputs whose mean is far larger than their spread: two passes of plain f32 sums are off by some
+    #: 1e-3 there, one pass (E[x^2] - E[x]^2) by more than 3e-2
+    offset_floor: float = 8e-3
+    offset_tau: float = 3e-2
     #: eq. 2's epsilon, relative to the output's rms
     epsilon: float = 1e-8
 
@@ -98,7 +102,10 @@ class CorrectRule:
     #: hidden sizes of the Dims that are tried beside the task's own
     hidden_sizes: int = 4
     #: families tried at full size when the shapes are fixed and large, beside the task's own
-    large_families: int = 1
+    large_families: int = 3
+    #: so many beyond this size
+    large_bytes: int = 32 * MIB
+    huge_families: int = 2
     #: a static task over this many bytes runs its own family only
     single_family_bytes: int = 256 * MIB
 
@@ -119,6 +126,11 @@ class TimingRule:
     full_checks: int = 2
     #: one sixteenth of the contents is new in each timed call
     fresh: int = 16
+    #: pairs of calls after which inputs up to so many bytes are given another place in memory
+    renew: int = 8
+    renew_bytes: int = 64 * MIB
+    #: seconds that a judge waits for the clock of a machine that other judges use
+    clock_wait: float = 120.0
     #: two sets of buffers (a warm call just before the timed one) up to this many bytes of inputs
     warm_bytes: int = 8 * MIB
     #: calls of each side before the first that counts: until this many in a row agree within ``warm_spread``, at most
@@ -159,6 +171,14 @@ class HonestRule:
     own_share: float = 0.90
     #: seconds the judge waits before it reads outputs again for late writes
     late_wait: float = 0.02
+    #: own kernels that are left out one by one, and seconds for the worker to find where they are bound
+    ghosts: int = 6
+    ghost_seconds: float = 20.0
+    #: inputs are made so small to tell f16 from TF32
+    tiny: float = 2.0**-20
+    #: inputs whose elements are changed one by one, and elements of each: the last and some at random
+    changed_inputs: int = 3
+    changed_elements: int = 2
 
 
 #: baselines that torch.compile makes, with its mode

@@ -77,6 +77,7 @@ class Worker:
         #: outputs of the last two calls, so that a kernel that reuses one buffer shows
         self.kept: list[list[Any]] = []
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
+        self._ghost: Any = None
         #: the tensors that ``load`` puts a model's last arguments into
         self.parameters: list[Any] = []
 
@@ -87,6 +88,7 @@ class Worker:
             "arena": self.arena,
             "call": self.call,
             "trace": self.trace,
+            "ghost": self.ghost,
             "copy": self.copy,
             "echo": self.echo,
             "seal": self.seal,
@@ -206,7 +208,9 @@ class Worker:
     # -- calls
 
     def arena(self, message: dict[str, Any], fds: list[int]) -> None:
-        self.arenas[message["slot"]] = mmap.mmap(fds[0], message["bytes"])
+        # its pages are in place before the first call: finding them is no part of a kernel
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        self.arenas[message["slot"]] = mmap.mmap(fds[0], message["bytes"], flags=flags)
         os.close(fds[0])
 
     def call(self, message: dict[str, Any], _: list[int]) -> None:
@@ -291,6 +295,22 @@ class Worker:
         except BaseException as error:
             answer = {"ok": False, **explain(error, message["root"])}
         wire.post(self.channel, answer)
+
+    def ghost(self, message: dict[str, Any], _: list[int]) -> None:
+        """Watches the candidate's launches from now on, leaving out those named in ``off``; None ends it. Answers with
+        the names of those that were seen before."""
+        from kernellab.verifier.ghost import Ghost
+
+        try:
+            watch = self._ghost = self._ghost or Ghost(message["root"])
+            seen = list(watch.seen)
+            if message["off"] is None:
+                watch.disarm()
+            else:
+                watch.arm(message["off"])
+            wire.post(self.channel, {"ok": True, "seen": [name[:80] for name in seen]})
+        except BaseException as error:
+            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
     def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
         import torch

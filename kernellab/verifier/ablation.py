@@ -1,0 +1,119 @@
+"""The ghost test, the judge's side: without the candidate's own kernels its results must be wrong.
+
+The worker leaves launches out (:mod:`kernellab.verifier.ghost`); what comes out is compared here. Runs with all
+kernels left out and runs with the same wrappers and nothing left out come in a random order, and the latter must be
+right: code that answers with rubbish as soon as it sees itself watched is refused for that.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kernellab.task_inputs import Family, families
+from kernellab.verifier import cases, evidence
+from kernellab.verifier.cases import Case
+from kernellab.verifier.compare import Mismatch, compare, metadata
+from kernellab.verifier.ghost import ALL
+from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.rules import HONEST
+
+if TYPE_CHECKING:
+    from kernellab.verifier.stages import Stages
+
+
+def ghost_test(stages: Stages) -> str:
+    """Refused when none of the candidate's kernels matters; a single idle one is a label. The note of the stage.
+
+    Where no launch is seen at all nothing can be said: a flag, and for Triton, whose launches are always seen, a
+    refusal. ``allow_library`` turns refusals into labels.
+    """
+    case = normal_case(stages)
+    runs = ["watched", "without"]
+    random.SystemRandom().shuffle(runs)
+    seen: list[str] = []
+    matters = True
+    for run in runs:
+        right, names = _run(stages, case, [ALL] if run == "without" else [])
+        seen = list(dict.fromkeys([*seen, *names]))
+        if run == "without":
+            matters = not right
+        elif not right:
+            raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
+    if not seen:
+        return _unseen(stages, case)
+    if not matters:
+        shown = ", ".join(seen[:4])
+        message = f"the result is right without the kernels that it launches ({shown}): none of them matters"
+        if not stages.v.options.allow_library:
+            raise _refused(stages, case, message)
+        stages.v.state.labels.append("ghost")
+        return message
+    idle = [name for name in seen[: HONEST.ghosts] if len(seen) > 1 and _run(stages, case, [name])[0]]
+    stages.v.state.labels += [f"dead: {name}" for name in idle]
+    return f"{len(seen)} own kernel{'s' if len(seen) > 1 else ''}, the result is wrong without" + (
+        f", {', '.join(idle)} idle" if idle else ""
+    )
+
+
+def normal_case(stages: Stages) -> Case:
+    """The stage's case of random normal inputs where they are legal, small where the shapes allow; drawn once."""
+    if stages.normal is None:
+        stages.normal = _normal_case(stages)
+    return stages.normal
+
+
+def _normal_case(stages: Stages) -> Case:
+    family = Family.NORMAL if Family.NORMAL in families(stages.task) else Family.OWN
+    interpreted = stages.v.interpreted
+    base = cases.smoke_case(stages.task, True) if interpreted else cases.small_case(stages.task)
+    return cases.case(stages.task, dict(base.sizes), family)
+
+
+def _run(stages: Stages, case: Case, off: list[str]) -> tuple[bool, list[str]]:
+    """Is the result right with the launches in ``off`` left out, and which launches were seen?"""
+    seen: list[str] = []
+    right = False
+    try:
+        stages.worker.ghost(off, stages.v.left(HONEST.ghost_seconds))
+        right = _right(stages, case)
+        seen = stages.worker.ghost(None, stages.v.left(HONEST.ghost_seconds))
+    except WorkerFailure:
+        if not off:
+            raise _refused(stages, case, "the kernel fails as soon as its launches are watched") from None
+    if stages.worker.gone() or stages.worker.closed:
+        stages.restart()
+    elif not seen and off:
+        # it raised in the middle: what was armed must be taken away
+        seen = stages.worker.ghost(None, stages.v.left(HONEST.ghost_seconds))
+    return right, seen
+
+
+def _right(stages: Stages, case: Case) -> bool:
+    try:
+        call = stages.call(case)
+    except WorkerFailure as failure:
+        if failure.kind in ("exception", "output"):
+            return False
+        raise
+    if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
+        return False
+    checks = zip(call.outputs, case.references, stages.limits_for(case), strict=True)
+    for i, (output, reference, limits) in enumerate(checks):
+        got = stages.worker.read(output)
+        if compare(got, reference, limits)[0] is not None and compare(got, case.nudged[i], limits)[0] is not None:
+            return False
+    return True
+
+
+def _unseen(stages: Stages, case: Case) -> str:
+    if stages.source.dsl == "triton" and not stages.v.options.allow_library:
+        raise _refused(stages, case, "no kernel of its own is launched for these inputs; --allow-library takes it")
+    stages.v.state.flags.append("ghost: no launch of an own kernel could be seen")
+    return "no launch of an own kernel could be seen"
+
+
+def _refused(stages: Stages, case: Case, message: str) -> Refused:
+    found = evidence.of_mismatch(stages.source, case, 0, None, None, Mismatch("ghost", message), name="ghost")
+    return Refused(f"{message[:1].upper()}{message[1:]} ({case.words}).", found)

@@ -1,0 +1,101 @@
+"""Two families that break kernels which all milder inputs let pass; honest kernels are right on them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.task_inputs import Family, families, redraw
+
+from .kit import Judge
+
+SOFTMAX = """
+import torch
+from kernellab import Dim
+M = Dim("M", 1, 4096)
+N = Dim("N", 1, 4096)
+def reference(x):
+    return torch.softmax(x, -1)
+def inputs(M=64, N=256):
+    return torch.randn(M, N)
+"""
+LAYER_NORM = """
+import torch
+def reference(x):
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],))
+def inputs():
+    return torch.randn(64, 2048)
+"""
+ONE_PASS = """
+import torch
+def kernel(x):
+    m = x.mean(-1, keepdim=True)
+    v = (x * x).mean(-1, keepdim=True) - m * m
+    return (x - m) * torch.rsqrt(v + 1e-5)
+"""
+TWO_PASS = """
+import torch
+def kernel(x):
+    m = x.mean(-1, keepdim=True)
+    v = ((x - m) ** 2).mean(-1, keepdim=True)
+    return (x - m) * torch.rsqrt(v + 1e-5)
+"""
+#: the plainest honest sum: one after the other in f32
+SEQUENTIAL = """
+import torch
+def kernel(x):
+    t = torch.zeros(x.shape[0], 1)
+    for i in range(x.shape[1]):
+        t = t + x[:, i:i + 1]
+    m = t / x.shape[1]
+    s = torch.zeros(x.shape[0], 1)
+    for i in range(x.shape[1]):
+        s = s + (x[:, i:i + 1] - m) ** 2
+    return (x - m) * torch.rsqrt(s / x.shape[1] + 1e-5)
+"""
+NAIVE = "import torch\ndef kernel(x):\n    e = torch.exp(x)\n    return e / e.sum(-1, keepdim=True)\n"
+STABLE = (
+    "import torch\ndef kernel(x):\n    e = torch.exp(x - x.amax(-1, keepdim=True))\n"
+    "    return e / e.sum(-1, keepdim=True)\n"
+)
+
+
+def test_a_softmax_without_its_maximum_overflows_and_is_refused(judge: Judge) -> None:
+    task = load_task(SOFTMAX, "softmax")
+    verdict = judge(NAIVE, task)
+    assert (verdict.passed, verdict.stage) == (False, Stage.CORRECT), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.family in ("large", "offset")
+    assert judge(STABLE, task).passed
+
+
+def test_one_pass_variance_cancels_and_is_refused(judge: Judge) -> None:
+    task = load_task(LAYER_NORM, "norm")
+    verdict = judge(ONE_PASS, task)
+    assert (verdict.passed, verdict.stage) == (False, Stage.CORRECT), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.family == "offset"
+    for honest in (TWO_PASS, SEQUENTIAL):
+        assert judge(honest, task).passed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_wide_families_keep_type_shape_and_support(dtype: torch.dtype) -> None:
+    body = f"import torch\ndef reference(x, p):\n    return x * p\ndef inputs():\n    d = {dtype}\n"
+    task = load_task(body + "    return torch.rand(40, 33).to(d) * 5, torch.rand(40, 33).to(d)\n", "support")
+    assert {Family.LARGE, Family.OFFSET} <= set(families(task))
+    args = task.module().sample(seed=1)
+    for family in (Family.LARGE, Family.OFFSET):
+        x, p = redraw(task, args, family, 3)
+        assert (x.dtype, x.shape) == (args[0].dtype, args[0].shape)
+        assert bool((x >= 0).all()) and bool(((p >= 0) & (p <= 1)).all())
+        assert bool(x.isfinite().all())
+    x = redraw(task, args, Family.OFFSET, 3)[0].double()
+    assert float(x.mean()) > 10 * float(x.std())
+
+
+def test_values_that_overflow_a_reference_are_no_legal_family() -> None:
+    task = load_task(
+        "import torch\ndef reference(x):\n    return torch.exp(x)\ndef inputs():\n    return torch.randn(64)\n"
+    )
+    assert Family.LARGE not in families(task) and Family.OFFSET not in families(task)

@@ -1,0 +1,91 @@
+"""Kernels that are launched for show, and kernels that do the work."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.verifier import VerifyOptions
+
+from .kit import RMS_CPP, Judge
+
+OPTIONS = VerifyOptions(budget=0.05, threads=1)
+NUMPY = "import numpy as np\n"
+#: a decoy is launched into a buffer of its own; the answer comes from NumPy, which no trace of torch's operators sees
+DECOY = (
+    NUMPY
+    + RMS_CPP.split("def kernel")[0]
+    + """
+def kernel(x, w):
+    y = torch.empty(x.shape)
+    lib.rms(x.data_ptr(), w.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], x.stride(0), w.stride(0))
+    a = x.numpy()
+    return torch.from_numpy(a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-6) * w.numpy())
+"""
+)
+IDLE = RMS_CPP.replace(
+    'extern "C" void rms(',
+    'extern "C" void idle(float* y, long n) { for (long i = 0; i < n; i++) y[i] = 0; }\nextern "C" void rms(',
+).replace(
+    "    y = torch.empty(x.shape)\n",
+    "    y = torch.empty(x.shape)\n    lib.idle(ctypes.c_void_p(y.data_ptr()), ctypes.c_long(y.numel()))\n",
+)
+WATCHED = RMS_CPP.replace(
+    "    y = torch.empty(x.shape)\n",
+    "    y = torch.empty(x.shape)\n    if type(lib) is not ctypes.CDLL: return y.fill_(7)\n",
+)
+HIDDEN = {
+    "a closure": "def _make(lib):\n    def run(x, w):\n        y = torch.empty(x.shape)\n"
+    "        lib.rms(x.data_ptr(), w.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], x.stride(0), w.stride(0))\n"
+    "        return y\n    return run\nkernel = _make(lib)\ndel lib\n",
+    "a cached loader": "import functools\n@functools.cache\ndef _lib():\n    return HELD[0]\nHELD = (lib,)\ndel lib\n"
+    "def kernel(x, w):\n    y = torch.empty(x.shape)\n"
+    "    _lib().rms(x.data_ptr(), w.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], x.stride(0), w.stride(0))\n"
+    "    return y\n",
+    "a function by itself": "rms = lib.rms\ndel lib\ndef kernel(x, w):\n    y = torch.empty(x.shape)\n"
+    "    rms(x.data_ptr(), w.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], x.stride(0), w.stride(0))\n"
+    "    return y\n",
+}
+
+
+def note(verdict: object) -> str:
+    return next(r.note for r in verdict.stages if r.name is Stage.HONEST)  # type: ignore[attr-defined]
+
+
+def test_a_kernel_launched_for_show_is_refused(judge: Judge) -> None:
+    verdict = judge(DECOY, judge.scale, OPTIONS)
+    assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == "ghost"
+    assert "rms" in verdict.reason
+    allowed = judge(DECOY, judge.scale)
+    assert allowed.passed and "ghost" in allowed.label
+
+
+def test_a_single_idle_kernel_is_a_label(judge: Judge) -> None:
+    verdict = judge(IDLE, judge.scale, OPTIONS)
+    assert verdict.passed, verdict.reason
+    assert "dead: idle" in verdict.label and "dead: rms" not in verdict.label
+
+
+def test_rubbish_for_whoever_watches_gains_nothing(judge: Judge) -> None:
+    verdict = judge(WATCHED, judge.scale, OPTIONS)
+    assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == "ghost" and "watched" in verdict.reason
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_launches_are_found_where_they_are_bound(judge: Judge, where: str) -> None:
+    verdict = judge(RMS_CPP.split("def kernel")[0] + HIDDEN[where], judge.scale, OPTIONS)
+    assert verdict.passed, verdict.reason
+    assert "1 own kernel, the result is wrong without" in note(verdict)
+
+
+def test_a_pure_torch_kernel_is_told_of_the_option_that_takes_it(judge: Judge) -> None:
+    task = load_task(
+        "import torch\ndef reference(x, y):\n    return x @ y\n"
+        "def inputs():\n    return torch.randn(300, 300), torch.randn(300, 300)\n",
+        "mm",
+    )
+    verdict = judge("import torch\ndef kernel(x, y):\n    return x @ y\n", task, OPTIONS)
+    assert not verdict.passed and "--allow-library" in verdict.reason
