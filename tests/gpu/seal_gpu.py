@@ -422,17 +422,20 @@ def result(case: Case, what: str) -> Json | None:
 # -- through the Verifier --------------------------------------------------------------------------------------------
 
 
-def judged(todo: list[Case]) -> bool:
+def judged(todo: list[Case], seconds: float) -> bool:
     from kernellab.records import Author, Source, Trust
     from kernellab.target_detect import detect_target
     from kernellab.task import load_task
     from kernellab.verifier import Verifier, VerifyOptions
 
-    good = True
+    good, end = True, time.perf_counter() + seconds
     print(f"{'kernel':26s} trust   T2 ms     T3 ms    seconds  label")
     with Verifier() as verifier:
         for case in map(lowered, todo):
             start = time.perf_counter()
+            if start > end:
+                print(f"{case.name:26s} not reached")
+                continue
             source = Source(dsl=case.dsl, files=case.files, origin=Author.HUMAN)
             options = VerifyOptions(level=Trust.T3, allow_library=case.allow_library, budget=0.5)
             target = detect_target(case.dsl)
@@ -451,7 +454,8 @@ def judged(todo: list[Case]) -> bool:
             ]
             print(
                 f"{case.name:26s} {verdict.trust.value:5s} {' '.join(ms)} {time.perf_counter() - start:8.1f}  "
-                f"{verdict.label or ('' if verdict.passed else verdict.reason)}{'' if fine else '   <-- WRONG'}",
+                f"{verdict.label if verdict.passed else verdict.reason} | {verdict.stages[-1].note[-90:]}"
+                f"{'' if fine else '   <-- WRONG'}",
                 flush=True,
             )
     return good
@@ -475,7 +479,7 @@ def main() -> int:
     if options.sources:
         sources = json.loads(options.sources.read_text())
         todo = [replace(c, files=c.files or sources[c.name]) for c in todo]
-    good = judged(todo) if options.verifier else alone(todo, options.jobs, options.seconds)
+    good = judged(todo, options.seconds) if options.verifier else alone(todo, options.jobs, options.seconds)
     return 0 if good else 1
 
 
