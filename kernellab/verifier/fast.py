@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time as times
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
 from kernellab.records import Evidence, Trust
 from kernellab.target import Backend
 from kernellab.task_inputs import Family
-from kernellab.verifier import cases, evidence, stats, turns
+from kernellab.verifier import cases, clock, evidence, stats, turns
 from kernellab.verifier.cases import Case
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
@@ -69,6 +70,7 @@ def fast(stages: Stages) -> str:
         state.labels.append("busy machine")
     checked = sum(r.checked for r in results)
     more = f"; {first.note}" if first.note else ""
+    more += "; before other work of the machine" if all(r.ahead for r in results) else ""
     return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
 
 
@@ -80,9 +82,13 @@ def _measure(stages: Stages) -> Result:
         deadline = stages.call_deadline(case)
         try:
             sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
-            with turns.alone() as waited, stages.v.pool.quiet():
-                stages.v.end += waited
-                run = measure_on_device if stages.v.request.backend is Backend.CUDA else measure
+            backend, began = stages.v.request.backend, times.monotonic()
+            with turns.alone(), clock.alone(backend.value) as had, stages.v.pool.quiet():
+                # the time of others is not the candidate's
+                stages.v.end += times.monotonic() - began
+                if not had:
+                    stages.v.state.labels.append("shared clock")
+                run = measure_on_device if backend is Backend.CUDA else measure
                 return run(
                     stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
                     budget=min(budget, stages.v.left(budget)), deadline=deadline,

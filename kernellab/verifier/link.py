@@ -156,9 +156,14 @@ class Worker:
         return arena
 
     def call(
-        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call"
-    ) -> Call:
-        """Calls once for each slot, the last one timed; the worker is stopped when this returns."""
+        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call",
+        late: Sequence[Any] | None = None,
+    ) -> Call:  # fmt: skip
+        """Calls once for each slot, the last one timed; the worker is stopped when this returns.
+
+        ``late`` are the arguments of the last call, written when everything before it is done: contents that lay there
+        earlier could be worked on in the call that warms up, or while the arguments are made.
+        """
         self.resume()
         first = self.sequence + 1
         self.sequence += len(slots)
@@ -172,12 +177,16 @@ class Worker:
         counter = 0
         start = stop = 0.0
         before: dict[int, accounts.Times] = {}
+        asked = 0.0
         for i in range(len(slots)):
             while not counter:
                 counter += self._event(end)
             if counter & (_DONE - 1):
                 counter -= 1
                 if i + 1 == len(slots):
+                    if late is not None:
+                        self.arenas[slots[i]].write(layout, late)
+                    asked = time.perf_counter()
                     before = accounts.threads(self.pid)
                 if i == 0 and self.placement is not None:
                     self.placement.release()
@@ -190,7 +199,9 @@ class Worker:
             if i + 1 < len(slots) and self._failed():
                 break
         self.stop()
-        waited = accounts.waited(before, accounts.threads(self.pid), stop - start)
+        after = accounts.threads(self.pid)
+        beside = time.perf_counter() - asked - (stop - start)
+        waited = accounts.waited(before, after, stop - start, beside)
         try:
             answer = self.control.read()
         except ValueError as error:
@@ -205,6 +216,16 @@ class Worker:
             return read_output(self.pid, output)
         except Unreadable as error:
             raise WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.log) from None
+
+    def renew(self) -> None:
+        """Inputs lie elsewhere in the machine's memory from the next call on: how fast a place is for being shared with
+        others in a cache is luck, and shall not be that of one worker for as long as it lives."""
+        for slot, arena in list(self.arenas.items()):
+            size = arena.size
+            arena.close()
+            self.arenas[slot] = Arena(size)
+            self.resume()
+            self._post({"op": "arena", "slot": slot, "bytes": size}, (self.arenas[slot].fd,))
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         self.resume()

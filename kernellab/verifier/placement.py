@@ -5,6 +5,11 @@ them on one core beside idle ones (a virtual machine's idle core looks taken to 
 or two: a call of half a millisecond then takes five. In a user's program, which is never halted, threads settle; so
 the judge gives each its core. A thread that works keeps it; the first thread is free again during the call, so that
 threads which it starts are not confined.
+
+Where the system allows it (root, CAP_SYS_NICE or RLIMIT_RTPRIO), the measured worker and the judge also go before
+other work of the machine (SCHED_RR) for as long as a round takes: on a machine on which others keep all cores busy,
+a call of four threads otherwise waits for one of them nearly every time. The worker that others wait for is halted
+after each call, and the system itself keeps a twentieth of the time for the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +22,9 @@ from pathlib import Path
 from kernellab.verifier import accounts
 from kernellab.verifier.rules import TIMING
 
+#: priorities among what goes before other work
+_WORKER, _JUDGE = 1, 2
+
 
 class Placement:
     """The cores of one worker's threads. Where the system refuses, or threads are more than cores, all stay free."""
@@ -27,10 +35,14 @@ class Placement:
         #: the cores of threads that are bound
         self.placed: dict[int, set[int]] = {}
         self._ran: Mapping[int, accounts.Times] = accounts.threads(pid)
+        #: does it go before other work of the machine?
+        self.ahead = False
 
     def update(self) -> None:
         """Gives cores to the threads that worked since the last time; the worker must be halted."""
         now = accounts.threads(self.pid)
+        held = [_go_first(thread, _WORKER) for thread in now]
+        self.ahead = all(held) and bool(held)
         team = working(self._ran, now)
         self._ran = now
         if not team or set(team) <= set(self.placed):
@@ -63,6 +75,13 @@ class Placement:
             _set(thread, set(self.cores))
         self.placed = {}
 
+    def end(self) -> None:
+        """Every thread is free, and goes before nothing."""
+        self.clear()
+        for thread in accounts.threads(self.pid):
+            _go_first(thread, 0)
+        self.ahead = False
+
 
 def working(before: Mapping[int, accounts.Times], after: Mapping[int, accounts.Times]) -> list[int]:
     """Threads that ran for a fair share of what the busiest ran, between two accounts of one process."""
@@ -89,13 +108,27 @@ def cores_in_order() -> list[int]:
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
     """Keeps this thread on the last core inside: a worker's first thread, which waits for its go on the first one, is
-    then not put off it by the very thread that gives the go."""
+    then not put off it by the very thread that gives the go. It goes before the worker, so that its clock is not held
+    up."""
     free = os.sched_getaffinity(0)
     _set(0, {cores_in_order()[-1]})
+    _go_first(0, _JUDGE)
     try:
         yield
     finally:
+        _go_first(0, 0)
         _set(0, free)
+
+
+def _go_first(thread: int, priority: int) -> bool:
+    """Real-time priority for a thread, 0 for none; False where the system does not allow it."""
+    try:
+        policy = os.SCHED_RR if priority else os.SCHED_OTHER
+        if os.sched_getscheduler(thread) != policy:
+            os.sched_setscheduler(thread, policy, os.sched_param(priority))
+    except OSError:
+        return False
+    return True
 
 
 def _set(thread: int, cores: set[int]) -> None:

@@ -129,6 +129,8 @@ class Result:
     noise: float = 0.0
     #: the machine was too busy for the figures to be as sharp as they look
     busy: bool = False
+    #: judge and workers went before other work of the machine
+    ahead: bool = False
     #: what else must be said of the figures
     labels: tuple[str, ...] = ()
     #: the candidate's time on the device alone, s, where it has one
@@ -154,7 +156,12 @@ def measure(
         WorkerFailure: the candidate crashed, hung or answered nonsense.
     """
     run = _Run(task, args, candidate, list(baselines), limits, deadline)
-    return run.measure(budget)
+    try:
+        return run.measure(budget)
+    finally:
+        for side in (candidate, *baselines):
+            if side.worker.placement is not None:
+                side.worker.placement.end()
 
 
 class _Run:
@@ -188,6 +195,9 @@ class _Run:
         start = time.monotonic()
         done = 0
         while done < TIMING.most:
+            if done and done % TIMING.renew == 0 and self.bytes <= TIMING.renew_bytes:
+                for side in sides:
+                    side.worker.renew()
             self._round(sides, handshake, last=done + TIMING.block >= TIMING.most)
             done += TIMING.block
             spent = time.monotonic() - start
@@ -207,8 +217,9 @@ class _Run:
         baselines, noise = merged(self.baselines)
         ours, claimed = _median(self.candidate.seconds), _median(self.candidate.claimed)
         return Result(
-            self.candidate, baselines, self.checked, handshake, (ours, claimed), max(disturbed, taken), noise, busy
-        )
+            self.candidate, baselines, self.checked, handshake, (ours, claimed), max(disturbed, taken), noise, busy,
+            ahead=all(side.worker.placement is not None and side.worker.placement.ahead for side in sides),
+        )  # fmt: skip
 
     def _warm(self, side: Side) -> None:
         """Calls that do not count, until several in a row agree: pages, pools of threads and caches are in place."""
@@ -244,8 +255,9 @@ class _Run:
                 self.pending = tuple(a.clone() if loose else a for a, loose in self._paired(args)), outputs
 
     def _prepare(self, side: Side) -> None:
-        """New contents for the calls that warm the caches before each timed one."""
-        for slot in self.slots[:-1]:
+        """New contents for the calls that warm the caches before each timed one. Where the timed call's will lie there
+        are others until it begins, with the parameters that a model takes before."""
+        for slot in self.slots:
             side.worker.write(slot, self.layout, self.contents.next(TIMING.block))
 
     def _block(self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, held: list[Any]) -> None:
@@ -270,9 +282,8 @@ class _Run:
 
     def _turn(self, side: Side, args: tuple[Any, ...]) -> Call:
         worker = side.worker
-        worker.write(self.slots[-1], self.layout, args)
         try:
-            return worker.call(self.layout, self.slots, self.deadline)
+            return worker.call(self.layout, self.slots, self.deadline, late=args)
         except WorkerFailure as failure:
             if side is self.candidate:
                 raise

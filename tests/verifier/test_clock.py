@@ -1,0 +1,67 @@
+"""Judges of one machine take turns at its clock, and go before other work where they may."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kernellab.verifier import accounts, clock, placement
+from kernellab.verifier.accounts import Times
+from kernellab.verifier.placement import Placement
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file, and schedulers, are Linux's")
+HOLD = (
+    "import time\nfrom kernellab.verifier import clock\n"
+    "with clock.alone('test-{pid}') as had:\n    print(had, flush=True)\n    time.sleep(600)\n"
+)
+
+
+def test_a_second_judge_waits_for_the_clock_and_gets_it_when_the_first_dies() -> None:
+    name = f"test-{os.getpid()}"
+    first = subprocess.Popen([sys.executable, "-c", HOLD.format(pid=os.getpid())], stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    with first.stdout:
+        assert first.stdout.readline().strip() == "True"
+        with clock.alone(name, most=0.2) as had:
+            assert not had, "the clock is not waited for without end"
+        threading.Timer(0.3, first.kill).start()
+        with clock.alone(name, most=30) as had:
+            assert had
+        first.wait()
+    with clock.alone(name, most=0.2) as had:
+        assert had, "nothing is left of a clock that was let go"
+
+
+def test_other_devices_have_clocks_of_their_own() -> None:
+    with clock.alone(f"a-{os.getpid()}") as one, clock.alone(f"b-{os.getpid()}", most=0.2) as two:
+        assert one and two
+
+
+def test_a_timed_worker_goes_before_other_work_only_while_it_is_timed() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.2)
+        place = Placement(process.pid)
+        place.update()
+        if not place.ahead:
+            pytest.skip("this user may not raise priorities")
+        assert os.sched_getscheduler(process.pid) == os.SCHED_RR
+        with placement.aside():
+            assert os.sched_getparam(0).sched_priority > os.sched_getparam(process.pid).sched_priority
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        place.end()
+        assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_the_judge_itself_held_up_is_no_waiting() -> None:
+    after = {1: Times(900_000, 300_000)}
+    assert accounts.waited({}, after, 1e-3, beside=200e-6) == pytest.approx(100e-6)
+    assert accounts.waited({}, after, 1e-3, beside=500e-6) == 0.0
