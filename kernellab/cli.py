@@ -21,6 +21,7 @@ from kernellab.cli_docs import docs_app
 from kernellab.cli_export import export, replay_app
 from kernellab.cli_output import say
 from kernellab.cli_sketch import sketch_app
+from kernellab.cli_throughput import throughput
 from kernellab.cli_tools import doctor, lab
 from kernellab.cli_verify import verify
 from kernellab.errors import KernellabError
@@ -44,15 +45,17 @@ app.add_typer(docs_app, name="docs")
 app.command()(export)
 app.add_typer(replay_app, name="replay")
 app.command()(bench)
+app.command("bench-throughput", hidden=True)(throughput)
 app.command()(lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["bench", "throughput"]:  # a word of bench whose options are its own
+        given[:2] = ["bench-throughput"]
     try:
-        result = typer.main.get_command(app).main(
-            args=list(arguments) if arguments is not None else None, prog_name="kernellab", standalone_mode=False
-        )
+        result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except KernellabError as error:
         say(error.message)
