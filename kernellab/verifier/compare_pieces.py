@@ -120,7 +120,8 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
 
     def far(p: _Piece) -> Tensor:
         bound = (p.want.abs() + rms).mul_(ERROR.element_factor * limit).clamp_(min=least)
-        return p.error > bound
+        over: Tensor = p.error > bound
+        return over
 
     wrong = sum(int(far(p).sum()) for p in pieces)
     if wrong:

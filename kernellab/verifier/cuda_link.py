@@ -97,6 +97,8 @@ class CudaWorker(Worker):
         self.copies = 0
         #: seconds for which the device was busy in the traced call, as the worker says
         self.activity: float | None = None
+        #: a kernel of the traced call that the caller's stream does not order
+        self.unordered = ""
         #: has a fault made the worker's context useless?
         self.broken = False
         #: what the device did in the traced call: kernel -> launches
@@ -172,24 +174,27 @@ class CudaWorker(Worker):
     # -- calls
 
     def call(
-        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call"
-    ) -> Call:
-        call = super().call(layout, slots, deadline, poison=poison, op=op)
+        self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call",
+        late: Sequence[Any] | None = None,
+    ) -> Call:  # fmt: skip
+        more: dict[str, Any] = {} if late is None else {"late": late}
+        call = super().call(layout, slots, deadline, poison=poison, op=op, **more)
         self._see(call.outputs)
         return call
 
     def timed_call(
         self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], None], probe: Callable[[], None],
-        op: str = "call",
+        op: str = "call", warm: bool = True,
     ) -> TimedCall:  # fmt: skip
         """One timed call. ``prepare`` puts the contents in place, cold, once the worker can learn nothing more before
-        ``go``; ``probe`` launches the judge's tiny kernel and waits for it. The worker is halted when this returns.
+        ``go``; ``warm`` asks for a call on the contents before them; ``probe`` launches the judge's tiny kernel and
+        waits for it. The worker is halted when this returns.
         """
         self.resume()
         self.sequence += 1
         self._post({
             "op": op, "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
-            "timed": True, "root": str(self.scratch / "src"),
+            "timed": True, "warm": warm, "root": str(self.scratch / "src"),
         })  # fmt: skip
         end = time.monotonic() + deadline
         words = self.control.words
@@ -237,6 +242,7 @@ class CudaWorker(Worker):
             raise self._exception(answer)
         busy = answer.get("busy")
         self.activity = float(busy) if isinstance(busy, (int, float)) and 0 < busy < 1e4 else None
+        self.unordered = str(answer.get("unordered") or "")[:200]
         kernels = answer.get("kernels")
         self.kernels = {str(k): int(v) for k, v in kernels.items()} if isinstance(kernels, dict) else {}
         return answer

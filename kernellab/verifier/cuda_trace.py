@@ -25,6 +25,8 @@ _FREE = re.compile(
     r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
     r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
 )  # fmt: skip
+#: cycles of the device for which a traced call is held back, so that the order of its streams shows (0.3 ms)
+_DELAY = 500_000
 #: what CUPTI lists beside kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
@@ -46,14 +48,14 @@ def activity(call: Callable[[], Any], flush: int) -> dict[str, Any]:
     call()
     torch.cuda.synchronize()
     _flush(flush)
-    events = _profiled(call)
+    events, unordered = _profiled(call)
     if not events:
         from kernellab.verifier.dispatch import library_seconds
 
         total, by_name = library_seconds(lambda *_: call(), (), torch.cuda.synchronize)
         top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-        return {"total": total, "library": top, "busy": None, "kernels": {}}
-    return summary(events, own_names())
+        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": ""}
+    return {**summary(events, own_names()), "unordered": unordered}
 
 
 def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -94,29 +96,57 @@ def own_names() -> frozenset[str]:
     return frozenset(found)
 
 
-def _profiled(call: Callable[[], Any]) -> list[tuple[str, float, float]]:
-    """Device activities of one call; empty where there is no CUPTI."""
+def _profiled(call: Callable[[], Any]) -> tuple[list[tuple[str, float, float]], str]:
+    """Device activities of one call, empty where there is no CUPTI; and the kernel that is out of order, if one is.
+
+    The call is queued behind a delay on the caller's stream and before a marker there.
+    """
     import torch
 
     # torch.profiler would import the whole of inductor before it begins (seconds)
     from torch.autograd.profiler import profile
 
+    marker = torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
     try:
         with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
-            call()
+            torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
+            kept = call()
+            marker.add_(1)
             torch.cuda.synchronize()
+            del kept
     except (AssertionError, RuntimeError) as error:
         if "CUDA error" in str(error):
             raise
-        return []
+        return [], ""
     results: Any = profiler.kineto_results
     if results is None:
-        return []
-    return [
-        (e.name(), e.start_ns() * 1e-9, e.duration_ns() * 1e-9)
+        return [], ""
+    found = sorted(
+        (e.start_ns() * 1e-9, e.duration_ns() * 1e-9, int(e.device_resource_id()), e.name())
         for e in results.events()
         if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
-    ]
+    )
+    return without_frame([(name, start, seconds, stream) for start, seconds, stream, name in found])
+
+
+def without_frame(found: list[tuple[str, float, float, int]]) -> tuple[list[tuple[str, float, float]], str]:
+    """Activities (name, start, seconds, stream, by start) less the delay and the marker around them, and the first on
+    another stream that does not wait for the delay, or that the marker does not wait for; "" when all are in order."""
+    delay = next((e for e in found if "spin_kernel" in e[0]), None)
+    if delay is None:
+        return [(name, start, seconds) for name, start, seconds, _ in found], ""
+    marker = [e for e in found if e[3] == delay[3]][-1]
+    rest = [e for e in found if e is not delay and e is not marker]
+    unordered = next(
+        (
+            name
+            for name, start, seconds, stream in rest
+            if stream != delay[3] and (start < delay[1] + delay[2] or start + seconds > marker[1])
+        ),
+        "",
+    )
+    return [(name, start, seconds) for name, start, seconds, _ in rest], unordered[:120]
 
 
 def _flush(count: int) -> None:

@@ -1,9 +1,10 @@
 """A worker on a CUDA device: what :mod:`~kernellab.verifier.worker` does, with arguments in mapped device memory.
 
 The context is made here, after the sandbox stands; the fork server never has one. A timed call has three steps on the
-judge's word: the arguments' places are prepared (``ready``); the judge then writes contents that nobody has seen,
-flushes the L2 and says so; a tiny kernel brings this process back onto the device, which the judge has just used
-(``awake``); at ``go`` the kernel is called, and the answer given after a device-wide synchronisation.
+judge's word: the arguments' places are prepared, and a call on what lies there warms the host's side (``ready``); the
+judge then writes contents that nobody has seen, flushes the L2 and says so; a tiny kernel brings this process back onto
+the device, which the judge has just used (``awake``); at ``go`` the kernel is called, and the answer given after a
+device-wide synchronisation.
 """
 
 from __future__ import annotations
@@ -154,19 +155,23 @@ class DeviceWorker(Worker):
             if not message.get("poison", False):
                 self.kept = self.kept if message["op"] == "echo" else []
             with _poisoned(message.get("poison", False), "cuda"):
-                self._run(message["sequence"], args, message.get("timed", False))
+                self._run(message["sequence"], args, message.get("timed", False), message.get("warm", False))
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
             self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
             os.eventfd_write(self.done, _DONE)
 
-    def _run(self, sequence: int, args: list[Sequence[Any]], timed: bool) -> None:
+    def _run(self, sequence: int, args: list[Sequence[Any]], timed: bool, warm: bool) -> None:
         import torch
 
         assert self.events is not None
         function, control, words, done = self.function, self.control, self.control.words, self.done
         synchronize, (begin, end) = torch.cuda.synchronize, self.events
         synchronize()
+        if warm:
+            # on what the last call left there: a process that was halted finds nothing of its own in the caches
+            function(*args[0])
+            synchronize()
         for number, given in enumerate(args):
             os.eventfd_write(done, 1)
             if timed:

@@ -59,7 +59,9 @@ def start_cuda() -> None:
             "Choose Triton in its interpreter or the DSL cpp on the CPU, or install a torch built for CUDA.",
         )
     try:
-        torch.zeros(1, device="cuda")
+        # the libraries of products are loaded here, not in the first verification
+        some = torch.ones(8, 8, device="cuda")
+        torch.linalg.vector_norm(some @ some, dtype=torch.float64).item()
         mapping = cuda_driver.create(1, int(torch.cuda.current_device()))
         try:
             os.close(mapping.export())

@@ -58,6 +58,10 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
             server = pool.server(message["dsl"], backend)
             import torch  # noqa: F401  (imported while the fork server imports its own)
 
+            if backend is Backend.CUDA:
+                from kernellab.verifier import device
+
+                device.start_cuda()
             server.wait_ready()
             return {"warm": True}
         if message["op"] == "prepare":

@@ -205,6 +205,8 @@ class DeviceRule:
     #: what the worker does before go and leaves after its answer may exceed the baseline's by this share, or by so
     #: many seconds: one turn of the device from process to process takes 150e-6 and varies by 10e-6
     turn_seconds: float = 15e-6
+    #: before a timed call of less than this, another on older contents warms the host's side
+    warm_seconds: float = 2e-3
     #: a call whose device time is less than this share of it is bound by its launch
     launch_share: float = 0.5
     #: contents of more bytes are made one at a time

@@ -62,6 +62,9 @@ class Turns(Side):
 
     heads: list[float] = field(default_factory=list)
     tails: list[float] = field(default_factory=list)
+    #: from go to done, of each call and of the newest
+    gross: list[float] = field(default_factory=list)
+    last: float = float("inf")
 
 
 class DeviceContents:
@@ -157,6 +160,9 @@ class _Run:
 
     def measure(self, budget: float) -> Result:
         sides = [self.candidate, *self.baselines]
+        unordered = _worker(self.candidate).unordered
+        if unordered:
+            raise Inconsistent(f"{unordered} runs on a stream that the caller's does not order, so its end is not seen")
         with aside():
             for side in sides:
                 self._warm(side)
@@ -183,21 +189,20 @@ class _Run:
             + f"; before go {heads[0] * 1e6:.0f} us (baselines {heads[1] * 1e6:.0f}), "
             f"after the answer {tails[0] * 1e6:.0f} us ({tails[1] * 1e6:.0f})"
         )
-        problem = disagreement(wall, events, activity, heads if self.baselines else None,
+        problem = disagreement(wall, _median(self.candidate.gross), events, activity, heads if self.baselines else None,
                                tails if self.baselines else None)  # fmt: skip
         if problem:
             raise Inconsistent(f"{problem} ({note})")
         labels = []
-        on_device = activity if activity is not None else None
-        if on_device is None:
+        if activity is None:
             labels.append("two clocks")
-        elif on_device < DEVICE.launch_share * wall:
+        elif activity < DEVICE.launch_share * wall:
             labels.append("launch-bound")
         if self.late:
             labels.append("outputs read late")
         return Result(
-            self.candidate, baselines, self.checked, cost, (wall, events), 0.0, noise, False, tuple(labels), on_device,
-            note,
+            self.candidate, baselines, self.checked, cost, (wall, events), disturbed=0.0, noise=noise, busy=False,
+            labels=tuple(labels), device=activity, note=note,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -265,6 +270,7 @@ class _Run:
                     side.claimed.append(call.answer.seconds)
                     side.waited.append(0.0)
                     side.disturbed.append(False)
+                    side.gross.append(call.seconds)
                     side.heads.append(call.head)
                     side.tails.append(call.tail)
                     if side is self.candidate and wanted:
@@ -279,11 +285,15 @@ class _Run:
             _synchronize()
 
         try:
-            return _worker(side).timed_call(self.layout, TIMED_SLOT, self.deadline, prepare, self._probe)
+            call = _worker(side).timed_call(
+                self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, warm=side.last < DEVICE.warm_seconds
+            )
         except WorkerFailure as failure:
             if side is self.candidate:
                 raise
             raise BaselineFailed(side.name, failure) from failure
+        side.last = call.seconds
+        return call
 
     def _probe(self) -> None:
         self.tiny.add_(1)
@@ -327,13 +337,14 @@ class _Run:
 
 
 def disagreement(
-    wall: float, events: float, activity: float | None, heads: tuple[float, float] | None,
+    wall: float, gross: float, events: float, activity: float | None, heads: tuple[float, float] | None,
     tails: tuple[float, float] | None,
 ) -> str:  # fmt: skip
     """Which clock contradicts the judge's, in a sentence without its period; empty when none does.
 
     Args:
         wall: the judge's clock less the cost of a tiny kernel, s.
+        gross: the judge's clock with that cost, s: whatever happened between go and done took no longer.
         events: CUDA events on the worker's stream, s.
         activity: seconds for which the device was busy in the traced call; None without CUPTI.
         heads: seconds until the worker was awake, the candidate's and the baselines'.
@@ -345,14 +356,13 @@ def disagreement(
         return f"work begins {(heads[0] - heads[1]) * 1e6:.0f} us before the clock starts"
     if tails is not None and tails[0] - tails[1] > turn:
         return f"work goes on {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
-    # events hold what the launch itself costs, which the judge's clock has had taken off
-    if events - wall > turn + most:
-        return f"events say {events * 1e6:.0f} us, the judge's clock {wall * 1e6:.0f} us"
+    if events - gross > most:
+        return f"events say {events * 1e6:.0f} us, the judge's clock {gross * 1e6:.0f} us"
     if wall - events > turn + most:
         return f"the judge's clock says {wall * 1e6:.0f} us, events on the worker's stream {events * 1e6:.0f} us"
-    if activity is not None and activity - wall > turn + most:
-        return f"the device was busy for {activity * 1e6:.0f} us, the judge's clock says {wall * 1e6:.0f} us"
-    # the traced call is another one, at other clocks; a stream that is not joined escapes events altogether
+    # the traced call is another one, at other clocks
+    if activity is not None and activity - gross > 2 * most:
+        return f"the device was busy for {activity * 1e6:.0f} us, the judge's clock says {gross * 1e6:.0f} us"
     if activity is not None and activity - events > 2 * most:
         return (
             f"the device was busy for {activity * 1e6:.0f} us, of which its stream's events saw {events * 1e6:.0f} us"
