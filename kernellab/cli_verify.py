@@ -33,6 +33,9 @@ def verify(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
     ] = None,
+    unsandboxed: Annotated[
+        bool, typer.Option("--unsandboxed", help="Run it though this machine has no sandbox: you trust its author.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed."""
@@ -45,6 +48,7 @@ def verify(
 
     # what is wrong with the call is told before anything is loaded
     options = verify_options(baseline, level, repeat, allow_library, dsl)
+    options = options.model_copy(update={"unsandboxed": unsandboxed})
     values = settings(set_ or [])
     candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
     target = detect_target(candidate.dsl)

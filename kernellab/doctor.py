@@ -85,7 +85,7 @@ def report() -> str:
         lines.append(f"  {name:<13} {state}")
     lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
     lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
-    lines += ["sandbox    " + found.sandbox]
+    lines += ["sandbox    " + found.sandbox, *(f"  {line}" for line in sandbox_gaps(found.sandbox))]
     lines += ["models     " + (", ".join(found.models) or "none configured: every role has its rules")]
     if found.install:
         lines += ["", "to install what is missing", *(f"  {line}" for line in found.install)]
@@ -100,6 +100,18 @@ def sandbox() -> str:
         return sandbox_level()
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown: {error}"
+
+
+def sandbox_gaps(level: str) -> list[str]:
+    """One line for each part of the sandbox that ``level`` lacks: what is open without it, and what would give it."""
+    if level.startswith("unknown"):
+        return []
+    from kernellab.verifier.sandbox import contains, missing
+
+    lines = [f"without {part.word}: {part.without}; to have it: {part.remedy}" for part in missing(level)]
+    if not contains(level):
+        lines.append("nothing keeps a kernel from your files: code that the rules did not write runs only on consent")
+    return lines
 
 
 def _dsl(name: str) -> DslReport:

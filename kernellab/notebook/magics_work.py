@@ -142,6 +142,7 @@ class WorkMagics(KernelMagic):
     )  # fmt: skip
     @argument("--repeat", type=int, default=1, metavar="N", help="how many times the timing is done")
     @argument("--allow-library", action="store_true", help="take a kernel that leans on the framework's operators")
+    @argument("--unsandboxed", action="store_true", help="run it though this machine has no sandbox")
     @argument("--background", metavar="NAME", help="return at once; NAME is bound to what can be awaited or cancelled")
     @command
     def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
@@ -158,6 +159,7 @@ class WorkMagics(KernelMagic):
         from kernellab.verifier.asked import verify_options
 
         options = verify_options(args.baseline, args.level, args.repeat, args.allow_library, args.dsl)
+        options = options.model_copy(update={"unsandboxed": args.unsandboxed})
         if args.background and not args.background.isidentifier():
             raise UsageError(f"{args.background!r} is no name for a variable")
         session = None

@@ -23,6 +23,8 @@ class VerifyOptions(Record):
 
     level: Trust = Trust.T2
     allow_library: bool = False
+    #: run code that a person or a model wrote on a machine without a sandbox
+    unsandboxed: bool = False
     ranking: bool = False
     repeat: int = Field(default=1, ge=1, le=20)
     baselines: tuple[Baseline, ...] = ("eager",)

@@ -16,6 +16,7 @@ from kernellab.task_inputs import Family, input_bytes
 from kernellab.verifier import cases, device, evidence
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
+from kernellab.verifier.consent import label as consented
 from kernellab.verifier.link import Call, Worker, WorkerFailure
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused, Verification, baselines_of, numbered, threads_of
@@ -87,6 +88,8 @@ class Stages:
         worker = self.v.pool.worker(source.dsl, self.v.request.backend, "candidate", self.threads)
         try:
             context = DEVICE.context_bytes if device.current() == "cuda" else 0
+            said = consented(worker.sandbox, source.origin, self.v.options.unsandboxed)
+            self.v.state.labels += [said] if said and said not in self.v.state.labels else []
             worker.memory_limit = CAPS.memory + CAPS.memory_factor * input_bytes(self.task) + context
             write_files(worker.scratch / "src", source.files)
             worker.build(self._build_message(source), self.v.left(DEADLINES.build))
