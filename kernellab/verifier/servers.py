@@ -35,13 +35,17 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 SPINNING = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
+#: what is preloaded may ask whether there is a GPU (tvm_ffi does); asked of the driver, no child could start CUDA
+ASKING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+
 class ForkServer:
     """One warm process for one environment."""
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
-        self.environment = clean_environment({**ALLOCATOR, **SPINNING, **environment})
+        self.environment = clean_environment({**ALLOCATOR, **SPINNING, **ASKING, **environment})
         self.ready = False
         self.paused = False
         self.failed: dict[str, str] = {}

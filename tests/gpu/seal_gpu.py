@@ -341,9 +341,9 @@ def alone(todo: list[Case], jobs: int, seconds: float) -> bool:
     """A few processes record one kernel after the other, and as many others replay what they find."""
     start = time.perf_counter()
     print(f"{'kernel':26s} {'called ms':>10s} {'replayed':>10s} agree   error  steps  hash", flush=True)
-    # a process of their own for those that CUPTI watches
-    watched, others = [c for c in todo if c.dsl != "triton"], [c for c in todo if c.dsl == "triton"]
-    groups = [g for g in (watched, *(others[i::jobs] for i in range(jobs))) if g]
+    # a process for each of those that CUPTI watches: it would see the binaries of all
+    watched, others = [[c] for c in todo if c.dsl != "triton"], [c for c in todo if c.dsl == "triton"]
+    groups = [g for g in (*watched, *(others[i::jobs] for i in range(jobs))) if g]
     pids = {fork(work, group) for group in groups for work in (record_all, replay_all)}
     shown: dict[str, str] = {}
     while len(shown) < len(todo) and time.perf_counter() - start < seconds:

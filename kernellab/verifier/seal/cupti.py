@@ -168,9 +168,13 @@ class _Watch:
         self, recorder: Recorder, symbol: bytes, given: Any, function: int, parameters: Any,
         attributes: list[tuple[int, list[int]]],
     ) -> None:  # fmt: skip
-        image = next((i for i in self.images if b"\0" + symbol + b"\0" in i), None)
-        if image is None:
-            return recorder.refuse(f"the binary of {symbol.decode()} was not seen when it was loaded")
+        images = {i for i in self.images if b"\0" + symbol + b"\0" in i}
+        if len(images) != 1:
+            which = (
+                f"{len(images)} binaries have a kernel named" if images else "no binary was seen with a kernel named"
+            )
+            return recorder.refuse(f"{which} {symbol.decode()}")
+        (image,) = images
         if (given.stream or 0) != self.stream:
             recorder.refuse("it launches on a stream of its own")
         cluster = next(((v[0], v[1], v[2]) for n, v in attributes if n == _CLUSTER), None)

@@ -1,0 +1,193 @@
+"""What a record holds, what it refuses, and that a bundle is read as data that may lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernellab.verifier.seal import Unsealable, bundle, record
+from kernellab.verifier.seal.bundle import Argument, Bundle, Fill, Launch, Place, Relocation
+from kernellab.verifier.seal.record import Recorder
+
+CUBIN = b"\x7fELF a device binary"
+
+
+class Device:
+    """Stands for a launcher: ``launch`` tells the recorder of a kernel, as a hook of a DSL does."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+
+    @contextmanager
+    def hook(self, recorder: Recorder) -> Iterator[None]:
+        self.recorder = recorder
+        yield
+        self.recorder = None
+
+    def launch(self, *args: Any, grid: int = 4, name: str = "k") -> None:
+        if self.recorder is None:
+            return
+        arguments = [
+            self.recorder.argument(
+                (a.data_ptr() if isinstance(a, torch.Tensor) else a).to_bytes(8, "little"), lambda word: word > 1 << 40
+            )
+            for a in args
+        ]
+        self.recorder.add(
+            Launch(module=self.recorder.binary(CUBIN, "cubin"), name=name, grid=(grid, 1, 1), block=(128, 1, 1),
+                   arguments=tuple(arguments))
+        )  # fmt: skip
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device()
+
+
+def sealed(device: Device, function: Callable[..., Any], folder: Path, *shape: int) -> Bundle:
+    sets = [(torch.randn(shape or (8, 16)),) for _ in range(2)]
+    record.seal(function, sets, sets, "cpu", folder, device.hook)
+    return bundle.read(folder)[0]
+
+
+def test_pointers_become_places_and_scalars_stay(device: Device, tmp_path: Path) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        part = torch.zeros(4)
+        y = torch.empty_like(x)
+        device.launch(x[2:], part, y, 77)
+        return y.t()
+
+    found = sealed(device, kernel, tmp_path / "b")
+    assert [b.input for b in found.buffers] == [0, None, None]
+    fill, launch = found.steps
+    assert fill == Fill(place=Place(buffer=1), count=16, width=1, value=0)
+    assert isinstance(launch, Launch)
+    places = [[(p.place.buffer, p.place.offset) for p in a.pointers] for a in launch.arguments]
+    assert places == [[(0, 2 * 16 * 4)], [(1, 0)], [(2, 0)], []]
+    assert launch.arguments[3].data == (77).to_bytes(8, "little").hex()
+    assert (found.outputs[0].shape, found.outputs[0].strides) == ((16, 8), (1, 16))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = x @ x.t(); launch(x, y)", "calls the library operator aten.mm"),
+        ("y = torch.relu(x); launch(x, y)", "calls the library operator aten.relu"),
+        ("y = torch.empty_like(x); launch(x, y, grid=1 + int(x.sum().item() > 0))", "library operator aten.sum"),
+        ("y = torch.empty_like(x); launch(x, y, int(x[0, 0] > 0))", "aten.gt"),
+        ("y = kept; launch(x, y)", "made before the call"),
+        ("y = torch.empty_like(x); launch(x, kept, y)", "made before the call"),
+        ("y = torch.empty_like(x)", "no launch was seen"),
+        ("y = x.t().contiguous(); launch(x, y)", "copies layouts"),
+        ("y = x.half(); launch(x, y)", "converts in torch"),
+        ("y = torch.empty_like(x); launch(x, y, count.append(0) or len(count))", "argument 2 of k changes"),
+        ("y = torch.empty_like(x); count.append(0); launch(x, y, grid=len(count))", "the grid of k changes"),
+        ("y = torch.empty_like(x); count.append(0); [launch(x, y) for _ in count]", "what it launches changes"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_with_the_reason(
+    device: Device, body: str, reason: str, tmp_path: Path
+) -> None:
+    names = {"torch": torch, "launch": device.launch, "kept": torch.empty(8, 16), "count": []}
+    exec(f"def kernel(x):\n    {body}\n    return y", names)
+    with pytest.raises(Unsealable, match=reason):
+        sealed(device, names["kernel"], tmp_path / "b")  # type: ignore[arg-type]
+    assert not (tmp_path / "b").exists()
+
+
+def test_plain_copies_and_fills_of_any_width_are_sealed(device: Device, tmp_path: Path) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        low = torch.full((3,), float("-inf"))
+        flags = torch.ones(5, dtype=torch.int16)
+        device.launch(y, low, flags)
+        return y
+
+    copy, low, flags, _ = sealed(device, kernel, tmp_path / "b").steps
+    assert copy.kind == "copy" and copy.bytes == 8 * 16 * 4
+    assert isinstance(low, Fill) and (low.width, low.value, low.count) == (4, 0xFF800000, 3)
+    assert isinstance(flags, Fill) and (flags.width, flags.value, flags.count) == (2, 1, 5)
+
+
+def test_one_content_has_one_hash(device: Device, tmp_path: Path) -> None:
+    def kernel(x: torch.Tensor, number: int = 1) -> torch.Tensor:
+        y = torch.empty_like(x)
+        device.launch(x, y, number)
+        return y
+
+    one, again = (sealed(device, kernel, tmp_path / name) for name in "ab")
+    other = sealed(device, lambda x: kernel(x, 2), tmp_path / "c")
+    assert one.hash == again.hash != other.hash
+
+
+# -- a bundle that somebody else wrote -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(device: Device, tmp_path: Path) -> Path:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        device.launch(x, y)
+        return y
+
+    sealed(device, kernel, tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def rewrite(folder: Path, **fields: Any) -> None:
+    path = folder / bundle.FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_places_outside_their_buffers_are_refused(written: Path) -> None:
+    found, _ = bundle.read(written)
+    launch = found.steps[0]
+    assert isinstance(launch, Launch)
+    beyond = Argument(data="00" * 8, pointers=(Relocation(at=0, place=Place(buffer=1, offset=8 * 16 * 4 + 1)),))
+    rewrite(written, steps=[launch.model_copy(update={"arguments": (beyond,)}).model_dump()])
+    with pytest.raises(Unsealable, match="outside its buffers"):
+        bundle.read(written)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"steps": [{"kind": "python", "code": "import os"}]}, "malformed"),
+        ({"binaries": []}, "binary that is not there"),
+        ({"buffers": [{"bytes": 512, "input": 0}, {"bytes": 1 << 39}]}, "GiB of memory"),
+        ({"buffers": [{"bytes": 512, "input": 3}]}, "names an argument|outside its buffers"),
+        ({"outputs": []}, "malformed"),
+        ({"more": 1}, "malformed"),
+    ],
+)
+def test_nonsense_is_refused(written: Path, fields: dict[str, Any], reason: str) -> None:
+    rewrite(written, **fields)
+    with pytest.raises(Unsealable, match=reason):
+        bundle.read(written)
+
+
+def test_another_binary_under_its_name_is_refused(written: Path) -> None:
+    (written / hashlib.sha256(CUBIN).hexdigest()).write_bytes(b"something else")
+    with pytest.raises(Unsealable, match="another than it says"):
+        bundle.read(written)
+
+
+def test_links_and_pipes_are_not_followed(written: Path, tmp_path: Path) -> None:
+    file = written / hashlib.sha256(CUBIN).hexdigest()
+    (tmp_path / "elsewhere").write_bytes(CUBIN)
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unsealable, match="cannot be read"):
+        bundle.read(written)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(Unsealable, match="no plain file"):
+        bundle.read(written)
