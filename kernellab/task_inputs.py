@@ -214,7 +214,7 @@ def _edges(dim: Dim, around: tuple[int, ...], position: int) -> list[int]:
     wanted = [dim.min, 1, 2 + position, _prime(max(dim.min, 5 + 2 * position)), _prime(max(dim.min, 17 + 6 * position))]
     for tile in around:
         base = -(-max(dim.min, tile) // tile) * tile
-        wanted += [base - 1, base, base + 1, base + tile]
+        wanted += [base - 1, base, base + 1, base + tile, 2 * base + 1]
     return sorted({n for n in wanted if dim.min <= n <= dim.max})
 
 

@@ -117,7 +117,12 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     what = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     at = f" ({', '.join(lines)})" if lines else ""
     tile = f"the last tile of {dim}" if dim else "the last tile"
-    return f"Mask {what}{at}: errors lie only in {tile}" + (f" ({dim}={size})." if dim and size else ".")
+    extent = f" ({dim}={size})" if dim and size else ""
+    if (evidence.wrong_fraction or 0.0) > 0.5:
+        # what is read past the end of a reduced dimension spoils every result of it
+        words = f"{100 * (evidence.wrong_fraction or 0.0):.3g} % of the elements are wrong"
+        return f"Mask {what}{at}: {words} where {tile} is not a full one{extent}, and none at whole tiles."
+    return f"Mask {what}{at}: errors lie only in {tile}{extent}."
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -96,47 +95,31 @@ def _cpu_lines() -> list[str]:
 
 def speed_of_light(task: Task, threads: int) -> Bound | None:
     """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
-    flops = _flops(task)
+    flops = counted_flops(task)
     if flops is None:
         return None
     found = roofs(threads)
     size = input_bytes(task)
     by_bytes = size / found.copy * 1e3
     ms = max(by_bytes, flops / found.flops * 1e3)
-    return Bound(size, flops, ms, by_bytes if size > _CACHED_BYTES else None)
+    return Bound(size, flops, ms, by_bytes if size > _CACHED_BYTES and reads_everything(task) else None)
 
 
-@lru_cache(maxsize=64)
-def _flops(task: Task) -> int | None:
+def reads_everything(task: Task) -> bool:
+    """Does every input element matter, so that no right kernel can do with fewer bytes?"""
+    from kernellab.verifier.audit import audit
+
+    return audit(task).every_element
+
+
+def counted_flops(task: Task) -> int | None:
     """FLOPs of matmuls, convolutions and attention in one run of the reference at the task's own sizes."""
-    from torch.utils.flop_counter import flop_registry
+    from kernellab.verifier.audit import audit
 
-    from kernellab.errors import KernellabError
-    from kernellab.verifier.dispatch import watching
-
-    module = task.module()
     if task.framework == "numpy":
         return 0
-    total = 0
-
-    def count(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        nonlocal total
-        result = func(*args, **kwargs)
-        packet = func.overloadpacket
-        if packet in flop_registry:
-            total += int(flop_registry[packet](*args, **kwargs, out_val=result))
-        elif packet.__name__ == "_scaled_dot_product_flash_attention_for_cpu":
-            batch, heads, rows, width = args[0].shape
-            total += 2 * batch * heads * rows * args[1].shape[2] * (width + args[2].shape[3])
-        return result
-
-    args = module.sample(module.default_sizes(), 1)
-    try:
-        with watching(count):
-            module.reference(args)
-    except (KernellabError, RuntimeError, NotImplementedError, TypeError):
-        return None
-    return total
+    cost = audit(task).cost
+    return None if cost.problem and not cost.operators else cost.total_flops
 
 
 def _best(work: Any, runs: int) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from kernellab.errors import KernellabError
 from kernellab.task import Task
 from kernellab.task_inputs import input_bytes
-from kernellab.verifier.bound import Bound
+from kernellab.verifier.bound import Bound, counted_flops, reads_everything
 from kernellab.verifier.cuda_memory import l2_bytes
 from kernellab.verifier.rules import DEVICE
 
@@ -21,13 +19,13 @@ _GEMM = 4096
 def speed_of_light(task: Task, tf32: bool) -> Bound | None:
     """The bound at the task's own sizes, with the device's roofs of the task's precision class; None when the
     reference's operators cannot be counted."""
-    flops = _flops(task)
+    flops = counted_flops(task)
     if flops is None:
         return None
     size = input_bytes(task)
     by_bytes = size / copy_rate() * 1e3
     rate = matmul_rate(next((o.dtype for o in task.outputs if "float" in o.dtype), "float32"), tf32) if flops else 1.0
-    past_caches = size > DEVICE.floor_caches * l2_bytes()
+    past_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)
     return Bound(size, flops, max(by_bytes, flops / rate * 1e3), by_bytes if past_caches else None)
 
 
@@ -56,40 +54,6 @@ def matmul_rate(dtype: str, tf32: bool) -> float:
         return 2 * _GEMM**3 / _best(lambda: a @ a, 4)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-@lru_cache(maxsize=64)
-def _flops(task: Task) -> int | None:
-    """FLOPs of matmuls, convolutions and attention in one run of the reference, counted on tensors without memory."""
-    import torch
-    from torch.utils.flop_counter import flop_registry
-
-    from kernellab.verifier.dispatch import watching
-
-    if task.framework == "numpy":
-        return 0
-    module = task.module()
-    sizes = module.default_sizes()
-    total = 0
-
-    def count(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        nonlocal total
-        result = func(*args, **kwargs)
-        if func.overloadpacket in flop_registry:
-            total += int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
-        return result
-
-    args = [
-        torch.empty(spec.extents(sizes), dtype=getattr(torch, spec.dtype), device="meta")
-        if spec.is_tensor
-        else spec.value
-        for spec in task.args
-    ]
-    with contextlib.suppress(KernellabError, RuntimeError, NotImplementedError, TypeError):
-        with watching(count):
-            module.reference(args)
-        return total
-    return None
 
 
 def _best(work: Callable[[], Any], runs: int) -> float:

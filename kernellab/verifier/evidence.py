@@ -91,7 +91,7 @@ def reproduction(source: Source, case: Case) -> str:
             f"task = {case.task.text!r}",
             f"source = {source.model_dump(mode='json', exclude={'line_map'})!r}",
             f"args, got, want = reproduce(task, source, sizes={dict(case.sizes)!r}, family={case.family.value!r}, "
-            f"seed={case.seed})",
+            f"seed={case.seed}" + (f", change={case.change!r})" if case.change else ")"),
             "for g, w in zip(got, want):",
             "    print(g.shape, w.shape, 'largest difference', (g.double() - w.double()).abs().max().item())",
             "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,22 @@ from kernellab.task import load_task
 
 
 def reproduce(
-    task: str, source: Mapping[str, Any], *, sizes: Mapping[str, int], family: str, seed: int
+    task: str,
+    source: Mapping[str, Any],
+    *,
+    sizes: Mapping[str, int],
+    family: str,
+    seed: int,
+    change: Sequence[Any] = (),
 ) -> tuple[tuple[Any, ...], list[Any], list[Any]]:
     """``(args, got, want)`` of one case: the candidate's own outputs and the reference's, in this process.
+
+    ``change`` is what the case did to the drawn arguments (:func:`kernellab.verifier.metamorphic.changed`).
 
     Nothing is isolated here: a kernel that crashes takes this process with it.
     """
     from kernellab.verifier.cases import make_args
+    from kernellab.verifier.metamorphic import changed
     from kernellab.verifier.worker import flatten, write_files
 
     loaded = load_task(task)
@@ -35,6 +44,6 @@ def reproduce(
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(root))
-    args = make_args(loaded, sizes, family, seed)
+    args = changed(make_args(loaded, sizes, family, seed), change)
     want = list(loaded.module().reference(args))
     return args, flatten(getattr(module, text.entry)(*args), True), want

@@ -90,6 +90,40 @@ def error_map(wrong: Tensor, got: Tensor) -> list[str]:
     return lines
 
 
+def where(wrong: Tensor, got: Tensor) -> str:
+    """The error map in words: everywhere, the end of a dimension, every k-th, one place, NaN."""
+    import torch
+
+    count, total = int(wrong.sum()), wrong.numel()
+    if not count:
+        return ""
+    share = count / total
+    not_finite = got.is_floating_point() and bool((wrong & ~torch.isfinite(got)).any())
+    kind = "NaN or inf " if not_finite else ""
+    if count == 1:
+        return f"{kind}in one element"
+    if share > 0.9:
+        return f"{kind}almost everywhere" if share < 1 else f"{kind}everywhere"
+    for dim, size in enumerate(wrong.shape):
+        other = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other) if other else wrong
+        places = torch.nonzero(line).reshape(-1)
+        first, last = int(places[0]), int(places[-1])
+        if len(places) == size:
+            continue
+        name = f"dimension {dim}"
+        if len(places) == 1:
+            return f"{kind}only at {first} of {name}"
+        if last == size - 1 and len(places) == last - first + 1:
+            return f"{kind}only from {first} to the end ({size}) of {name}"
+        if first == 0 and len(places) == last + 1:
+            return f"{kind}only in the first {last + 1} of {name}"
+        steps = places.diff()
+        if len(places) > 2 and bool((steps == steps[0]).all()):
+            return f"{kind}at every {int(steps[0])}th of {name}, from {first}"
+    return f"{kind}scattered over {share:.1%} of the elements"
+
+
 def first_wrong(wrong: Tensor) -> list[int]:
     import torch
 

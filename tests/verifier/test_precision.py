@@ -1,0 +1,76 @@
+"""The precision class that a verdict names, and kernels looser than their task."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.verifier.precision import Precision, allowed, classify
+
+from .kit import Judge
+
+MATMUL = """
+import torch
+{policy}
+def reference(x, y):
+    return x @ y
+def inputs():
+    return torch.randn(96, 256), torch.randn(256, 64)
+"""
+ROUND = """
+import torch
+def tf32(t):
+    bits = t.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+"""
+KERNELS = {
+    "fp32-strict": "import torch\ndef kernel(x, y):\n    return x @ y\n",
+    "tf32": ROUND + "def kernel(x, y):\n    return tf32(x) @ tf32(y)\n",
+    "fp16-like": "import torch\ndef kernel(x, y):\n    return x.half().float() @ y.half().float()\n",
+    "bf16-like": "import torch\ndef kernel(x, y):\n    return x.bfloat16().float() @ y.bfloat16().float()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("relative", "dtype", "expected"),
+    [
+        (3e-7, "float32", Precision.FP32_STRICT),
+        (2.9e-4, "float32", Precision.TF32),
+        (2.4e-3, "float32", Precision.BF16_LIKE),
+        (3e-2, "float32", Precision.FP8_LIKE),
+        (1e-15, "float64", Precision.FP64),
+        (3e-7, "float64", Precision.FP32_STRICT),
+        (1e-4, "bfloat16", Precision.BF16_LIKE),
+        (0.5, "float32", Precision.NONE),
+    ],
+)
+def test_the_gaps_between_the_classes(relative: float, dtype: str, expected: Precision) -> None:
+    assert classify(relative, dtype) is expected
+
+
+def test_the_class_is_the_loosest_of_what_an_output_depends_on() -> None:
+    strict = load_task(MATMUL.format(policy=""), "strict")
+    loose = load_task(MATMUL.format(policy="PRECISION = {'matmul': 'tf32'}"), "loose")
+    assert allowed(strict, 0, [["matmul"]], "cuda") is Precision.FP32_STRICT
+    assert allowed(loose, 0, [["matmul"]], "cpu") is Precision.TF32
+    assert allowed(loose, 0, [[]], "cpu") is Precision.FP32_STRICT
+    assert allowed(strict, 0, [["conv"]], "cuda") is Precision.TF32
+    assert allowed(strict, 0, [["conv"]], "cpu") is Precision.FP32_STRICT
+
+
+def test_a_verdict_names_the_class(judge: Judge) -> None:
+    task = load_task(MATMUL.format(policy=""), "strict")
+    verdict = judge(KERNELS["fp32-strict"], task)
+    assert verdict.passed and verdict.precision == "fp32-strict", verdict.reason
+    for name in ("tf32", "fp16-like", "bf16-like"):
+        refused = judge(KERNELS[name], task)
+        assert not refused.passed and refused.stage in (Stage.CORRECT, Stage.HONEST)
+
+
+@pytest.mark.parametrize("name", ["fp32-strict", "tf32", "fp16-like"])
+def test_a_looser_task_takes_a_looser_kernel_and_says_so(judge: Judge, name: str) -> None:
+    policy = "PRECISION = {'matmul': 'f16'}\nTOLERANCE = {'floor': 2e-3, 'tau': 5e-2}"
+    verdict = judge(KERNELS[name], load_task(MATMUL.format(policy=policy), "loose"))
+    assert verdict.passed, verdict.reason
+    assert verdict.precision == name
