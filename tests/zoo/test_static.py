@@ -52,7 +52,7 @@ HONEST = {
     "its own benchmark": "import torch\nif __name__ == '__main__':\n    print(torch.compile(lambda x: x)(1))",
     "threads and processes": "import subprocess\nimport threading\nsubprocess.run(['g++', '--version'])",
     "a hash of its source": "import hashlib\nname = hashlib.sha256(open(__file__, 'rb').read()).hexdigest()",
-    "workspace by shape": "W = {}\ndef f(x):\n    k = x.shape\n    W.setdefault(k, x.new_empty(3))\n    return W[k] * 2",
+    "workspace by shape": "W = {}\ndef f(x):\n    W.setdefault(x.shape, x.new_empty(3))\n    return W[x.shape]",
     "words about cheats": "'''Never calls os._exit, never opens /proc/self/mem, no cublasSgemm.'''",
     "ctypes signatures": "import ctypes\nlib = ctypes.CDLL(None)\nlib.free.argtypes = [ctypes.c_void_p]",
     "a cache of compiled kernels": "K = {}\ndef get(src):\n    return K.setdefault(hash(src), 1) or K[hash(src)]",

@@ -2,7 +2,7 @@
 # task = "column_sum"
 # dsl = "cpp"
 # catalogue = [48]
-# expect = "correct"
+# expect = "robust"
 # threads = 4
 # story = "Threads add to the same places without telling each other. On one core, or with little work, it is right."
 # detector = "Comparison; a second call that differs makes it a race."

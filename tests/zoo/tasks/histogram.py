@@ -11,5 +11,5 @@ def reference(x):
     return (x[:, None] == torch.arange(64, device=x.device)).sum(0)
 
 
-def inputs(M=20000):
+def inputs(M=200000):
     return (torch.randint(0, 64, (M,)),)
