@@ -13,7 +13,7 @@ from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
 from kernellab.task import Task, TaskForm
 from kernellab.task_inputs import Family, input_bytes
-from kernellab.verifier import cases, device, evidence
+from kernellab.verifier import cases, device, evidence, signature
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
 from kernellab.verifier.consent import label as consented
@@ -197,7 +197,10 @@ class Stages:
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
-        return Refused(f"{which}{_capital(mismatch.message)} ({case.words}); {found.signature}.", found)
+        at = signature.where(mismatch.wrong, got) if mismatch.wrong is not None else ""
+        return Refused(
+            f"{which}{_capital(mismatch.message)} ({case.words}){at and ', ' + at}; {found.signature}.", found
+        )
 
     def trespass(self, case: Case, output: int, what: str) -> Refused:
         mismatch = Mismatch("out-of-bounds", f"kernel writes outside {what}")
