@@ -13,6 +13,7 @@ from kernellab.verifier import Verifier, VerifyOptions
 
 from .exhibit import Exhibit, Place
 
+NO_TIME = "no time was left"
 RIGHT, ELSEWHERE, HARMLESS, FALSE_ALARM, MISSED, BROKEN = (
     "ok", "refused elsewhere", "harmless", "FALSE ALARM", "PASSES", "BROKEN",
 )  # fmt: skip
@@ -75,7 +76,7 @@ class Keeper:
         start = time.monotonic()
         card = exhibit.card
         if self._until is not None and start > self._until:
-            return Finding(exhibit.name, exhibit.kind, card.dsl, "", "", "", BROKEN, 0.0, "no time was left")
+            return Finding(exhibit.name, exhibit.kind, card.dsl, "", "", "", BROKEN, 0.0, NO_TIME)
         options = VerifyOptions(
             allow_library=card.allow_library, budget=card.budget, threads=card.threads, deadline=card.deadline
         )
