@@ -144,6 +144,8 @@ class TimingRule:
     #: a call whose threads waited for a core longer than this share of it, and these seconds, was disturbed
     waited_share: float = 0.08
     waited_seconds: float = 40e-6
+    #: at most so much of what calls usually wait is taken for the waking of threads
+    waking_seconds: float = 150e-6
     #: budgets that may be spent on finding enough pairs of calls that nothing disturbed
     patience: float = 1.6
     #: share of disturbed pairs from which a verdict tells of it
@@ -203,8 +205,9 @@ class DeviceRule:
     clock_share: float = 0.10
     clock_seconds: float = 5e-6
     #: what the worker does before go and leaves after its answer may exceed the baseline's by this share, or by so
-    #: many seconds: one turn of the device from process to process takes 150e-6 and varies by 10e-6
-    turn_seconds: float = 15e-6
+    #: many seconds: one turn of the device from process to process takes 150e-6 (work left running costs one more), and
+    #: medians of honest workers differ by up to 30e-6 (H200)
+    turn_seconds: float = 60e-6
     #: before a timed call of less than this, another on older contents warms the host's side
     warm_seconds: float = 2e-3
     #: a call whose device time is less than this share of it is bound by its launch

@@ -15,6 +15,7 @@ label ``launch-bound`` and the device's own time say so.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import secrets
 import time
@@ -198,6 +199,7 @@ class _Run:
             labels.append("two clocks")
         elif activity < DEVICE.launch_share * wall:
             labels.append("launch-bound")
+            note += "".join(f"; {side.name} {t * 1e6:.1f} us on the device" for side, t in self._devices())
         if self.late:
             labels.append("outputs read late")
         return Result(
@@ -329,6 +331,20 @@ class _Run:
             mismatch, _ = compare(got, reference, limits)
             if mismatch is not None:
                 raise WrongWhenTimed(i, args, got, reference, mismatch)
+
+    def _devices(self) -> list[tuple[Turns, float]]:
+        """What the device does in one call of each baseline, s: where launches are most of a call, all that is left to
+        compare; the workers' claims."""
+        found: dict[str, tuple[Turns, float]] = {}
+        for side in self.baselines:
+            worker = _worker(side)
+            if worker.activity is None and side.name not in found:
+                with contextlib.suppress(WorkerFailure):
+                    worker.trace(self.layout, TIMED_SLOT, self.deadline)
+                    worker.stop()
+            if worker.activity is not None:
+                found.setdefault(side.name, (side, worker.activity))
+        return list(found.values())
 
     def _settled(self) -> bool:
         return bool(self.baselines) and all(

@@ -43,7 +43,7 @@ def test_clocks_that_agree_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("clocks", "word"),
     [
-        ((70e-6, 90e-6, 74e-6, 68e-6, (240e-6, 166e-6), (165e-6, 165e-6)), "before the clock starts"),
+        ((70e-6, 90e-6, 74e-6, 68e-6, (260e-6, 166e-6), (165e-6, 165e-6)), "before the clock starts"),
         ((20e-6, 40e-6, 20e-6, 18e-6, (166e-6, 166e-6), (330e-6, 165e-6)), "after the answer"),
         ((400e-6, 420e-6, 8e-6, 8e-6, None, None), "judge's clock says"),
         ((70e-6, 90e-6, 400e-6, 68e-6, None, None), "events say"),
