@@ -111,7 +111,8 @@ class Exhibit:
         return self.card.expect
 
 
-def exhibits() -> list[Exhibit]:
+@cache
+def exhibits() -> tuple[Exhibit, ...]:
     """All of them, by kind and name.
 
     Raises:
@@ -122,7 +123,7 @@ def exhibits() -> list[Exhibit]:
     twice = {n for n in names if names.count(n) > 1}
     if twice:
         raise ValueError(f"two exhibits are named {sorted(twice)}")
-    return found
+    return tuple(found)
 
 
 @cache
