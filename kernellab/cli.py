@@ -19,10 +19,12 @@ from kernellab.cli_bench import bench
 from kernellab.cli_design import design
 from kernellab.cli_docs import docs_app
 from kernellab.cli_export import export, replay_app
+from kernellab.cli_lift import lift as _lift
 from kernellab.cli_output import say
 from kernellab.cli_sketch import sketch_app
 from kernellab.cli_throughput import throughput
 from kernellab.cli_tools import doctor, lab
+from kernellab.cli_tune import tune as _tune
 from kernellab.cli_verify import verify
 from kernellab.errors import KernellabError
 
@@ -37,6 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+#: these two are commands of `sketch`, which importing them has added
+_SKETCH_COMMANDS = (_lift, _tune)
+
 app.command()(doctor)
 app.command()(design)
 app.command()(verify)
