@@ -112,19 +112,20 @@ def threads(pid: int) -> dict[int, Times]:
 
 
 def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float, beside: float = 0.0) -> float:
-    """Seconds that the threads which worked in a call of ``seconds`` waited for cores, all together.
+    """Seconds that a thread which worked in a call of ``seconds`` waited for a core, the one that waited longest: the
+    others wait for it.
 
     A thread that only woke to sleep again held nothing up, and none waited longer for the call than it took. Between
     the two accounts there were ``beside`` seconds more than the call, in which the judge itself may have had a
     thread's core.
     """
     nothing = Times(0, 0)
-    total = 0.0
+    longest = 0.0
     for thread, times in after.items():
         first = before.get(thread, nothing)
         if times.ran - first.ran >= 0.02 * seconds * 1e9:
-            total += min(max((times.waited - first.waited) * 1e-9 - beside, 0.0), seconds)
-    return total
+            longest = max(longest, min(max((times.waited - first.waited) * 1e-9 - beside, 0.0), seconds))
+    return longest
 
 
 def stolen() -> tuple[int, int]:

@@ -95,7 +95,17 @@ def test_waiting_counts_for_threads_that_worked_and_only_within_the_call() -> No
     before = {1: Times(0, 0), 2: Times(0, 0), 3: Times(0, 0)}
     after = {1: Times(900_000, 50_000), 2: Times(10_000, 5_000_000), 3: Times(800_000, 7_000_000)}
     # thread 2 woke to sleep again; thread 3 began to wait before the call
-    assert accounts.waited(before, after, 1e-3) == pytest.approx(50e-6 + 1e-3)
+    assert accounts.waited(before, after, 1e-3) == pytest.approx(1e-3)
+    assert accounts.waited(before, {1: after[1]}, 1e-3) == pytest.approx(50e-6)
+
+
+def test_what_it_takes_to_wake_a_thread_is_no_disturbance_but_more_is() -> None:
+    side = _side("eager", [3e-4] * 8, [50e-6] * 6 + [90e-6, 400e-6])
+    timed.mark_disturbed([side])
+    assert side.disturbed == [False] * 7 + [True]
+    busy = _side("eager", [5e-3] * 8, [4e-3] * 8)
+    timed.mark_disturbed([busy])
+    assert all(busy.disturbed), "a machine that is always busy is not calm for being so always"
 
 
 def _side(name: str, seconds: list[float], waited: list[float]) -> timed.Side:
