@@ -3,7 +3,7 @@
 Stopping the process does not stop a kernel that already runs; so the judge looks behind it: at the instant of the
 answer it halts the process and launches a tiny kernel of its own. The device serves one process at a time, so work
 that was left running shows as delay of that kernel (0.15 ms and its own time, seen on an H200) or as an output that is
-not there yet. In the same way, work begun before ``go`` shows in how long the worker takes to say that it is awake.
+not there yet. Work cannot begin before ``go``: until then the judge has the device, and the contents are not there.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ TIMED_SLOT, COPY_SLOT = 100, 101
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One timed call: the judge's clock from go to done (s), the worker's events (in ``answer``), how long the worker
-    took to be awake before, and how long the judge's own kernel took after."""
+    """One timed call: the judge's clock from go to done (s), the worker's events (in ``answer``), and how long the
+    judge's own kernel took after."""
 
     answer: Answer
     seconds: float
-    head: float
     tail: float
 
     @property
@@ -194,34 +193,28 @@ class CudaWorker(Worker):
         self.sequence += 1
         self._post({
             "op": op, "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
-            "timed": True, "warm": warm, "root": str(self.scratch / "src"),
+            "warm": warm, "root": str(self.scratch / "src"),
         })  # fmt: skip
         end = time.monotonic() + deadline
         words = self.control.words
         counter = 0
-        start = head = stop = tail = 0.0
+        start = stop = tail = 0.0
         while not counter:
             counter += self._event(end)
         if counter < _DONE:
             prepare()
             counter = 0
-            woken = time.perf_counter()
-            words[1] = self.sequence
-            while not counter:
-                counter += self._event(end)
             start = time.perf_counter()
-            head = start - woken
-            if counter < _DONE:
-                words[0] = self.sequence
-                while counter < _DONE:
-                    counter += self._event(end)
-                stop = time.perf_counter()
-                # nothing may be launched from here on
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGSTOP)
-                before = time.perf_counter()
-                probe()
-                tail = time.perf_counter() - before
+            words[0] = self.sequence
+            while counter < _DONE:
+                counter += self._event(end)
+            stop = time.perf_counter()
+            # nothing may be launched from here on
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGSTOP)
+            before = time.perf_counter()
+            probe()
+            tail = time.perf_counter() - before
         self.stop()
         try:
             answer = self.control.read()
@@ -229,7 +222,7 @@ class CudaWorker(Worker):
             raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
         if answer.status != OK:
             raise self._exception(_parsed(answer.error))
-        return TimedCall(answer, stop - start, head, tail)
+        return TimedCall(answer, stop - start, tail)
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         self.resume()

@@ -1,10 +1,9 @@
 """A worker on a CUDA device: what :mod:`~kernellab.verifier.worker` does, with arguments in mapped device memory.
 
-The context is made here, after the sandbox stands; the fork server never has one. A timed call has three steps on the
-judge's word: the arguments' places are prepared, and a call on what lies there warms the host's side (``ready``); the
-judge then writes contents that nobody has seen, flushes the L2 and says so; a tiny kernel brings this process back onto
-the device, which the judge has just used (``awake``); at ``go`` the kernel is called, and the answer given after a
-device-wide synchronisation.
+The context is made here, after the sandbox stands; the fork server never has one. For a timed call the arguments'
+places are prepared, and a call on what lies there warms the host's side (``ready``); the judge then writes contents
+that nobody has seen, and flushes the L2; at ``go`` the kernel is called, and the answer given after a device-wide
+synchronisation.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from kernellab.verifier.worker import BadOutput, Worker, _place, _poisoned, _wai
 _DONE = 1 << 32
 #: descriptors that one message may carry
 _AT_ONCE = 8
-#: the word of the control page by which the judge says that the contents are in place
-_WAKE = 1
 
 
 class DeviceWorker(Worker):
@@ -149,19 +146,19 @@ class DeviceWorker(Worker):
     # -- calls
 
     def call(self, message: dict[str, Any], _: list[int]) -> None:
-        """As on a CPU; with ``timed`` in the three steps that the module tells of."""
+        """As on a CPU; with ``warm`` a call on the contents of the call before comes first."""
         try:
             args = self._arguments(message)
             if not message.get("poison", False):
                 self.kept = self.kept if message["op"] == "echo" else []
             with _poisoned(message.get("poison", False), "cuda"):
-                self._run(message["sequence"], args, message.get("timed", False), message.get("warm", False))
+                self._run(message["sequence"], args, message.get("warm", False))
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
             self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
             os.eventfd_write(self.done, _DONE)
 
-    def _run(self, sequence: int, args: list[Sequence[Any]], timed: bool, warm: bool) -> None:
+    def _run(self, sequence: int, args: list[Sequence[Any]], warm: bool) -> None:
         import torch
 
         assert self.events is not None
@@ -174,11 +171,6 @@ class DeviceWorker(Worker):
             synchronize()
         for number, given in enumerate(args):
             os.eventfd_write(done, 1)
-            if timed:
-                _wait(words, sequence + number, _WAKE)
-                self.tiny.add_(1)
-                synchronize()
-                os.eventfd_write(done, 1)
             _wait(words, sequence + number)
             begin.record()
             result = function(*given)

@@ -199,14 +199,15 @@ class DeviceRule:
     whole: int = 1 << 24
     #: right answers of earlier cases that are kept for telling a stale result: bytes of each
     answer_bytes: int = 64 * MIB
-    #: pairs of timed calls at least, where the budget allows
+    #: pairs of timed calls at least, where the budget allows, and at most
     least: int = 20
+    most: int = 80
     #: clocks may differ by this share, or by so many seconds
     clock_share: float = 0.10
     clock_seconds: float = 5e-6
-    #: what the worker does before go and leaves after its answer may exceed the baseline's by this share, or by so
-    #: many seconds: one turn of the device from process to process takes 150e-6 (work left running costs one more), and
-    #: medians of honest workers differ by up to 30e-6 (H200)
+    #: the judge's own kernel after the answer may take longer than after a baseline's by this share of the call, or by
+    #: so many seconds: one turn of the device from process to process takes 150e-6, work left running costs one more,
+    #: and medians of honest workers differ by up to 30e-6 (H200)
     turn_seconds: float = 60e-6
     #: before a timed call of less than this, another on older contents warms the host's side
     warm_seconds: float = 2e-3
