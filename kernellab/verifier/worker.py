@@ -392,11 +392,10 @@ def _place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tup
     )
 
 
-def _wait(words: memoryview, sequence: int, word: int = 0) -> None:
-    """Spins for the judge's go, or another ``word`` of its (a wake-up would cost more than a small kernel), then sleeps
-    in small steps."""
+def _wait(words: memoryview, sequence: int) -> None:
+    """Spins for the judge's go (a wake-up would cost more than a small kernel), then sleeps in small steps."""
     limit = time.perf_counter() + _SPIN_SECONDS
-    while words[word] != sequence:
+    while words[0] != sequence:
         if time.perf_counter() > limit:
             time.sleep(1e-4)
 
