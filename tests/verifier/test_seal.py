@@ -103,6 +103,23 @@ def test_what_cannot_be_replayed_is_refused_with_the_reason(
     assert not (tmp_path / "b").exists()
 
 
+def test_a_models_parameters_are_arguments_too(device: Device, tmp_path: Path) -> None:
+    weight = torch.randn(16)
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        device.launch(x, weight, y)
+        return y
+
+    sets = [(torch.randn(8, 16),) for _ in range(2)]
+    record.seal(kernel, sets, [[*s, weight] for s in sets], "cpu", tmp_path / "b", device.hook)
+    found, _ = bundle.read(tmp_path / "b")
+    launch = found.steps[0]
+    assert isinstance(launch, Launch)
+    assert [a.pointers[0].place.buffer for a in launch.arguments] == [0, 1, 2]
+    assert [b.input for b in found.buffers] == [0, 1, None]
+
+
 def test_plain_copies_and_fills_of_any_width_are_sealed(device: Device, tmp_path: Path) -> None:
     def kernel(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()

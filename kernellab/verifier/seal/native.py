@@ -186,14 +186,14 @@ def _constructors(elf: Any) -> list[str]:
     if section is None:
         return []
     low, high = section["sh_addr"], section["sh_addr"] + section["sh_size"]
-    entries = [
-        relocation["r_addend"]
-        for part in elf.iter_sections()
-        if part.name in (".rela.dyn", ".rela.plt")
-        for relocation in part.iter_relocations()
-        if low <= relocation["r_offset"] < high
-    ]
-    found = [names.get(address, hex(address)) for address in entries]
+    found = []
+    for part in elf.iter_sections():
+        for relocation in part.iter_relocations() if part.name in (".rela.dyn", ".rela.plt") else ():
+            if low <= relocation["r_offset"] < high:
+                # an exported function is named there, another's address stands in the addend
+                number, address = relocation["r_info_sym"], relocation["r_addend"]
+                symbols = elf.get_section(part["sh_link"])
+                found.append(symbols.get_symbol(number).name if number else names.get(address, hex(address)))
     # crtbegin's only entry; where the symbols were stripped, the first is taken for it
     own = [n for n in found if n != "frame_dummy"]
     return own[1:] if not names and own else own

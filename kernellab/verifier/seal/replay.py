@@ -55,6 +55,8 @@ class Replay:
         for given, recorded in zip(args, self.bundle.inputs, strict=True):
             if recorded is not None and (given.shape != recorded.shape or given.stride() != recorded.strides):
                 raise ValueError(f"the bundle was recorded with the shape {recorded.shape}")
+            if recorded is not None and str(given.dtype) != f"torch.{recorded.dtype}":
+                raise ValueError(f"the bundle was recorded with {recorded.dtype}")
 
 
 def _maker(sealed: Bundle, number: int, device: str) -> Callable[[], Any]:
