@@ -58,7 +58,8 @@ def sealed(stages: Stages) -> str:
 
 
 def _not(stages: Stages, word: str, reason: str) -> str:
-    words = f"not {word}: {reason}"
+    # a label's parts are told apart by commas
+    words = f"not {word}: {reason.replace(', ', '; ')}"
     stages.v.state.labels.append(words)
     return words
 
