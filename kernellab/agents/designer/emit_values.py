@@ -52,6 +52,8 @@ class Tiling:
     stages: int = 0
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
+    #: positions are the rows of a window's product
+    positions_first: bool = False
 
 
 @dataclass

@@ -19,7 +19,7 @@ from kernellab.agents.designer.windows import phases, tap_range, taps_of
 
 _LETTERS = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
 #: taps whose loads are written out one by one
-UNROLLED = 16
+UNROLLED = 32
 
 
 def why_window(win: Win, t: Tiling) -> list[str]:
@@ -79,23 +79,15 @@ class WindowEmitter(Emitter):
         weights = self.free(self.win.b) - self.free(self.win.a) if self.win.pairs else frozenset()
         # neighbouring programs share the input's tile, and differ in the output's channels
         order = [a for a in order if a not in weights] + [a for a in order if a in weights]
+        heads = [f"for {self.vars[axis]} in {self._span(axis)}:" for axis in order]
+        # the phases of one place write to the same lines of memory
+        heads += [f"for {name} in range({stride}):" for stride, name in self.phase.values()]
+        heads = heads or [f"for {self.names.fresh('once')} in range(1):"]
         lines: list[str] = []
-        depth = 0
-        for axis in order:
-            if axis in self.phase:
-                stride, name = self.phase[axis]
-                lines.append("    " * depth + f'@llm_hint("parallel", "{self.t.core}")')
-                lines.append("    " * depth + f"for {name} in range({stride}):")
-                depth += 1
+        for depth, head in enumerate(heads):
             lines.append("    " * depth + f'@llm_hint("parallel", "{self.t.core}")')
-            lines.append("    " * depth + f"for {self.vars[axis]} in {self._span(axis)}:")
-            depth += 1
-        if not lines:
-            lines, depth = (
-                [f'@llm_hint("parallel", "{self.t.core}")', f"for {self.names.fresh('once')} in range(1):"],
-                1,
-            )
-        return lines + ["    " * depth + line for line in body]
+            lines.append("    " * depth + head)
+        return lines + ["    " * len(heads) + line for line in body]
 
     def _span(self, axis: Axis) -> str:
         stop = str(axis.extent)
@@ -265,13 +257,13 @@ class WindowEmitter(Emitter):
 
     def _matrices(self) -> Text:
         win, t = self.win, self.t
-        gpu = t.core == "grididx"
+        gpu, first = t.core == "grididx", t.positions_first
         (c,) = win.sums
         full = self._tile_axes(self.free(win))
         (co,) = [a for a in full if a in self.free(win.b)]
         positions = [a for a in full if a is not co]
         many = "*".join(self._extent(a) for a in positions)
-        shape = f"{many}, {self._extent(co)}" if gpu else f"{self._extent(co)}, {many}"
+        shape = f"{many}, {self._extent(co)}" if first else f"{self._extent(co)}, {many}"
         name = self.names.fresh("acc")
         dtype = DTYPES[win.dtype if win.dtype == "float64" else "float32"]
         row = self.scopes[0]
@@ -282,16 +274,14 @@ class WindowEmitter(Emitter):
             x_text = x.text if len(positions) == 1 else f"reshape({x.text}, [{self._extent(c)}, {many}])"
             w = self._ordered_as(self._load(win.b), (co, c))
             precision = f', precision="{t.precision}"' if t.precision != "ieee" else ""
-            pair = f"transpose({x_text}), transpose({w.text})" if gpu else f"{w.text}, {x_text}"
+            pair = f"transpose({x_text}), transpose({w.text})" if first else f"{w.text}, {x_text}"
             self.scopes[-1].lines.append(f"gemm({pair}, {name}{precision})")
 
         if gpu:
             self._one_loop(c, multiply)
         else:
             self._loops(self._moving(), multiply)
-        result = name
-        if gpu:
-            result = f"transpose({name})"
+        result = f"transpose({name})" if first else name
         if len(positions) > 1:
             result = f"reshape({result}, [{', '.join(self._extent(a) for a in (co, *positions))}])"
         found = Text(result, (co, *positions))

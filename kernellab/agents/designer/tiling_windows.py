@@ -40,9 +40,10 @@ class WindowTiler(GpuTiler):
         others = math.prod(self._size(a) for a in k.par if a not in spatial)
         if win.packed:
             co = [a for a in order if a in k.par and a in shared and a not in inputs][-1]
-            self._product_tiles(t, spatial, sizes, co, win.sums[0], others // max(self._size(co), 1))
+            self._product_tiles(t, win, spatial, sizes, co, others // max(self._size(co), 1))
         else:
-            self._direct_tiles(t, spatial, sizes)
+            strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
+            self._direct_tiles(t, spatial, sizes, max([strides.get(a, 1) for a in spatial], default=1))
         return t
 
     def _window_precision(self, k: Kernel) -> str:
@@ -55,7 +56,7 @@ class WindowTiler(GpuTiler):
 
     # -- tiles
 
-    def _direct_tiles(self, t: Tiling, spatial: list[Axis], sizes: dict[Axis, int]) -> None:
+    def _direct_tiles(self, t: Tiling, spatial: list[Axis], sizes: dict[Axis, int], stride: int) -> None:
         if not spatial:
             return
         inner = spatial[-1]
@@ -67,13 +68,15 @@ class WindowTiler(GpuTiler):
             t.blocks = {inner: self._block("BW", width, least=16, most=4096)}
         else:
             wide = min(_power(sizes[inner]), 128)
-            high = min(_power(sizes[spatial[0]]), max(1, 1024 // wide))
+            # what a tile reads stays in L1 while its taps pass over it
+            high = min(_power(sizes[spatial[0]]), max(1, 1024 // (wide * stride**2)))
             t.blocks = {spatial[0]: self._block("BH", high, most=64), inner: self._block("BW", wide, least=8, most=512)}
         t.warps = max(1, min(8, math.prod(int(str(self.consts.values[b][0])) for b in t.blocks.values()) // 256))
 
     def _product_tiles(
-        self, t: Tiling, spatial: list[Axis], sizes: dict[Axis, int], co: Axis, c: Axis, others: int
+        self, t: Tiling, win: Win, spatial: list[Axis], sizes: dict[Axis, int], co: Axis, others: int
     ) -> None:
+        (c,) = win.sums
         out, inside = self._size(co), self._size(c)
         if not self.gpu:
             high, wide = _cpu_positions(sizes, spatial)
@@ -85,7 +88,10 @@ class WindowTiler(GpuTiler):
                 t.blocks[spatial[-1]] = self.consts.add("BW", *_halves(wide, 16))
             return
         n = max(16, min(_power(out), 128))
-        m, d = 128, 16 if inside <= 16 else 32
+        steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps) * -(-inside // 32)
+        d = 16 if inside <= 16 else 64 if inside % 64 == 0 and steps <= 2 else 32
+        # a short sum is bound by memory: more and smaller programs, whose loads and stores overlap
+        m = self.style.positions if steps > 4 else min(64, self.style.positions)
         cores = max(self.target.chip.cores, 1)
         while m > 32 and others * -(-out // n) * math.prod(sizes.values()) // m < 2 * cores:
             m //= 2
@@ -97,6 +103,7 @@ class WindowTiler(GpuTiler):
         t.warps = 8 if n * high * wide > 8192 else 4
         t.stages = 3
         t.whole_channels = inside <= 16
+        t.positions_first = self.style.positions_first
 
     def _warps(self, k: Kernel, t: Tiling) -> int:
         return t.warps if isinstance(k.dot, Win) else super()._warps(k, t)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.contractions import ValueWriter
+from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.grid import Grid, write_grid
 from kernellab.lowering.triton.ints import Ints, host_text
 from kernellab.lowering.triton.places import PlaceWriter
@@ -28,6 +29,7 @@ from kernellab.sketch.program import (
     Loop,
     MultiAssign,
     Program,
+    Read,
     Statement,
     Store,
     Tile,
@@ -75,12 +77,16 @@ class KernelWriter:
             self.shapes, self.names, self.out, self.tile_name, self.int_text, interpreter=interpreter
         )
         self._streamed = _read_once(kernel)
+        self._folded: dict[int, Folded] = {}
+        self._swapped: dict[int, Read] = {}
 
     def write(self) -> Written:
         dots = [d for d in _dots(self._kernel) if not self._is_small(d)]
         for a, b in dots:
             for expr in (*a.type.shape[-2:], *b.type.shape[-2:]):
                 self.shapes.mark_dot(expr)
+        if dots:
+            self._folded, self._swapped = folded_loads(self._kernel, self.shapes)
         body = write_grid(self)
         self._body(body.inner)
         lines = self.out.lines or [("    pass", 0)]
@@ -151,7 +157,8 @@ class KernelWriter:
             self._set(stmt.tile, f"tl.full({self.shapes.text(stmt.tile.shape)}, {zero}, {TL_DTYPES[stmt.tile.dtype]})")
 
     def _load(self, stmt: Load) -> None:
-        place = self.places.place(stmt.region, write=False)
+        folded = self._folded.get(id(stmt))
+        place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else ())
         dtype = stmt.region.tensor.dtype
         options = [tidy(place.pointer)]
         if place.mask:
@@ -160,7 +167,8 @@ class KernelWriter:
             # measured on an H200: marking the stream to leave first instead costs 5 %
             options.append('eviction_policy="evict_last"')
         code = f"tl.load({', '.join(options)})"
-        self._set(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
+        tile = folded.tile if folded else stmt.tile
+        self._set(tile, self.values.cast(Text(code, tile.shape), dtype, tile.dtype).code)
 
     def _target(self, region_value: Store | AtomicAdd) -> tuple[str, str, str]:
         region, value = region_value.region, region_value.value
@@ -186,7 +194,8 @@ class KernelWriter:
         if self._is_small((stmt.a, stmt.b)):
             self._set(stmt.acc, f"{name} + {self.values.outer_sum(stmt.a, stmt.b, stmt.acc.dtype)}")
         else:
-            self._set(stmt.acc, self.values.dot(stmt.a, stmt.b, name, stmt.acc.dtype, stmt.precision))
+            a, b = (self._swapped.get(id(v), v) for v in (stmt.a, stmt.b))
+            self._set(stmt.acc, self.values.dot(a, b, name, stmt.acc.dtype, stmt.precision))
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
         """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""

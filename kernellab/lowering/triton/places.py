@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kernellab.lowering.triton.folded import Lanes
 from kernellab.lowering.triton.ints import Ints, canonical
 from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
 from kernellab.lowering.triton.text import Names, Writer, is_atom
@@ -47,9 +48,10 @@ class PlaceWriter:
             for name in ended.values():
                 self.names.release(name)
 
-    def place(self, region: Region, *, write: bool) -> Place:
+    def place(self, region: Region, *, write: bool, lanes: tuple[Lanes, ...] = ()) -> Place:
+        """The region's elements; ``lanes`` says where its ranges lie in a tile of another shape (two dimensions)."""
         tensor = region.tensor
-        rank = len(region.shape)
+        rank = 2 if lanes else len(region.shape)
         axis = 0
         scalars: list[str] = []
         vectors: list[str] = []
@@ -66,7 +68,10 @@ class PlaceWriter:
                 if index.at != num(0):
                     scalars.append(" * ".join([_factor(at), *map(_factor, strides)]))
                 continue
-            at = self._vector(index, axis, rank, size)
+            if lanes:
+                at = self._vector(index, lanes[axis].axis, rank, size, self._spread(lanes[axis]))
+            else:
+                at = self._vector(index, axis, rank, size)
             masks += self._range_mask(index, at, axis, rank, size, write=write)
             vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
             axis += 1
@@ -77,8 +82,18 @@ class PlaceWriter:
             mask = f"({mask}) != 0"
         return Place(pointer, mask)
 
-    def _vector(self, index: Range, axis: int, rank: int, size: IntExpr) -> str:
-        lanes = f"tl.arange(0, {self.shapes.extent(index.extent).padded})"
+    def _spread(self, lanes: Lanes) -> str:
+        """A range's places along a dimension that it shares with others."""
+        own = self.shapes.extent(lanes.extent).padded
+        if self.ints.same(lanes.total, lanes.extent):
+            return f"tl.arange(0, {own})"
+        code = f"tl.arange(0, {self.int_text(lanes.total)})"
+        if not lanes.over.is_one:
+            code = f"({code} // {_factor(self.int_text(lanes.over))})"
+        return code if self.ints.same(int_op("*", lanes.over, lanes.extent), lanes.total) else f"({code} % {own})"
+
+    def _vector(self, index: Range, axis: int, rank: int, size: IntExpr, lanes: str = "") -> str:
+        lanes = lanes or f"tl.arange(0, {self.shapes.extent(index.extent).padded})"
         code = lanes if index.step.is_one else f"{lanes} * {_factor(self.int_text(index.step))}"
         if index.start != num(0):
             code = f"{self.int_text(index.start)} + {code}"

@@ -1,0 +1,145 @@
+"""Loads in the shape in which a product wants them.
+
+``dot`` of a tile that is loaded, reshaped and transposed would be three steps, and only a load that feeds ``tl.dot``
+itself is kept in flight while the product runs. Where a tile has no other use, its addresses are written in the final
+shape at once: a lane of a merged dimension finds its place in each part by division.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kernellab.lowering.triton.shapes import Shapes
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import (
+    Apply,
+    Gemm,
+    Kernel,
+    Load,
+    Range,
+    Read,
+    Tile,
+    Type,
+    Value,
+    statements,
+    subvalues,
+)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Where a range of a region lies in the tile: along ``axis`` of ``total`` lanes, at ``lane // over % extent``."""
+
+    axis: int
+    total: IntExpr
+    over: IntExpr
+    extent: IntExpr
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A load whose tile takes another shape; one entry of ``lanes`` for each range of the region."""
+
+    tile: Tile
+    lanes: tuple[Lanes, ...]
+
+
+def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dict[int, Read]]:
+    """Loads to write in another shape, by id of the statement, and by id of the value what then stands for it."""
+    loads: dict[str, Load] = {}
+    reads: Counter[str] = Counter()
+    writes: Counter[str] = Counter()
+    products: list[Gemm] = []
+    for stmt in statements(kernel.body):
+        for value in _values(stmt):
+            reads.update(v.tile.uid for v in subvalues(value) if isinstance(v, Read))
+        tile = getattr(stmt, "tile", None)
+        if tile is not None:
+            writes[tile.uid] += 1
+        if isinstance(stmt, Load):
+            loads[stmt.tile.uid] = stmt
+        elif isinstance(stmt, Gemm):
+            products.append(stmt)
+    folded: dict[int, Folded] = {}
+    swapped: dict[int, Read] = {}
+    for stmt in products:
+        if not any(isinstance(v, Apply) and v.op == "reshape" for x in (stmt.a, stmt.b) for v in subvalues(x)):
+            # a transpose alone costs nothing: the product reads the other way round
+            continue
+        for value in (stmt.a, stmt.b):
+            source = _source(value)
+            load = loads.get(source.tile.uid) if source is not None else None
+            if source is None or load is None or reads[load.tile.uid] != 1 or writes[load.tile.uid] != 1:
+                continue
+            found = _fold(value, load, shapes)
+            if found is not None:
+                folded[id(load)] = found
+                swapped[id(value)] = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
+    return folded, swapped
+
+
+def _values(stmt: object) -> tuple[Value, ...]:
+    if isinstance(stmt, Gemm):
+        return (stmt.a, stmt.b)
+    single = getattr(stmt, "value", None)
+    return (single,) if single is not None else tuple(getattr(stmt, "args", ()))
+
+
+def _source(value: Value) -> Read | None:
+    """The tile under transposes and reshapes, where there is at least one."""
+    if not isinstance(value, Apply):
+        return None
+    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
+        value = value.args[0]
+    return value if isinstance(value, Read) else None
+
+
+def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
+    ranges = [i.extent for i in load.region.index if isinstance(i, Range)]
+    if len(value.type.shape) != 2 or load.tile.dtype is not load.region.tensor.dtype:
+        return None
+    #: for each dimension of the value so far, the ranges that it is made of, outer first
+    parts = _parts(value, [[n] for n in range(len(ranges))], ranges)
+    if parts is None or len(parts) != 2 or any(len(p) > 1 and not _exact(p, ranges, shapes) for p in parts):
+        return None
+    lanes: dict[int, Lanes] = {}
+    for axis, members in enumerate(parts):
+        total = num(1)
+        for n in members:
+            total = int_op("*", total, ranges[n])
+        over = num(1)
+        for n in reversed(members):
+            lanes[n] = Lanes(axis, total, over, ranges[n])
+            over = int_op("*", over, ranges[n])
+    tile = Tile(load.tile.name, load.tile.uid, value.type.shape, load.tile.dtype, load.tile.hints)
+    return Folded(tile, tuple(lanes[n] for n in range(len(ranges))))
+
+
+def _exact(members: list[int], ranges: list[IntExpr], shapes: Shapes) -> bool:
+    return all(shapes.extent(ranges[n]).exact for n in members)
+
+
+def _parts(value: Value, start: list[list[int]], ranges: list[IntExpr]) -> list[list[int]] | None:
+    if isinstance(value, Read):
+        return start if len(value.type.shape) == len(ranges) else None
+    assert isinstance(value, Apply)
+    inner = _parts(value.args[0], start, ranges)
+    if inner is None:
+        return None
+    if value.op == "transpose":
+        perm = value.attr("perm") or tuple(reversed(range(len(inner))))
+        return [inner[p] for p in perm]  # type: ignore[attr-defined]
+    result: list[list[int]] = []
+    left = list(zip(inner, value.args[0].type.shape, strict=True))
+    for extent in value.type.shape:
+        members: list[int] = []
+        product = num(1)
+        while left and product != extent:
+            part, size = left.pop(0)
+            members += part
+            product = int_op("*", product, size)
+        if product != extent:
+            return None
+        result.append(members)
+    return None if left else result
