@@ -31,7 +31,7 @@ def lift(
 
     Kernels of other origin are lifted by a model: kernellab design TASK --from SOURCE --lift --roles designer=model.
     """
-    from kernellab.cli_verify import read_source
+    from kernellab.dsls.sources import read_source
     from kernellab.lowering.lift import retarget
     from kernellab.sketch import format as format_sketch
     from kernellab.task import load_task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,19 @@ def test_a_foreign_source_is_refused_with_the_way_to_lift_it() -> None:
         list(lift(foreign))
     with pytest.raises(LoweringError, match="cuda_c"):
         list(lift(Source(dsl="cuda_c", files={"kernel.py": ""})))
+
+
+def test_the_command_lifts_gates_and_writes_the_other_dsl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kernellab.cli import main
+
+    name = "softmax/logsumexp"
+    task = _task(name)
+    folder = tmp_path / "cpp"
+    folder.mkdir()
+    for file, text in _source(RulesDesigner().design(DesignBrief(task, CPU)).sketch, task, CPU).files.items():
+        (folder / file).write_text(text)
+    out = tmp_path / "triton"
+    call = ["sketch", "lift", str(folder), "--task", str(BUILTIN / f"{name}.py"), "--to", "triton", "--out", str(out)]
+    assert main(call) == 0
+    assert "grididx" in capsys.readouterr().out
+    assert "@triton.jit" in (out / "source" / "kernel.py").read_text() and (out / "logsumexp.sketch").exists()
