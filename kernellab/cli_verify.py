@@ -116,9 +116,8 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
 
 
 def _sealed(verdict: Verdict) -> bool:
-    """Was the recorded device code relaunched without the candidate? T4 may rest on it, or on T2."""
-    said = getattr(verdict, "sealed", None)
-    return bool(said) if said is not None else verdict.trust is Trust.T3
+    """Was the recorded device code relaunched without the candidate? T4 says by a label whether it rests on that."""
+    return verdict.trust is Trust.T3 or "sealed" in verdict.label.split(", ")
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -6,7 +6,7 @@ import time as times
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
-from kernellab.records import Evidence, Trust
+from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases, clock, evidence, stats, turns
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 def fast(stages: Stages) -> str:
     """Times the candidate against its baselines and puts the figures in the verification's state; the stage's note."""
     options, state = stages.v.options, stages.v.state
-    runs = options.repeat + (1 if options.level is Trust.T4 else 0)
-    results: list[Result] = []
-    for number in range(runs):
-        if number and options.level is Trust.T4:
-            stages.restart()
-        results.append(_measure(stages))
+    results: list[Result] = [_measure(stages) for _ in range(options.repeat)]
     first = results[0]
     busy = any(r.busy for r in results)
     ours = [s for r in results for s in r.candidate.seconds]
@@ -52,13 +47,6 @@ def fast(stages: Stages) -> str:
     time = stats.timing(stats.calm(ours) if busy else ours)
     _bound(stages, time.median_ms)
     state.update |= {"time": time, "comparisons": comparisons}
-    if options.level is Trust.T4:
-        each = [
-            stats.compare("eager", r.baselines[0].seconds, r.candidate.seconds, noise=r.noise)
-            for r in results
-            if r.baselines
-        ]
-        state.update["reproduced"] = all(a.low <= b.high and b.low <= a.high for a in each for b in each)
     clock, claimed = first.clocks
     state.labels += first.labels
     if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):

@@ -13,8 +13,8 @@ Baseline = Literal["eager", "compile", "max-autotune"]
 
 
 class VerifyOptions(Record):
-    """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T4 times the
-    candidate again in fresh workers and asks that the intervals overlap.
+    """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T3 also
+    relaunches its recorded device code without it; T4 is the same again by a second judge, with intervals that overlap.
 
     ``allow_library`` takes a candidate that leans on the framework's own operators; ``repeat`` is how many times the
     timing is done; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.

@@ -26,7 +26,8 @@ def reproduced(first: Verdict, again: Verdict, seconds: float) -> Verdict:
     )
     found = first.model_copy(update={"stages": [*first.stages, part]})
     if not apart:
-        return found.model_copy(update={"trust": Trust.T4})
+        label = _joined(first.label, "sealed" if first.trust is Trust.T3 else "")
+        return found.model_copy(update={"trust": Trust.T4, "label": label})
     flags = [f"{LABEL}: {_interval(one)} {one.baseline}, then {_interval(other)}" for one, other in apart]
     return found.model_copy(update={"label": _joined(first.label, LABEL), "flags": [*first.flags, *flags]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.cli_verify import verdict_dict
 from kernellab.records import Comparison, Stage, StageResult, Timing, Trust, Verdict
 from kernellab.verifier import Verifier
 from kernellab.verifier.reproduced import reproduced
@@ -20,6 +21,14 @@ def test_intervals_that_overlap_are_t4() -> None:
     found = reproduced(_verdict(1.0, 1.2), _verdict(1.15, 1.4), 3.0)
     assert found.trust is Trust.T4 and found.time == TIME
     assert "1.27x [1.15, 1.40] eager" in found.stages[-1].note and found.stages[-1].seconds == 3.0
+
+
+def test_what_was_sealed_says_so_at_t4() -> None:
+    sealed = _verdict(1.0, 1.2).model_copy(update={"trust": Trust.T3, "label": "busy machine"})
+    found = reproduced(sealed, sealed, 3.0)
+    assert found.trust is Trust.T4 and found.label == "busy machine, sealed"
+    assert verdict_dict(found)["sealed"] is True
+    assert verdict_dict(reproduced(_verdict(1.0, 1.2), _verdict(1.0, 1.2), 3.0))["sealed"] is False
 
 
 def test_figures_that_differ_keep_their_level_and_say_both() -> None:
