@@ -124,7 +124,7 @@ def test_the_sandbox_is_told_without_a_judge() -> None:
 
 def test_baselines_are_built_in_the_background(judge: Judge) -> None:
     options = VerifyOptions(baselines=("eager",), threads=1)
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while not judge.verifier.prepare(judge.scale, TARGET, options):
         assert time.monotonic() < limit
         time.sleep(0.05)
