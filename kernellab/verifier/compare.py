@@ -59,9 +59,11 @@ class Limits:
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
         name = "float8" if dtype.startswith("float8") else dtype
         floor = ERROR.floor.get(name, ERROR.floor["float32"])
-        floor = max(floor, ERROR.floor_tf32) if tf32 and name == "float32" else floor
+        tau = ERROR.tau.get(name, ERROR.tau["float32"])
+        if tf32 and name == "float32":
+            floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
         stated = tolerance or {}
-        return Limits(stated.get("floor", floor), stated.get("tau", ERROR.tau.get(name, ERROR.tau["float32"])))
+        return Limits(stated.get("floor", floor), stated.get("tau", tau))
 
 
 #: rules that ask how large an error is, and so may be widened by the problem's conditioning

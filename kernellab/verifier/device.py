@@ -127,12 +127,12 @@ def synchronize() -> None:
 
 
 def runs_tf32(task: Task) -> bool:
-    """May float32 outputs of ``task`` be of TF32's precision class on a CUDA device? True when an operation that runs
-    in TF32 under the task's precision is among the reference's."""
-    if current() != "cuda":
-        return False
+    """May float32 outputs of ``task`` be of TF32's precision class? True when an operation that may run in TF32 is
+    among the reference's: by the task's own words, or, for convolutions on a CUDA device, by the framework's default.
+    """
+    convolution = "tf32" if current() == "cuda" else "ieee"
     wanted: tuple[str, ...] = ()
-    wanted += _CONVOLUTIONS if task.precision.get("conv", "tf32") == "tf32" else ()
+    wanted += _CONVOLUTIONS if task.precision.get("conv", convolution) == "tf32" else ()
     wanted += _MATMULS if task.precision.get("matmul", "ieee") == "tf32" else ()
     return any(name in operators(task) for name in wanted)
 

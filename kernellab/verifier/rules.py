@@ -26,6 +26,9 @@ class ErrorRule:
     )
     #: the floor of an output whose operations may run in TF32
     floor_tf32: float = 2e-3
+    #: and its tau: of a product of normal numbers in TF32, 17 % of the elements are off by more than 1e-3, since some
+    #: sums nearly cancel, and 0.9 % by more than 2e-2
+    tau_tf32: float = 2e-2
     #: times the framework's own error against float64
     framework_factor: float = 8.0
     tile: int = 64

@@ -18,12 +18,7 @@ from .show import Finding, Keeper
 ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 #: exhibits that the Verifier does not meet yet, and what it needs to
 NOT_YET: dict[str, str] = {
-    "numpy_does_it": "the ghost test",
     "honest_when_watched": "the ghost test, in calls that look like any other",
-    "library_in_a_thread": "the ghost test",
-    "ghost_kernel": "the ghost test, in Triton's interpreter too",
-    "assumes_diagonal": "structured matrices that begin diagonal and do not go on so",
-    "matmul_in_tf32_where_allowed": "a task's PRECISION in the limits on a CPU",
     "packs_static_weights": "STATIC arguments stay the same through a worker's life",
     "model_with_load_inline": "the build deadline: torch's headers take a minute on a busy machine",
     "aten_from_cpp": "the build deadline",
