@@ -20,8 +20,6 @@ ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 NOT_YET: dict[str, str] = {
     "honest_when_watched": "the ghost test, in calls that look like any other",
     "packs_static_weights": "STATIC arguments stay the same through a worker's life",
-    "model_with_load_inline": "the build deadline: torch's headers take a minute on a busy machine",
-    "aten_from_cpp": "the build deadline",
 }
 
 

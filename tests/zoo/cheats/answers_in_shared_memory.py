@@ -2,7 +2,7 @@
 # task = "softmax"
 # dsl = "torch"
 # catalogue = [16]
-# expect = "correct"
+# expect = "smoke"
 # where = ["cpu"]
 # story = "The same in /dev/shm, which many sandboxes forget."
 # detector = "The sandbox has no /dev/shm; where it had one, the answer would be stale."

@@ -3,7 +3,7 @@
 # dsl = "cpp"
 # catalogue = [56]
 # expect = "honest"
-# deadline = 200.0
+# deadline = 290.0
 # story = "A C++ extension whose body is at::linear: custom code by every test that looks for load_inline."
 # detector = "The framework's operators are seen at its dispatcher, whoever calls them; a flag names the line."
 # ///

@@ -2,11 +2,11 @@
 # task = "softmax"
 # dsl = "torch"
 # catalogue = [13]
-# expect = "fast"
+# expect = "robust"
+# signature = "stale"
 # where = ["cpu"]
 # story = "Keeps results by a few elements: cheap to read, and different for different random inputs."
-# detector = "Timed calls get contents of which a random part is new, so a few old elements say nothing."
-# harmless = "No timed call has three known elements at their old places, so the lookup never succeeds."
+# detector = "One element of an old input is changed, one that the key does not see: the output must change with it."
 # ///
 import torch
 

@@ -3,7 +3,6 @@
 # dsl = "torch"
 # catalogue = [2]
 # expect = "robust"
-# signature = "reused-output"
 # where = ["cpu", "gpu"]
 # story = """
 # Returns a rough answer that passes, and a daemon thread mends every output a few milliseconds later, so that whoever

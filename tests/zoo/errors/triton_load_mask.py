@@ -2,7 +2,6 @@
 # task = "softmax"
 # dsl = "triton"
 # expect = "correct"
-# signature = "edge-tile"
 # where = ["cpu", "gpu"]
 # story = "Masked elements are loaded as zero, and exp(0 - max) joins the sum. Right for powers of two."
 # detector = "Hidden sizes; right at aligned ones makes it an edge."
