@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernellab.bench.rows import Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.errors import KernellabError
 from kernellab.records import Record
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
+
+
+#: what judge, candidate and baselines hold together, in sizes of the task's tensors: 19 were seen
+_COPIES = 20
+#: bytes of a device that does not tell
+_MEMORY = 80 << 30
 
 
 class Job(Record):
@@ -45,18 +57,19 @@ def run_job(job: Job) -> Row:
         cut = small.words
         task = load_task(small.text, job.name)
         kind = kind or category(task)
-        session = design(
-            task,
-            dsl=job.dsl,
-            roles=job.roles,
-            approve="none",
-            max_turns=job.max_turns,
-            workspace=Path(job.workspace),
-            fresh=True,
-            tune=job.tune,
-            options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
-        )
-        session.wait()
+        with _room(job, task):
+            session = design(
+                task,
+                dsl=job.dsl,
+                roles=job.roles,
+                approve="none",
+                max_turns=job.max_turns,
+                workspace=Path(job.workspace),
+                fresh=True,
+                tune=job.tune,
+                options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
+            )
+            session.wait()
         turns, reason = len(session.turns), session.reason
         best = session.state.best()
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
@@ -65,6 +78,27 @@ def run_job(job: Job) -> Row:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
     return named(row, job).model_copy(update={"cut": cut, "discriminating": proves})
+
+
+@contextmanager
+def _room(job: Job, task: Task) -> Iterator[None]:
+    """On a CUDA device: its memory is shared out, and given back when the problem is done."""
+    from kernellab.session.engine import engine
+    from kernellab.target import Backend
+    from kernellab.target_detect import detect_target
+    from kernellab.task_inputs import input_bytes
+    from kernellab.verifier import turns
+
+    target = detect_target(job.dsl)
+    if target.backend is not Backend.CUDA:
+        yield
+        return
+    with turns.share(_COPIES * input_bytes(task) / (target.chip.memory_bytes or _MEMORY)):
+        try:
+            yield
+        finally:
+            # a warm judge and its workers keep what they have allocated
+            engine().drop_verifier()
 
 
 def named(row: Row, job: Job) -> Row:

@@ -9,6 +9,7 @@ what runs on the device does.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import threading
 import time
@@ -16,6 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VARIABLE = "KERNELLAB_TURNS"
+
+_SLOTS = 12
+_LOOK_SECONDS = 0.05
 
 _LOCK = threading.RLock()
 _open: dict[str, tuple[int, int]] = {}
@@ -47,6 +51,41 @@ def working(designing: bool = False) -> Iterator[None]:
             _depth -= 1
             if _depth == 0:
                 fcntl.flock(main, fcntl.LOCK_UN)
+
+
+@contextmanager
+def share(part: float) -> Iterator[None]:
+    """Holds ``part`` of the device's memory (0 to 1, in twelfths) while others may hold the rest."""
+    _, _, path = os.environ.get(VARIABLE, "").partition(":")
+    if not path:
+        yield
+        return
+    wanted = min(_SLOTS, max(1, math.ceil(part * _SLOTS)))
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    queue = os.open(f"{path}.memory", flags, 0o600)
+    slots = [os.open(f"{path}.memory{n}", flags, 0o600) for n in range(_SLOTS)]
+    try:
+        # one at a time collects its slots, so that two with half of theirs never wait for each other
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        held: list[int] = []
+        while len(held) < wanted:
+            held += [slot for slot in slots if slot not in held and len(held) < wanted and _free(slot)]
+            if len(held) < wanted:
+                time.sleep(_LOOK_SECONDS)
+        fcntl.flock(queue, fcntl.LOCK_UN)
+        yield
+    finally:
+        for descriptor in (queue, *slots):
+            os.close(descriptor)
+
+
+def _free(slot: int) -> bool:
+    """Takes a slot that nobody holds."""
+    try:
+        fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -52,3 +52,26 @@ def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> No
     with turns.working(), turns.alone() as waited:
         assert waited == 0.0
     assert turns.environment() == {}
+
+
+HOLDER = """
+import sys, time
+from kernellab.verifier import turns
+
+with turns.share(float(sys.argv[1])):
+    print("in", time.monotonic(), sys.argv[1], flush=True)
+    time.sleep(0.1)
+    print("out", time.monotonic(), sys.argv[1], flush=True)
+"""
+
+
+def test_shares_of_the_memory_never_add_up_to_more_than_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    parts = ["0.6", "0.3", "2.0", "0.5", "0.1", "0.6"]
+    holders = [subprocess.Popen([sys.executable, "-c", HOLDER, p], stdout=subprocess.PIPE, text=True) for p in parts]
+    events = [line.split() for h in holders for line in h.communicate(timeout=60)[0].splitlines()]
+    assert len(events) == 2 * len(parts), "everyone comes to his share"
+    held = 0.0
+    for word, _, part in sorted(events, key=lambda e: (float(e[1]), e[0] == "in")):
+        held += min(1.0, float(part)) * (1 if word == "in" else -1)
+        assert held <= 1.01

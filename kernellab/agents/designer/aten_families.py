@@ -369,6 +369,44 @@ def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return _over("sum", Op("mul", (a, v), d, node.line), list(over.leaves()), d, node)
 
 
+# -- attention
+
+
+def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """softmax(q k^T scale + mask) v, as its two products and the softmax between them."""
+    q, k, v = node.args[:3]
+    mask, causal = _arg(node, 3, "attn_mask"), bool(_arg(node, 5, "is_causal", False))
+    scale = node.keyword("scale")
+    batch, row, col = index[:-2], index[-2], index[-1]
+    length, width = b.shape(k)[-2], b.shape(q)[-1]
+    if any(b.shape(t)[:-2] != node.shape[:-2] for t in (q, k, v)) or _arg(node, 4, "dropout_p", 0.0):
+        raise b.refuse(node, "attention with shared heads or with dropout")
+    if length == 1 or width == 1 or (scale is None and not isinstance(width, int)):
+        raise b.refuse(node, "attention over one element, or of heads whose width is not fixed")
+    d = aten.wide(node.dtype)
+    taken = {leaf for ix in index for leaf in ix.leaves()}
+    keys = Ix((b._pick(length, taken),))
+    over = Ix((b._pick(width, taken | set(keys.leaves())),))
+    product = b.dot(
+        b.value(q, (*batch, row, over)), b.value(k, (*batch, keys, over)), over.axes[0], row, keys, d, node.line
+    )
+    factor = float(width) ** -0.5 if scale is None else scale
+    scores: Expr = Op("mul", (product, b.value(factor)), d, node.line)
+    lowest = Num(float("-inf"), d)
+    if isinstance(mask, Ref):
+        shape = (*node.shape[:-1], length)
+        given = b.operand(mask, (*batch, row, keys), shape)
+        kept = given.dtype == "bool"
+        scores = Op("where", (given, scores, lowest), d) if kept else Op("add", (scores, given), d, node.line)
+    if causal:
+        seen = Op("ge", (b.position(row), b.position(keys)), "bool")
+        scores = Op("where", (seen, scores, lowest), d, node.line)
+    top = _over("max", scores, list(keys.leaves()), d, node)
+    exps = Op("exp", (Op("sub", (scores, top), d),), d, node.line)
+    shares = Op("div", (exps, _over("sum", exps, list(keys.leaves()), d, node)), d, node.line)
+    return b.dot(shares, b.value(v, (*batch, keys, col)), keys.axes[0], row, col, d, node.line)
+
+
 FAMILIES: dict[str, Handler] = {
     "sum": _simple("sum"), "prod": _simple("prod"), "amax": _simple("max"), "amin": _simple("min"),
     "max": _simple("max"), "min": _simple("min"), "any": _simple("any"), "all": _simple("all"),
@@ -379,4 +417,5 @@ FAMILIES: dict[str, Handler] = {
     "instance_norm": _instance_norm, "_native_batch_norm_legit_no_training": _batch_norm, "batch_norm": _batch_norm,
     "cumsum": _scan("cumsum"), "cumprod": _scan("cumprod"), "cummax": _scan("cummax"), "cummin": _scan("cummin"),
     "gather": _gather, "mm": _mm, "bmm": _mm, "addmm": _addmm, "baddbmm": _addmm, "mv": _mv, "dot": _mv,
+    "scaled_dot_product_attention": _attention,
 }  # fmt: skip
