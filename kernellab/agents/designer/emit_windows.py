@@ -18,8 +18,9 @@ from kernellab.agents.designer.text import DTYPES, Text, plus
 from kernellab.agents.designer.windows import phases, tap_range, taps_of
 
 _LETTERS = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
-#: taps whose loads are written out one by one
+#: taps whose loads are written out one by one; a C++ compiler takes long over the edges of more
 UNROLLED = 32
+UNROLLED_CPP = 9
 
 
 def why_window(win: Win, t: Tiling) -> list[str]:
@@ -206,9 +207,10 @@ class WindowEmitter(Emitter):
         win = self.win
         axes = self._tile_axes(self.free(win))
         moving, count = self._moving(), 1
+        most = UNROLLED if self.t.core == "grididx" else UNROLLED_CPP
         written: list[Tap] = []
         for tap in reversed(moving):
-            if phases(tap) > 1 or count * tap.kernel > UNROLLED:
+            if phases(tap) > 1 or count * tap.kernel > most:
                 break
             written.insert(0, tap)
             count *= tap.kernel

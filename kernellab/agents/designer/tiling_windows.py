@@ -65,12 +65,12 @@ class WindowTiler(GpuTiler):
             return
         if len(spatial) == 1:
             width = min(_power(sizes[inner]), 1024)
-            t.blocks = {inner: self._block("BW", width, least=16, most=4096)}
+            t.blocks = {inner: self._near("BW", width, 16, 4096)}
         else:
             wide = min(_power(sizes[inner]), 128)
             # what a tile reads stays in L1 while its taps pass over it
             high = min(_power(sizes[spatial[0]]), max(1, 1024 // (wide * stride**2)))
-            t.blocks = {spatial[0]: self._block("BH", high, most=64), inner: self._block("BW", wide, least=8, most=512)}
+            t.blocks = {spatial[0]: self._near("BH", high, 1, 64), inner: self._near("BW", wide, 8, 512)}
         t.warps = max(1, min(8, math.prod(int(str(self.consts.values[b][0])) for b in t.blocks.values()) // 256))
 
     def _product_tiles(
@@ -96,14 +96,19 @@ class WindowTiler(GpuTiler):
         while m > 32 and others * -(-out // n) * math.prod(sizes.values()) // m < 2 * cores:
             m //= 2
         high, wide = _gpu_positions(sizes, spatial, m)
-        t.blocks = {co: self._block("BN", n, least=16, most=256), c: self._block("BC", d, least=16, most=64)}
+        t.blocks = {co: self._near("BN", n, 16, 256), c: self._near("BC", d, 16, 64)}
         if len(spatial) > 1:
-            t.blocks[spatial[0]] = self._block("BH", high, most=64)
-        t.blocks[spatial[-1]] = self._block("BW", wide, most=256)
+            t.blocks[spatial[0]] = self._near("BH", high, 1, 64)
+        t.blocks[spatial[-1]] = self._near("BW", wide, 1, 256)
         t.warps = 8 if n * high * wide > 8192 else 4
         t.stages = 3
         t.whole_channels = inside <= 16
         t.positions_first = self.style.positions_first
+
+    def _near(self, name: str, value: int, least: int, most: int) -> str:
+        """A constexpr that may be tuned to powers of two near ``value``."""
+        around = {value, *(c for c in (value // 4, value // 2, value * 2, value * 4) if least <= c <= most)}
+        return self.consts.add(name, value, tuple(sorted(around)))
 
     def _warps(self, k: Kernel, t: Tiling) -> int:
         return t.warps if isinstance(k.dot, Win) else super()._warps(k, t)
@@ -134,7 +139,9 @@ def _cpu_positions(sizes: dict[Axis, int], spatial: list[Axis]) -> tuple[int, in
     columns = sizes[spatial[-1]]
     if columns >= 192 or len(spatial) == 1:
         return 1, _even(columns, 256)
-    return max(1, min(sizes[spatial[0]], 256 // columns)), columns
+    rows = sizes[spatial[0]]
+    pieces = math.ceil(rows / max(1, min(rows, 256 // max(columns, 1))))
+    return math.ceil(rows / max(pieces, 1)), columns
 
 
 def _even(size: int, most: int) -> int:
