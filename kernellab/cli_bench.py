@@ -24,7 +24,7 @@ def bench(
     ] = None,
     deadline: Annotated[float, typer.Option(min=1.0, help="Seconds for one problem.")] = 900.0,
     allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Compose with the library where it wins; labelled so.")
+        bool, typer.Option("--allow-library", help="Take kernels that lean on the library's operators; labelled so.")
     ] = False,
     tune: Annotated[
         int, typer.Option(min=0, help="Measure so many points of each task's schedules, and take the fastest.")

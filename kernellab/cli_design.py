@@ -13,7 +13,7 @@ from kernellab.cli_output import emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
-    from kernellab.records import Exchange
+    from kernellab.records import Exchange, Verdict
     from kernellab.session import Session
     from kernellab.task import Task
 
@@ -102,6 +102,8 @@ def design(
         for turn in session.turns:
             print(turn_line(turn))
         question = session.state.question
+        if found["library_faster"]:
+            print(found["library_faster"])
         print(f"{session.status.value}: {session.reason}" + (f"\n  -> {question.answer}" if question else ""))
         if session.ledger()["text"]:
             print(session.ledger()["text"])
@@ -156,6 +158,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "turns": len(session.turns),
         "seconds": round(seconds, 3),
         "speedup": verdict.speedup if verdict else None,
+        "library_faster": library_faster(verdict),
         "speedup_compile": compiled.speedup if compiled else None,
         "baseline_ms": eager.baseline_time.median_ms if eager else None,
         "compile_ms": compiled.baseline_time.median_ms if compiled else None,
@@ -172,6 +175,14 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "dsl": state.target.dsl if state.target else state.created.dsl,
         "chip": state.target.chip if state.target else None,
     }
+
+
+def library_faster(verdict: Verdict | None) -> str:
+    """One sentence where the framework's own kernel is faster for certain; "" elsewhere."""
+    eager = verdict.against("eager") if verdict is not None and verdict.passed else None
+    if eager is None or eager.high >= 1.0:
+        return ""
+    return f"The library is faster here: this kernel runs at {eager.speedup:.2f}x eager's speed, so keep the library."
 
 
 def usage(session: Session) -> dict[str, Any]:
