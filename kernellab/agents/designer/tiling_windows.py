@@ -88,10 +88,10 @@ class WindowTiler(GpuTiler):
                 t.blocks[spatial[-1]] = self.consts.add("BW", *_halves(wide, 16))
             return
         n = max(16, min(_power(out), 128))
+        # measured on an H200 with 128 positions; a short sum may want more and smaller programs, to be tried
+        m = self.style.positions
         steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps) * -(-inside // 32)
-        d = 16 if inside <= 16 else 64 if inside % 64 == 0 and steps <= 2 else 32
-        # a short sum is bound by memory: more and smaller programs, whose loads and stores overlap
-        m = self.style.positions if steps > 4 else min(64, self.style.positions)
+        d = 16 if inside <= 16 else 64 if m < 128 and inside % 64 == 0 and steps <= 2 else 32
         cores = max(self.target.chip.cores, 1)
         while m > 32 and others * -(-out // n) * math.prod(sizes.values()) // m < 2 * cores:
             m //= 2
