@@ -57,6 +57,8 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
     if found is None or found[0].tensor.dtype is not call.acc.dtype or found[0].tensor.name in written:
         return False
     region, used = found
+    if not _moves(region, _variables(item)):
+        return False
     gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region)
     item.gathers = gathered
     others = {uid for s in block.steps if isinstance(s, Nest) and s not in used for uid in _tiles(s.value)}
@@ -64,6 +66,19 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
     block.steps = [s for s in block.steps[:-1] if s not in used or s.tile.uid in others]  # type: ignore[union-attr]
     block.steps.append(gathered)
     return True
+
+
+def _variables(item: LoopItem) -> frozenset[str]:
+    inner = item.body.steps[0]
+    more = _variables(inner) if isinstance(inner, LoopItem) else frozenset()
+    return more | {item.loop.var}
+
+
+def _moves(region: Region, variables: frozenset[str]) -> bool:
+    """Do the positions move with the loops, or take several dimensions? Else it is a plain product of matrices."""
+    ranges = [i for i in region.index if isinstance(i, Range)]
+    others = [i.at if isinstance(i, Point) else i.start for i in region.index if i is not ranges[0]]
+    return len(ranges) > 2 or any(e.loop_vars() & variables for e in others)
 
 
 def _window(tile: Tile, made: dict[str, Nest]) -> tuple[Region, list[Step]] | None:
