@@ -77,14 +77,15 @@ def trace(
     *,
     symbols: Mapping[str, int] | None = None,
     constexpr: Mapping[str, int | float] | None = None,
+    most_steps: int = _MOST_STEPS,
 ) -> Trace:
     """Runs ``program`` on small ``inputs``, iteration by iteration, and records what it touches.
 
     Raises:
-        NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than 200,000 steps.
+        NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than ``most_steps`` steps.
     """
     loops = {s.var for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
-    recorder = _Recorder(loops)
+    recorder = _Recorder(loops, most_steps)
     outcome = execute(program, inputs, symbols=symbols, constexpr=constexpr, watch=recorder)
     integers = {k: int(v) for k, v in outcome.constexpr.items() if float(v).is_integer()}
     names = {**integers, **outcome.symbols}
@@ -93,8 +94,9 @@ def trace(
 
 
 class _Recorder:
-    def __init__(self, loops: set[str]) -> None:
+    def __init__(self, loops: set[str], most_steps: int) -> None:
         self.loops = loops
+        self.most_steps = most_steps
         self.touches: list[Touch] = []
         self.bytes = dict.fromkeys(LEVELS, 0)
         self.steps = 0
@@ -112,7 +114,7 @@ class _Recorder:
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self.steps += 1
-        if self.steps > _MOST_STEPS:
+        if self.steps > self.most_steps:
             raise NotRunnable("The run is too long to trace.", "Trace it on smaller inputs.")
         for tile in _tiles(stmt):
             size = prod(scope.extents(tile.shape)) * tile.dtype.bytes

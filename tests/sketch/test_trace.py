@@ -56,5 +56,8 @@ def test_bytes_are_counted_by_level() -> None:
 
 
 def test_a_long_run_is_refused() -> None:
+    # a row: the accumulator, then two statements a tile, the sum, and two a tile
+    steps, x = 2 * (1 + 2 * 2 + 1 + 2 * 2), torch.zeros(2, 6)
+    trace(load_program(TWICE), {"X": x}, most_steps=steps)
     with pytest.raises(NotRunnable, match="too long"):
-        trace(load_program(TWICE), {"X": torch.zeros(20000, 16)})
+        trace(load_program(TWICE), {"X": x}, most_steps=steps - 1)
