@@ -122,6 +122,21 @@ def test_a_deleted_edge_mask_is_seen_as_edge_tile(judge: Judge, what: str) -> No
     assert verdict.stage in (Stage.SMOKE, Stage.CORRECT)
 
 
+def test_what_is_lost_between_whole_tiles_is_no_edge(judge: Judge) -> None:
+    # right in one tile, wrong from the second on: no mask of a tail mends it
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 4096), Dim('N', 1, 4096)\n"
+        "def reference(x):\n    return x.cumsum(-1)\ndef inputs(M=64, N=256):\n    return (torch.randn(M, N),)\n",
+        "running_sum",
+    )
+    verdict = judge(
+        "import torch\ndef kernel(x):\n    return torch.cat([t.cumsum(-1) for t in x.split(64, -1)], -1)\n", task
+    )
+    assert (verdict.passed, verdict.stage) == (False, Stage.CORRECT), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.sizes == {"M": 64, "N": 256}
+    assert verdict.evidence.signature == "wrong-values", verdict.reason
+
+
 def test_a_write_past_the_end_of_a_fixed_shape_is_seen(judge: Judge) -> None:
     task = load_task(
         "import torch\ndef reference(x, w):\n"
