@@ -43,7 +43,7 @@ def sealed(stages: Stages) -> str:
     state.update["replay"] = found
     replayed, called = found.time.median_ms * 1e-3, found.called.median_ms * 1e-3
     note = (
-        f"{word}: {len(found.steps)} steps replayed from {found.hash}, right on {found.right_on} unseen contents and "
+        f"{word}: {len(found.steps)} {"step" if len(found.steps) == 1 else "steps"} replayed from {found.hash}, right on {found.right_on} unseen contents and "
         f"{found.checked} timed ones, {_us(replayed)} against {_us(called)}"
     )
     if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
