@@ -40,22 +40,31 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _DONE = 1 << 32
+#: how device memory is shared, beside the sandbox's own words
+SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
+COPIED = "device memory shared by descriptor (arguments read-only when timed, outputs copied by the worker)"
 #: slots of arenas that are no set of arguments of the stages
 TIMED_SLOT, COPY_SLOT = 100, 101
 
 
 @dataclass(frozen=True)
-class TimedCall:
-    """One timed call: the judge's clock from go to done (s), the worker's events (in ``answer``), and how long the
-    judge's own kernel took after."""
+class TimedCalls:
+    """The calls of one go: the judge's clock from go to done (s), the worker's events (in ``answer``, s of all), and
+    how long the judge's own kernel took after."""
 
     answer: Answer
     seconds: float
     tail: float
+    calls: int = 1
 
     @property
     def outputs(self) -> tuple[Output, ...]:
+        """Those of all calls, one after the other."""
         return self.answer.outputs
+
+    def outputs_of(self, call: int) -> tuple[Output, ...]:
+        each = len(self.outputs) // self.calls
+        return self.outputs[call * each : (call + 1) * each]
 
 
 def device_files() -> tuple[str, ...]:
@@ -94,15 +103,18 @@ class CudaWorker(Worker):
         self._copied: list[Segment] = []
         #: outputs that the judge could not read in place
         self.copies = 0
-        #: seconds for which the device was busy in the traced call, as the worker says
+        #: seconds for which the device was busy in each traced call, and in the one in the middle, as the worker says
+        self.samples: list[float] = []
         self.activity: float | None = None
-        #: a kernel of the traced call that the caller's stream does not order
+        #: a kernel of the traced calls that the caller's stream does not order; could the order not be seen?
         self.unordered = ""
+        self.unseen = False
         #: has a fault made the worker's context useless?
         self.broken = False
         #: what the device did in the traced call: kernel -> launches
         self.kernels: dict[str, int] = {}
         super().__post_init__()
+        self.sandbox = [*self.sandbox, SHARED if library is not None else COPIED]
 
     # -- memory
 
@@ -178,22 +190,25 @@ class CudaWorker(Worker):
     ) -> Call:  # fmt: skip
         more: dict[str, Any] = {} if late is None else {"late": late}
         call = super().call(layout, slots, deadline, poison=poison, op=op, **more)
-        self._see(call.outputs)
+        self.see(call.outputs)
         return call
 
-    def timed_call(
-        self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], None], probe: Callable[[], None],
-        op: str = "call", warm: bool = True,
-    ) -> TimedCall:  # fmt: skip
-        """One timed call. ``prepare`` puts the contents in place, cold, once the worker can learn nothing more before
-        ``go``; ``warm`` asks for a call on the contents before them; ``probe`` launches the judge's tiny kernel and
-        waits for it. The worker is halted when this returns.
+    def timed_calls(
+        self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], None], probe: Callable[[], None], *,
+        calls: int = 1, echo: bool = False, warm: bool = True,
+    ) -> TimedCalls:  # fmt: skip
+        """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
+
+        ``prepare`` puts the contents in place, cold, once the worker can learn nothing more before ``go``; it must
+        leave the judge's own work done. ``warm`` asks for a call on the contents before them; ``echo`` for the same
+        road with no call on it; ``probe`` launches the judge's tiny kernel and waits for it. The worker is halted when
+        this returns.
         """
         self.resume()
         self.sequence += 1
         self._post({
-            "op": op, "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
-            "warm": warm, "root": str(self.scratch / "src"),
+            "op": "timed", "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
+            "calls": calls, "stride": layout.size, "echo": echo, "warm": warm, "root": str(self.scratch / "src"),
         })  # fmt: skip
         end = time.monotonic() + deadline
         words = self.control.words
@@ -216,13 +231,15 @@ class CudaWorker(Worker):
             probe()
             tail = time.perf_counter() - before
         self.stop()
+        # what was copied of an earlier call is not this one's, though it lay at the same address
+        self._copied = []
         try:
-            answer = self.control.read()
+            answer = self.control.read(calls)
         except ValueError as error:
             raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
         if answer.status != OK:
             raise self._exception(_parsed(answer.error))
-        return TimedCall(answer, stop - start, tail)
+        return TimedCalls(answer, stop - start, tail, calls)
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
         self.resume()
@@ -235,10 +252,25 @@ class CudaWorker(Worker):
             raise self._exception(answer)
         busy = answer.get("busy")
         self.activity = float(busy) if isinstance(busy, (int, float)) and 0 < busy < 1e4 else None
+        samples = answer.get("samples")
+        told = samples[:1000] if isinstance(samples, list) else []
+        self.samples = [float(s) for s in told if isinstance(s, (int, float)) and 0 < s < 1e4]
         self.unordered = str(answer.get("unordered") or "")[:200]
+        self.unseen = answer.get("unseen") is True
         kernels = answer.get("kernels")
         self.kernels = {str(k): int(v) for k, v in kernels.items()} if isinstance(kernels, dict) else {}
         return answer
+
+    def see(self, outputs: Sequence[Output], calls: int = 1) -> None:
+        """Learns where the ``outputs`` of the last ``calls`` lie; those in no piece that the judge can map are copied
+        by the worker."""
+        self._copied = []
+        if self.sees(outputs):
+            return
+        self._learn()
+        if not self.sees(outputs):
+            self._copy(outputs, calls)
+        self.stop()
 
     def sees(self, outputs: Sequence[Output]) -> bool:
         """Can the judge read ``outputs`` in place?"""
@@ -280,16 +312,6 @@ class CudaWorker(Worker):
                     return segment
         return None
 
-    def _see(self, outputs: Sequence[Output]) -> None:
-        """Learns where ``outputs`` lie; those in no piece that the judge can map are copied by the worker."""
-        self._copied = []
-        if self.sees(outputs):
-            return
-        self._learn()
-        if not self.sees(outputs):
-            self._copy(outputs)
-        self.stop()
-
     def _learn(self) -> None:
         self.resume()
         while True:
@@ -317,7 +339,7 @@ class CudaWorker(Worker):
             if not answer.get("more"):
                 return
 
-    def _copy(self, outputs: Sequence[Output]) -> None:
+    def _copy(self, outputs: Sequence[Output], calls: int) -> None:
         """Has the worker copy its outputs to the judge's memory: it could tell something else than it computed, only
         not something that it did not know by then."""
         self.resume()
@@ -329,7 +351,7 @@ class CudaWorker(Worker):
         arena = self._arena(end)
         self.attach(COPY_SLOT, arena, writable=True)
         self.shared.discard(COPY_SLOT)
-        self._post({"op": "copy", "slot": COPY_SLOT})
+        self._post({"op": "copy", "slot": COPY_SLOT, "calls": calls})
         answer = self._receive(DEADLINES.call_least)
         if answer.get("ok") is not True:
             raise self._exception(answer)

@@ -45,6 +45,25 @@ class DeviceArena(Arena):
         return raw.view(dtype)
 
 
+class Window(Arena):
+    """One of several sets of arguments in a device arena, ``start`` bytes from its begin. The arena owns the memory."""
+
+    device = "cuda"
+
+    def __init__(self, arena: DeviceArena, start: int, size: int) -> None:
+        self.arena = arena
+        self.start = start
+        self.size = size
+        self.layout = None
+        self._views = []
+
+    def close(self) -> None:
+        self._views = []
+
+    def _flat(self, dtype: torch.dtype, count: int, offset: int) -> Tensor:
+        return self.arena._flat(dtype, count, self.start + offset)
+
+
 @dataclass(frozen=True)
 class Segment:
     """Memory of a worker at ``address`` there, which the judge has mapped as ``mapping``."""

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from kernellab.verifier.rules import DEVICE
+
+#: what ran on the device: name, start and seconds, stream
+Activity = tuple[str, float, float, int]
 
 #: kernels of the libraries that torch brings
 _LIBRARY = re.compile(
@@ -25,8 +31,8 @@ _FREE = re.compile(
     r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
     r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
 )  # fmt: skip
-#: cycles of the device for which a traced call is held back, so that the order of its streams shows (0.3 ms)
-_DELAY = 500_000
+#: cycles of the fastest device in a second, so that a delay of cycles takes at least as long as is asked
+_CYCLES = 2.2e9
 #: what CUPTI lists beside kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
@@ -36,26 +42,35 @@ def is_library(name: str, own: frozenset[str] = frozenset()) -> bool:
     return name not in own and not _FREE.search(name) and bool(_LIBRARY.search(name))
 
 
-def activity(call: Callable[[], Any], flush: int) -> dict[str, Any]:
-    """One warm call's activity: ``total`` and ``library`` by name in seconds of device time, ``busy`` while
-    anything at all ran, ``kernels`` by number of launches. ``flush`` bytes are written before.
+def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]) -> dict[str, Any]:
+    """Some warm calls' activity, in seconds of device time: ``samples`` for which anything at all ran, one a call;
+    of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``kernels`` by number of launches;
+    ``unordered``, a kernel that the caller's stream does not order, and ``unseen``, whether that could not be seen.
+    ``flush`` bytes are written before each call.
 
     Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``busy``
     is None.
     """
-    import torch
-
     call()
-    torch.cuda.synchronize()
-    _flush(flush)
-    events, unordered = _profiled(call)
-    if not events:
+    synchronize()
+    began = time.perf_counter()
+    call()
+    host = time.perf_counter() - began
+    synchronize()
+    found, held = _profiled(call, flush, host, synchronize)
+    samples, unordered, unseen = framed(found, held, bool(flush))
+    samples = [s for s in samples if s]
+    if not samples:
         from kernellab.verifier.dispatch import library_seconds
 
-        total, by_name = library_seconds(lambda *_: call(), (), torch.cuda.synchronize)
+        total, by_name = library_seconds(lambda *_: call(), (), synchronize)
         top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": ""}
-    return {**summary(events, own_names()), "unordered": unordered}
+        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": unordered}
+    ordered = sorted(samples, key=busy)
+    return {
+        **summary(ordered[len(ordered) // 2], own_names()), "samples": [busy(s) for s in samples],
+        "unordered": unordered, "unseen": unseen,
+    }  # fmt: skip
 
 
 def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -96,10 +111,16 @@ def own_names() -> frozenset[str]:
     return frozenset(found)
 
 
-def _profiled(call: Callable[[], Any]) -> tuple[list[tuple[str, float, float]], str]:
-    """Device activities of one call, empty where there is no CUPTI; and the kernel that is out of order, if one is.
+def _profiled(
+    call: Callable[[], Any], flush: int, host: float, synchronize: Callable[[], Any]
+) -> tuple[list[Activity], list[bool]]:
+    """Device activities of some calls by their start, empty where there is no CUPTI; and of each call, whether all of
+    it was queued before the device came to it.
 
-    The call is queued behind a delay on the caller's stream and before a marker there.
+    Each call is queued behind a delay on the caller's stream and before a marker there. A delay that was over before
+    the call returned shows nothing of the order (launches are slow under a profiler, and a short kernel of a stream
+    that nobody orders then lies between delay and marker as if it had waited), so the next is longer. ``host`` is what
+    launching takes, s.
     """
     import torch
 
@@ -107,51 +128,88 @@ def _profiled(call: Callable[[], Any]) -> tuple[list[tuple[str, float, float]], 
     from torch.autograd.profiler import profile
 
     marker = torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
+    lines = torch.empty(max(flush, 1), dtype=torch.uint8, device="cuda")
+    marker.add_(1)
+    synchronize()
+    held: list[bool] = []
+    event: Any = torch.cuda.Event
+    delay = min(max(DEVICE.delay_least, 4 * host), DEVICE.delay_most)
     try:
         with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
-            torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
-            kept = call()
-            marker.add_(1)
-            torch.cuda.synchronize()
-            del kept
+            began = time.perf_counter()
+            while len(held) < DEVICE.traced and (len(held) < 3 or time.perf_counter() - began < DEVICE.traced_seconds):
+                if flush:
+                    lines.fill_(len(held))
+                    synchronize()
+                torch.cuda._sleep(int(delay * _CYCLES))  # type: ignore[no-untyped-call]
+                over = event()
+                over.record()
+                kept = call()
+                held.append(not over.query())
+                marker.add_(1)
+                synchronize()
+                del kept
+                if not held[-1]:
+                    delay = min(4 * delay, DEVICE.delay_most)
     except (AssertionError, RuntimeError) as error:
         if "CUDA error" in str(error):
             raise
-        return [], ""
+        return [], []
     results: Any = profiler.kineto_results
     if results is None:
-        return [], ""
+        return [], []
     found = sorted(
         (e.start_ns() * 1e-9, e.duration_ns() * 1e-9, int(e.device_resource_id()), e.name())
         for e in results.events()
         if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
     )
-    return without_frame([(name, start, seconds, stream) for start, seconds, stream, name in found])
+    first = found[0][0] if found else 0.0
+    return [(name, start - first, seconds, stream) for start, seconds, stream, name in found], held
 
 
-def without_frame(found: list[tuple[str, float, float, int]]) -> tuple[list[tuple[str, float, float]], str]:
-    """Activities (name, start, seconds, stream, by start) less the delay and the marker around them, and the first on
-    another stream that does not wait for the delay, or that the marker does not wait for; "" when all are in order."""
-    delay = next((e for e in found if "spin_kernel" in e[0]), None)
-    if delay is None:
-        return [(name, start, seconds) for name, start, seconds, _ in found], ""
-    marker = [e for e in found if e[3] == delay[3]][-1]
-    rest = [e for e in found if e is not delay and e is not marker]
+def framed(
+    found: Sequence[Activity], held: Sequence[bool], flushed: bool
+) -> tuple[list[list[tuple[str, float, float]]], str, bool]:
+    """What :func:`_profiled` found, by calls: the activities (name, start, seconds) of each, without the delay and the
+    marker around them and the flush before; a kernel that is out of order in any of them, or ""; and whether other
+    streams' order could not be seen, because every call waits for the device itself."""
+    starts = [i for i, e in enumerate(found) if "spin_kernel" in e[0]]
+    if len(starts) > len(held):
+        # only the candidate can have launched more
+        return [], "spin_kernel", False
+    samples: list[list[tuple[str, float, float]]] = []
+    unordered, other = "", False
+    for i, at in enumerate(starts):
+        last = i + 1 == len(starts)
+        part = list(found[at : len(found) if last else starts[i + 1]])
+        if flushed and not last:
+            # the next call's flush is the last on the caller's stream before its delay
+            flush = [e for e in part if e[3] == part[0][3]][-1]
+            part = [e for e in part if e[1] < flush[1]]
+        events, wrong = without_frame(part)
+        samples.append(events)
+        unordered = unordered or wrong
+        other = other or any(e[3] != part[0][3] for e in part)
+    return samples, unordered, other and not any(held)
+
+
+def without_frame(found: Sequence[Activity]) -> tuple[list[tuple[str, float, float]], str]:
+    """One call's activities, by start, less the delay that comes first and the marker that is the last on its stream;
+    and the first on another stream that does not wait for the delay, or that the marker does not wait for: "" when all
+    are in order."""
+    delay, *others = found
+    marker = next((e for e in reversed(others) if e[3] == delay[3]), None)
+    if marker is None:
+        # CUPTI has lost it: the call's own are all that can be told
+        return [(name, start, seconds) for name, start, seconds, _ in others], ""
+    rest = [e for e in others if e is not marker]
+    over, slack = delay[1] + delay[2], DEVICE.stamps
     unordered = next(
         (
             name
             for name, start, seconds, stream in rest
-            if stream != delay[3] and (start < delay[1] + delay[2] or start + seconds > marker[1])
+            if stream != delay[3] and (start < over - slack or start + seconds > marker[1] + slack)
         ),
         "",
     )
     return [(name, start, seconds) for name, start, seconds, _ in rest], unordered[:120]
-
-
-def _flush(count: int) -> None:
-    import torch
-
-    if count:
-        torch.empty(count, dtype=torch.uint8, device="cuda").fill_(1)
-        torch.cuda.synchronize()

@@ -1,9 +1,11 @@
 """A worker on a CUDA device: what :mod:`~kernellab.verifier.worker` does, with arguments in mapped device memory.
 
-The context is made here, after the sandbox stands; the fork server never has one. For a timed call the arguments'
+The context is made here, after the sandbox stands; the fork server never has one. For timed calls the arguments'
 places are prepared, and a call on what lies there warms the host's side (``ready``); the judge then writes contents
-that nobody has seen, and flushes the L2; at ``go`` the kernel is called, and the answer given after a device-wide
-synchronisation.
+that nobody has seen, and flushes the L2. At ``go`` a tiny kernel brings the device's turn to this process, so that no
+launch can hide behind that; then the kernel is called on each set of arguments, and the answer given after a
+device-wide synchronisation. What this module needs of torch it takes before the candidate is imported: a
+``torch.cuda.synchronize`` that was replaced changes nothing here.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernellab.verifier import cuda_driver, cuda_pool, wire
+from kernellab.verifier import cuda_driver, cuda_pool, cuda_trace, wire
 from kernellab.verifier.control import BAD_OUTPUT, RAISED
 from kernellab.verifier.device import set_precision
-from kernellab.verifier.worker import BadOutput, Worker, _place, _poisoned, _wait, explain, flatten
+from kernellab.verifier.worker import BadOutput, Worker, _nothing, _place, _poisoned, _wait, explain, flatten
 
 _DONE = 1 << 32
 #: descriptors that one message may carry
@@ -33,9 +35,13 @@ class DeviceWorker(Worker):
         self.mapped: dict[int, cuda_driver.Mapping] = {}
         self.tiny: Any = None
         self.events: tuple[Any, Any] | None = None
+        self.synchronize: Callable[[], Any] = _nothing
 
     def handlers(self) -> dict[str, Any]:
-        return {**super().handlers(), "attach": self.attach, "detach": self.detach, "segments": self.segments}
+        return {
+            **super().handlers(), "attach": self.attach, "detach": self.detach, "segments": self.segments,
+            "timed": self.timed,
+        }  # fmt: skip
 
     def build(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
@@ -61,7 +67,8 @@ class DeviceWorker(Worker):
         self.tiny.add_(1)
         make: Any = torch.cuda.Event
         self.events = make(enable_timing=True), make(enable_timing=True)
-        torch.cuda.synchronize()
+        self.synchronize = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
+        self.synchronize()
 
     # -- memory
 
@@ -103,17 +110,15 @@ class DeviceWorker(Worker):
         )  # fmt: skip
 
     def copy(self, message: dict[str, Any], _: list[int]) -> None:
-        """Copies the last outputs, contiguous and in order, into the judge's memory ``slot``."""
-        import torch
-
+        """Copies the outputs of the last ``calls``, contiguous and in order, into the judge's memory ``slot``."""
         target, place = self.mapped[message["slot"]], 0
-        for tensor in self.kept[-1]:
+        for tensor in (t for outputs in self.kept[-int(message["calls"]) :] for t in outputs):
             size = tensor.numel() * tensor.element_size()
             if size and place + size <= target.size:
                 into = cuda_driver.bytes_at(target.address + place, size).view(tensor.dtype)
                 into.copy_(tensor.reshape(-1))
             place += -(-size // 256) * 256
-        torch.cuda.synchronize()
+        self.synchronize()
         wire.post(self.channel, {"ok": True})
 
     def _index(self) -> int:
@@ -122,98 +127,137 @@ class DeviceWorker(Worker):
         return int(torch.cuda.current_device())
 
     def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
+        return [self.load(self._set(message["args"], self.mapped[slot].address)) for slot in message["slots"]]
+
+    def _sets(self, message: dict[str, Any]) -> list[Sequence[Any]]:
+        """The arguments of ``calls`` calls, ``stride`` bytes apart in one slot."""
+        base, stride = self.mapped[message["slots"][0]].address, message["stride"]
+        return [self.load(self._set(message["args"], base + i * stride)) for i in range(message["calls"])]
+
+    def _set(self, places: Sequence[dict[str, Any]], base: int) -> list[Any]:
         import torch
 
-        sets = []
-        for slot in message["slots"]:
-            args: list[Any] = []
-            for spec in message["args"]:
-                if "value" in spec:
-                    args.append(spec["value"])
-                    continue
-                dtype = getattr(torch, spec["dtype"])
-                shape, strides = spec["shape"], spec["strides"]
-                if 0 in shape:
-                    args.append(torch.empty(shape, dtype=dtype, device=self.device))
-                    continue
-                count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-                item = torch.empty(0, dtype=dtype).element_size()
-                raw = cuda_driver.bytes_at(self.mapped[slot].address + spec["offset"], count * item)
-                args.append(raw.view(dtype).as_strided(shape, strides))
-            sets.append(self.load(args))
-        return sets
+        args: list[Any] = []
+        for spec in places:
+            if "value" in spec:
+                args.append(spec["value"])
+                continue
+            dtype = getattr(torch, spec["dtype"])
+            shape, strides = spec["shape"], spec["strides"]
+            if 0 in shape:
+                args.append(torch.empty(shape, dtype=dtype, device=self.device))
+                continue
+            count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+            item = torch.empty(0, dtype=dtype).element_size()
+            raw = cuda_driver.bytes_at(base + spec["offset"], count * item)
+            args.append(raw.view(dtype).as_strided(shape, strides))
+        return args
 
     # -- calls
 
     def call(self, message: dict[str, Any], _: list[int]) -> None:
-        """As on a CPU; with ``warm`` a call on the contents of the call before comes first."""
+        """As on a CPU; nothing is timed."""
         try:
             args = self._arguments(message)
             if not message.get("poison", False):
-                self.kept = self.kept if message["op"] == "echo" else []
+                self.kept = []
             with _poisoned(message.get("poison", False), "cuda"):
-                self._run(message["sequence"], args, message.get("warm", False))
+                self._run(message["sequence"], args)
         except BaseException as error:
-            status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
-            self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
-            os.eventfd_write(self.done, _DONE)
+            self._failed(error, message)
 
-    def _run(self, sequence: int, args: list[Sequence[Any]], warm: bool) -> None:
-        import torch
-
-        assert self.events is not None
-        function, control, words, done = self.function, self.control, self.control.words, self.done
-        synchronize, (begin, end) = torch.cuda.synchronize, self.events
-        synchronize()
-        if warm:
-            # on what the last call left there: a process that was halted finds nothing of its own in the caches
-            function(*args[0])
-            synchronize()
+    def _run(self, sequence: int, args: list[Sequence[Any]]) -> None:
+        control, done = self.control, self.done
+        self.synchronize()
         for number, given in enumerate(args):
             os.eventfd_write(done, 1)
-            _wait(words, sequence + number)
-            begin.record()
-            result = function(*given)
-            end.record()
-            synchronize()
-            seconds = begin.elapsed_time(end) * 1e-3
+            _wait(control.words, sequence + number)
+            result = self.function(*given)
+            self.synchronize()
             outputs = [self._on_device(t) for t in flatten(result, self.role == "candidate")]
             for i, tensor in enumerate(outputs):
                 control.write_output(i, *_place(tensor))
-            control.write_done(len(outputs), seconds)
+            control.write_done(len(outputs), 0.0)
             os.eventfd_write(done, _DONE)
             self.kept = [*self.kept[-1:], outputs] if number + 1 == len(args) else []
             del result, outputs
 
+    def timed(self, message: dict[str, Any], _: list[int]) -> None:
+        """``calls`` calls at one go, each on arguments of its own, all outputs kept; with ``warm`` one call on what was
+        there before comes first. With ``echo`` the same road with nothing on it: what a handshake takes."""
+        try:
+            sets = self._sets(message)
+            function, kept = self.function, iter(self.kept)
+            if message["echo"]:
+
+                def function(*_: Any) -> Any:
+                    return tuple(next(kept, ()))
+
+            else:
+                self.kept = []
+            self.kept = self._at_go(message["sequence"], sets, function, message["warm"] and not message["echo"])
+        except BaseException as error:
+            self._failed(error, message)
+
+    def _at_go(
+        self, sequence: int, sets: list[Sequence[Any]], function: Callable[..., Any], warm: bool
+    ) -> list[list[Any]]:
+        assert self.events is not None
+        control, words, done, tiny = self.control, self.control.words, self.done, self.tiny
+        synchronize, (begin, end), strict = self.synchronize, self.events, self.role == "candidate"
+        results: list[Any] = [None] * len(sets)
+        synchronize()
+        if warm:
+            # a process that was halted finds nothing of its own in the caches
+            function(*sets[0])
+            synchronize()
+        os.eventfd_write(done, 1)
+        _wait(words, sequence)
+        tiny.add_(1)
+        synchronize()
+        begin.record()
+        for i, given in enumerate(sets):
+            results[i] = function(*given)
+        end.record()
+        synchronize()
+        seconds = begin.elapsed_time(end) * 1e-3
+        outputs = [[self._on_device(t) for t in flatten(result, strict)] for result in results]
+        self._tell(outputs)
+        control.write_done(sum(map(len, outputs)), seconds)
+        os.eventfd_write(done, _DONE)
+        return outputs
+
+    def _tell(self, outputs: Sequence[Sequence[Any]]) -> None:
+        """Says where all outputs lie; quickly, for the clock still runs: all calls' are mostly like the first's."""
+        control, number = self.control, 0
+        like = [(t.shape, t.stride(), t.dtype, t.storage_offset()) for t in outputs[0]]
+        for call, given in enumerate(outputs):
+            for i, t in enumerate(given):
+                if call and i < len(like) and (t.shape, t.stride(), t.dtype, t.storage_offset()) == like[i]:
+                    control.write_like(number, i, t.data_ptr())
+                else:
+                    control.write_output(number, *_place(t))
+                number += 1
+
+    def _failed(self, error: BaseException, message: dict[str, Any]) -> None:
+        status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
+        self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
+        os.eventfd_write(self.done, _DONE)
+
     def _on_device(self, tensor: Any) -> Any:
-        if tensor.device.type == "cuda" or self.role not in ("candidate", "replayer"):
+        if tensor.is_cuda or self.role not in ("candidate", "replayer"):
             return tensor
         if not tensor.dim():
             return tensor.to(self.device)
         raise BadOutput(f"kernel returned a tensor on {tensor.device}, not on {self.device}")
 
-    def echo(self, message: dict[str, Any], _: list[int]) -> None:
-        """The same road with one tiny kernel: what the judge's clock sees of a launch that takes no time."""
-        outputs, tiny = self.kept[-1] if self.kept else [], self.tiny
-
-        def call(*_: Any) -> tuple[Any, ...]:
-            tiny.add_(1)
-            return tuple(outputs)
-
-        function, self.function = self.function, call
-        try:
-            self.call(message, [])
-        finally:
-            self.function = function
-
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
-        """Seconds of one call on the device, those of the framework's kernels by name, and the span of all."""
-        from kernellab.verifier.cuda_trace import activity
-
+        """What calls on one set of arguments do on the device (:func:`cuda_trace.activity`)."""
         try:
             args = self._arguments(message)[0]
             start = time.perf_counter()
-            found = activity(lambda: self.function(*args), int(message.get("flush", 0)))
+            flush = int(message.get("flush", 0))
+            found = cuda_trace.activity(lambda: self.function(*args), flush, self.synchronize)
             wire.post(self.channel, {"ok": True, **found, "seconds": time.perf_counter() - start})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})

@@ -89,8 +89,9 @@ def _measure(stages: Stages) -> Result:
             stages.v.state.flags.append(f"baseline {failed.name}: {str(failed).strip().splitlines()[0].rstrip('.')}")
             names.remove(failed.name)
         except Inconsistent as inconsistent:
-            raise Refused(f"The times cannot be believed: {inconsistent}; inconsistent clocks.",
-                          Evidence(signature="inconsistent-clocks")) from inconsistent  # fmt: skip
+            word = inconsistent.signature
+            raise Refused(f"The times cannot be believed: {inconsistent}; {word.replace('-', ' ')}.",
+                          Evidence(signature=word)) from inconsistent  # fmt: skip
         except WrongWhenTimed as wrong:
             raise _wrong_when_timed(stages, case, wrong) from wrong
         except WorkerFailure as failure:

@@ -42,6 +42,9 @@ class ErrorRule:
     #: 1e-3 there, one pass (E[x^2] - E[x]^2) by more than 3e-2
     offset_floor: float = 8e-3
     offset_tau: float = 3e-2
+    #: a sum of equal terms is rounded the same way each time, so that errors add up: a thousand small ones after a large
+    #: one are off by 1.6e-5
+    structured_factor: float = 8.0
     #: eq. 2's epsilon, relative to the output's rms
     epsilon: float = 1e-8
 
@@ -208,9 +211,27 @@ class DeviceRule:
     #: clocks may differ by this share, or by so many seconds
     clock_share: float = 0.10
     clock_seconds: float = 5e-6
-    #: the judge's own kernel after the answer may take longer than after a baseline's by this share of the call, or by
-    #: so many seconds: one turn of the device from process to process takes 150e-6, work left running costs one more,
-    #: and medians of honest workers differ by up to 30e-6 (H200)
+    #: one go covers so many calls that they take this long together (s), at most ``calls`` of them, this many bytes of
+    #: arguments and outputs, the free memory divided by ``go_copies``, and ``go_most`` seconds of the slowest side
+    go_seconds: float = 1e-3
+    calls: int = 64
+    go_bytes: int = 1024 * MIB
+    go_copies: int = 8
+    go_most: float = 50e-3
+    #: a go is told from a handshake when what is left of it is this many times what handshakes differ by
+    resolve: float = 5.0
+    calibration_calls: int = 20
+    #: traced calls at most, and seconds after which no more begin
+    traced: int = 8
+    traced_seconds: float = 0.1
+    #: a traced call is held back for at least this long, and at most (s), so that the order of its streams shows; and
+    #: by how much the device's own stamps of two streams may differ
+    delay_least: float = 0.5e-3
+    delay_most: float = 20e-3
+    stamps: float = 1e-6
+    #: the judge's own kernel after the answer may take longer than after a baseline's by so many seconds: one turn of
+    #: the device from process to process takes 150e-6, work left running costs one more, and medians of honest workers
+    #: differ by up to 30e-6 (H200)
     turn_seconds: float = 60e-6
     #: before a timed call of less than this, another on older contents warms the host's side
     warm_seconds: float = 2e-3

@@ -1,17 +1,19 @@
 """The fast stage on a CUDA device.
 
 Sides, turns and pairs are those of :mod:`~kernellab.verifier.timed`; one piece of device memory holds the arguments of
-all sides, mapped for reading only, and the judge writes new contents into it for each call.
+all sides, mapped for reading only, and the judge writes new contents into it for each go. A go covers so many calls,
+each on arguments of its own, that together they take a millisecond; all their outputs are kept and read.
 
-The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less what a tiny
-kernel costs on the same road: the only clock that no candidate can reach. Most of that cost is the device's turn from
-the judge, which has just written the contents and flushed the L2, to the worker (0.15 ms on an H200, and steady); what
-the host needs to launch is hidden behind it, as it is behind a queue of work.
+The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
+over the calls: the only clock that no candidate can reach. The handshake is the same road with no call on it, and most
+of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker (0.15 ms on
+an H200, and steady). The worker takes that turn before its first call, so no launch hides behind it; a launch counts
+as far as the calls before it do not hide it.
 
-Three others must agree with it, else the times are refused as inconsistent: CUDA events on the worker's stream (a side
-stream that is not joined escapes them), the device's activity as CUPTI lists it, and how long the judge's own kernel
-takes after the answer (work left running), against the baseline's in the same rounds. Where launches are still most
-of a call the label ``launch-bound`` and the device's own times say so.
+Others must agree with it (:mod:`~kernellab.verifier.clocks_cuda`): CUDA events on the worker's stream, the device's
+activity as CUPTI lists it, and how long the judge's own kernel takes after the answer (work left running), against the
+baseline's in the same rounds. A worker that answers early while launches are still most of its call leaves nothing to
+run, and is only slow. Kernels on a stream that the caller's does not order are refused whatever the clocks say.
 """
 
 from __future__ import annotations
@@ -24,13 +26,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernellab.task import ArgKind, Task
+from kernellab.task import Task
 from kernellab.verifier import cases, cuda_driver, stats
+from kernellab.verifier.clocks_cuda import (
+    DEVICES,
+    JUDGE,
+    LABELS,
+    Reading,
+    calls_at_a_go,
+    clock_of,
+    disagreement,
+    handshake,
+)
 from kernellab.verifier.compare import Limits, accepts, compare
-from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCall
-from kernellab.verifier.cuda_memory import DeviceArena, Flush
+from kernellab.verifier.contents_cuda import DeviceContents, part
+from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCalls
+from kernellab.verifier.cuda_memory import DeviceArena, Flush, Window, output_bytes
 from kernellab.verifier.link import WorkerFailure
-from kernellab.verifier.memory import equal, fresh_copy, lay_out
+from kernellab.verifier.memory import Unreadable, equal, fresh_copy, lay_out
 from kernellab.verifier.placement import aside
 from kernellab.verifier.rules import DEVICE, TIMING
 from kernellab.verifier.timed import (
@@ -49,65 +62,29 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: seconds that are left of any call
-_LEAST = 1e-6
-#: elements of a tensor that its support is read from
-_SEEN = 1 << 22
+#: what is left of a single go at least, s: the median is believed only far above this
+_LEAST = 1e-9
 
 
 class Inconsistent(Exception):
-    """The clocks disagree, so that none of the times can be believed; the message says which."""
+    """The times cannot be believed; the message says why, ``signature`` in a word."""
+
+    def __init__(self, message: str, signature: str = "inconsistent-clocks") -> None:
+        super().__init__(message)
+        self.signature = signature
 
 
 @dataclass
 class Turns(Side):
-    """A side's turns of the device beside its times: seconds of the judge's kernel after the answer, of each call."""
+    """A side's turns of the device beside its times: seconds of the judge's kernel after the answer, of each go."""
 
     tails: list[float] = field(default_factory=list)
-    #: from go to done, of each call and of the newest
+    #: from go to done, of each go
     gross: list[float] = field(default_factory=list)
+    #: from go to done of the newest warm one, over its calls
     last: float = float("inf")
-
-
-class DeviceContents:
-    """Ever new contents of one shape, made on the device: each free tensor is turned by a random number of places and
-    shrunk by a random factor, a random sixteenth of it by another and from another place. Arguments marked static,
-    integers and structured rows keep what they are."""
-
-    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool]) -> None:
-        self.specs = task.args
-        self.base = args
-        self.loose = [
-            free and not spec.static and spec.kind is ArgKind.TENSOR
-            for spec, free in zip(task.args, loose, strict=True)
-        ]
-        self.random = random.Random(secrets.randbits(64))
-        self._buffers: dict[tuple[int, int], Tensor] = {}
-
-    def next(self, buffer: int = 0) -> tuple[Any, ...]:
-        """New contents; those that were made before in the same ``buffer`` are gone."""
-        return tuple(
-            self._fresh(a, (buffer, i)) if loose else a
-            for i, (a, loose) in enumerate(zip(self.base, self.loose, strict=True))
-        )
-
-    def _fresh(self, base: Tensor, key: tuple[int, int]) -> Tensor:
-        import torch
-
-        flat = base.reshape(-1)
-        count = flat.numel()
-        if count < 2:
-            return base * self.random.uniform(0.5, 1.5)
-        new = self._buffers.get(key)
-        if new is None:
-            new = self._buffers[key] = torch.empty_like(flat)
-        turn, factor = self.random.randrange(1, count), self.random.uniform(0.9, 1.0)
-        torch.mul(flat[turn:], factor, out=new[: count - turn])
-        torch.mul(flat[:turn], factor, out=new[count - turn :])
-        part = max(1, count // TIMING.fresh)
-        start, source = (self.random.randrange(0, count - part + 1) for _ in range(2))
-        torch.mul(flat[source : source + part], self.random.uniform(0.9, 1.0), out=new[start : start + part])
-        return new.reshape(base.shape)
+    #: bytes of one call's outputs
+    size: int = 0
 
 
 def measure(
@@ -140,69 +117,93 @@ class _Run:
         self.baselines = [Turns(side.name, side.worker) for side in baselines]
         self.limits = limits
         self.deadline = deadline
-        self.contents = DeviceContents(task, args, loose_arguments(task, [_part(a) for a in args]))
+        self.contents = DeviceContents(task, args, loose_arguments(task, [part(a) for a in args]))
         self.layout = lay_out(args)
         self.bytes = fresh_copy(self.layout)
-        self.block = TIMING.block if self.bytes <= DEVICE.one_buffer_bytes else 1
+        self.calls = 0
+        self.cost = self.spread = 0.0
         self.checked = 0
         self.asked = 0
         self.random = random.Random(secrets.randbits(64))
         self.flush = Flush()
         self.tiny = torch.zeros(1, device="cuda")
         self.late = False
+        self.arena: DeviceArena | None = None
+        self.windows: list[Window] = []
         self._free()
-        try:
-            self.arena = DeviceArena(self.layout.size)
-        except cuda_driver.DriverError as error:
-            raise WorkerFailure("memory", f"leaves no device memory for the timed calls ({error})") from None
-        for side in [self.candidate, *self.baselines]:
-            # a reference may work in place; the task's own text is no threat to the other sides
-            own = side.name != "candidate" and task.module().mutates
-            _worker(side).attach(TIMED_SLOT, self.arena, writable=own)
+
+    @property
+    def sides(self) -> list[Turns]:
+        return [self.candidate, *self.baselines]
 
     def measure(self, budget: float) -> Result:
-        sides = [self.candidate, *self.baselines]
-        unordered = _worker(self.candidate).unordered
-        if unordered:
-            raise Inconsistent(f"{unordered} runs on a stream that the caller's does not order, so its end is not seen")
         with aside():
-            for side in sides:
-                self._warm(side)
-            cost = self._calibrate(self.baselines[0] if self.baselines else self.candidate)
+            self._make(1)
+            self._ready()
+            self._trace()
+            self._refuse_unordered()
+            calls = self._choose()
+            if calls > 1:
+                self._make(calls)
+                self._ready()
+        self.block = TIMING.block if calls == 1 and self.bytes <= DEVICE.one_buffer_bytes else 1
         start = time.monotonic()
         done = 0
         while done < DEVICE.most:
             spent = time.monotonic() - start
-            self._round(sides, cost, last=done + self.block >= DEVICE.most or spent > budget)
+            self._round(last=done + self.block >= DEVICE.most or spent > budget)
             done += self.block
             spent = time.monotonic() - start
             if done >= TIMING.least and (spent > budget or (done >= DEVICE.least and self._settled())):
                 break
-        baselines, noise = merged(list(self.baselines))
-        wall, events = _median(self.candidate.seconds), _median(self.candidate.claimed)
-        activity = _worker(self.candidate).activity
+        return self._result()
+
+    def _result(self) -> Result:
+        readings = [self._reading(side) for side in self.sides]
+        ours = readings[0]
         tails = _median(self.candidate.tails), _median([t for b in self.baselines for t in b.tails])
-        note = (
-            f"clocks: judge {wall * 1e6:.1f} us, events {events * 1e6:.1f} us"
-            + (f", device {activity * 1e6:.1f} us" if activity is not None else "")
-            + f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})"
-        )
-        gross = _median(self.candidate.gross)
-        problem = disagreement(wall, gross, events, activity, tails if self.baselines else None)
+        note = self._note(readings, tails)
+        problem = disagreement(ours, tails if self.baselines else None)
         if problem:
             raise Inconsistent(f"{problem} ({note})")
-        labels = []
-        if activity is None:
+        clock, why = clock_of(readings)
+        labels = [LABELS[clock]] if clock != JUDGE else []
+        if clock != JUDGE:
+            note += f"; {LABELS[clock]}: {why}"
+            for side, reading in zip(self.sides, readings, strict=True):
+                _retime(side, _worker(side).samples if clock == DEVICES else list(side.claimed))
+                if not side.seconds:
+                    raise Inconsistent(f"{reading.name} has no other clock, and {why} ({note})")
+        baselines, noise = merged(list(self.baselines))
+        if ours.device is None:
             labels.append("two clocks")
-        elif activity < DEVICE.launch_share * wall:
+        elif ours.launch_bound and clock == JUDGE:
             labels.append("launch-bound")
-            note += "".join(f"; {side.name} {t * 1e6:.1f} us on the device" for side, t in self._devices())
-        if self.late:
-            labels.append("outputs read late")
+        labels += ["outputs read late"] if self.late else []
+        labels += ["outputs copied by the worker"] if _worker(self.candidate).copies else []
+        labels += ["order of streams not seen"] if _worker(self.candidate).unseen else []
         return Result(
-            self.candidate, baselines, self.checked, cost, (wall, events), disturbed=0.0, noise=noise, busy=False,
-            labels=tuple(labels), device=activity, note=note,
+            self.candidate, baselines, self.checked, self.cost, (_median(self.candidate.seconds), ours.events),
+            disturbed=0.0, noise=noise, busy=False, labels=tuple(labels), device=ours.device, note=note,
         )  # fmt: skip
+
+    def _reading(self, side: Turns) -> Reading:
+        return Reading(
+            side.name, _median(side.seconds), _median(side.gross), self.spread, _median(side.claimed),
+            _worker(side).activity, self.calls,
+        )  # fmt: skip
+
+    def _note(self, readings: Sequence[Reading], tails: tuple[float, float]) -> str:
+        ours = readings[0]
+        beside = {r.name: r.device for r in readings[1:] if r.device is not None}
+        return (
+            f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
+            + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
+            + (f"; {self.calls} calls at a go" if self.calls > 1 else "")
+            + f"; handshakes vary by {self.spread * 1e6:.0f} us"
+            + f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})"
+            + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
+        )
 
     def close(self) -> None:
         for side in [self.candidate, *self.baselines]:
@@ -216,7 +217,8 @@ class _Run:
             else:
                 worker.arenas.pop(TIMED_SLOT, None)
                 worker.bases.pop(TIMED_SLOT, None)
-        self.arena.close()
+        if self.arena is not None:
+            self.arena.close()
 
     # -- inside
 
@@ -229,85 +231,162 @@ class _Run:
             worker.release(slot)
         torch.cuda.empty_cache()
 
+    def _make(self, calls: int) -> None:
+        """Memory for the arguments of so many calls, mapped by all sides, with the task's own contents in all."""
+        for side in self.sides:
+            _worker(side).release(TIMED_SLOT)
+        if self.arena is not None:
+            self.arena.close()
+            self.arena = None
+        try:
+            self.arena = DeviceArena(calls * self.layout.size)
+        except cuda_driver.DriverError as error:
+            raise WorkerFailure("memory", f"leaves no device memory for the timed calls ({error})") from None
+        self.calls = calls
+        self.windows = [Window(self.arena, i * self.layout.size, self.layout.size) for i in range(calls)]
+        for side in self.sides:
+            # a reference may work in place; the task's own text is no threat to the other sides
+            own = side.name != "candidate" and self.task.module().mutates
+            _worker(side).attach(TIMED_SLOT, self.arena, writable=own)
+        self._write([tuple(self.contents.base)] * calls)
+
+    def _write(self, sets: Sequence[tuple[Any, ...]]) -> None:
+        for window, args in zip(self.windows, sets, strict=True):
+            window.write(self.layout, args)
+        _synchronize()
+
+    def _ready(self) -> None:
+        """Warms all sides, and learns what a handshake takes."""
+        for side in self.sides:
+            self._warm(side)
+        self.cost, self.spread = handshake(self._handshakes(self.baselines[0] if self.baselines else self.candidate))
+
     def _warm(self, side: Turns) -> None:
         """Calls that do not count, until several in a row agree."""
         start = time.monotonic()
         times: list[float] = []
-        self.arena.write(self.layout, self.contents.base)
-        _synchronize()
         while len(times) < TIMING.warm_calls:
-            call = self._turn(side, self.contents.next(0))
+            call = self._turn(side, self._contents(0))
             times.append(call.seconds)
             if side is self.candidate and not _worker(side).sees(call.outputs):
-                _worker(side)._see(call.outputs)
+                _worker(side).see(call.outputs, self.calls)
+            with contextlib.suppress(Unreadable):
+                side.size = max(side.size, sum(output_bytes(o) for o in call.outputs_of(0)))
             last = times[-TIMING.warm_agree :]
             if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
                 break
             if time.monotonic() - start > TIMING.warm_seconds:
                 break
+        side.last = _median(times[-TIMING.warm_agree :]) / self.calls
 
-    def _calibrate(self, side: Turns) -> float:
-        """What a tiny kernel costs from go to done, on a baseline, which no candidate has touched: the lowest tenth,
-        since a subtraction that is too large would make any kernel look faster than it is."""
-        times = []
-        for _ in range(TIMING.calibration_calls // 2):
+    def _handshakes(self, side: Turns) -> list[float]:
+        """What a go with no call on it takes, on a baseline, which no candidate has touched; the judge's own work is
+        done before each as before a call."""
+
+        def prepare() -> None:
+            self.flush()
+            _synchronize()
+
+        return [
+            _worker(side)
+            .timed_calls(self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls, echo=True)
+            .seconds
+            for _ in range(DEVICE.calibration_calls)
+        ]
+
+    def _trace(self) -> None:
+        """The device's own clock of each side, once a worker: the workers' claims. Workers of one name share it."""
+        seen: dict[str, CudaWorker] = {}
+        for side in self.sides:
             worker = _worker(side)
-            call = worker.timed_call(self.layout, TIMED_SLOT, self.deadline, self.flush, self._probe, op="echo")
-            times.append(call.seconds)
-        return sorted(times)[len(times) // 10]
+            if worker.activity is None:
+                held = seen.get(side.name)
+                if held is not None:
+                    worker.activity, worker.samples = held.activity, held.samples
+                else:
+                    with contextlib.suppress(WorkerFailure):
+                        worker.trace(self.layout, TIMED_SLOT, self.deadline)
+                    worker.stop()
+            seen[side.name] = worker
 
-    def _round(self, sides: list[Turns], cost: float, last: bool) -> None:
+    def _refuse_unordered(self) -> None:
+        unordered = _worker(self.candidate).unordered
+        if unordered:
+            raise Inconsistent(
+                f"{unordered} runs on a stream that the caller's does not order, so its end is not seen",
+                "unordered-stream",
+            )
+
+    def _choose(self) -> int:
+        """How many calls one go covers."""
+        import torch
+
+        times = [max(side.last - self.cost, 0.0) for side in self.sides]
+        device = [t for t in (_worker(side).activity for side in self.sides) if t is not None]
+        size = max(self.layout.size, self.bytes) + max(side.size for side in self.sides)
+        return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
+
+    def _contents(self, turn: int) -> list[tuple[Any, ...]]:
+        """New contents of one go; those that were made before for the same ``turn`` are gone."""
+        return [self.contents.next(turn * self.calls + i) for i in range(self.calls)]
+
+    def _round(self, last: bool) -> None:
         """One block of each side in an order drawn anew; the same contents for all sides."""
-        block = [self.contents.next(i) for i in range(self.block)]
+        block = [self._contents(i) for i in range(self.block)]
         held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
-        check = [self._must_check() or (last and i + 1 == len(block)) for i in range(len(block))]
+        check = [self._to_check(last and i + 1 == len(block)) for i in range(len(block))]
         with aside():
-            for side in self.random.sample(sides, len(sides)):
-                for args, wanted in zip(block, check, strict=True):
-                    call = self._turn(side, args)
-                    side.seconds.append(max(call.seconds - cost, _LEAST))
-                    side.claimed.append(call.answer.seconds)
+            for side in self.random.sample(self.sides, len(self.sides)):
+                for sets, wanted in zip(block, check, strict=True):
+                    turn = self._turn(side, sets)
+                    side.seconds.append(max((turn.seconds - self.cost) / self.calls, _LEAST))
+                    side.claimed.append(turn.answer.seconds / self.calls)
                     side.waited.append(0.0)
                     side.disturbed.append(False)
-                    side.gross.append(call.seconds)
-                    side.tails.append(call.tail)
+                    side.gross.append(turn.seconds)
+                    side.tails.append(turn.tail)
                     if side is self.candidate and wanted:
-                        held.append((args, self._read(call)))
+                        held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
         for args, outputs in held:
             self._check(args, outputs)
 
-    def _turn(self, side: Turns, args: tuple[Any, ...]) -> TimedCall:
+    def _turn(self, side: Turns, sets: Sequence[tuple[Any, ...]]) -> TimedCalls:
         def prepare() -> None:
-            self.arena.write(self.layout, args)
+            self._write(sets)
             self.flush()
             _synchronize()
 
         try:
-            call = _worker(side).timed_call(
-                self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, warm=side.last < DEVICE.warm_seconds
-            )
+            return _worker(side).timed_calls(
+                self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls,
+                warm=side.last < DEVICE.warm_seconds,
+            )  # fmt: skip
         except WorkerFailure as failure:
             if side is self.candidate:
                 raise
             raise BaselineFailed(side.name, failure) from failure
-        side.last = call.seconds
-        return call
 
     def _probe(self) -> None:
         self.tiny.add_(1)
         _synchronize()
 
-    def _read(self, call: TimedCall) -> list[Tensor]:
+    def _read(self, turn: TimedCalls, wanted: Sequence[int]) -> list[list[Tensor]]:
         worker = _worker(self.candidate)
-        if not worker.sees(call.outputs):
+        if not worker.sees(turn.outputs):
             # the worker must go on to show where they are: time in which they could be written still
             self.late = True
-            worker._see(call.outputs)
-        return [worker.read(o) for o in call.outputs]
+            worker.see(turn.outputs, self.calls)
+        return [[worker.read(o) for o in turn.outputs_of(i)] for i in wanted]
 
-    def _must_check(self) -> bool:
-        few = self.bytes <= TIMING.check_all_bytes
-        return few or not self.candidate.seconds or self.random.random() < 1 / 3
+    def _to_check(self, last: bool) -> list[int]:
+        """The calls of a go whose outputs are compared: all of them, or where that is dear the first and the last and a
+        secret random third."""
+        if self.bytes * self.calls <= TIMING.check_all_bytes:
+            return list(range(self.calls))
+        if self.calls == 1:
+            return [0] if last or not self.candidate.seconds or self.random.random() < 1 / 3 else []
+        ends = (0, self.calls - 1)
+        return [i for i in range(self.calls) if i in ends or self.random.random() < 1 / 3]
 
     def _check(self, args: tuple[Any, ...], outputs: list[Tensor]) -> None:
         native = cases.run_reference(self.task, args)
@@ -328,62 +407,16 @@ class _Run:
             if mismatch is not None:
                 raise WrongWhenTimed(i, args, got, reference, mismatch)
 
-    def _devices(self) -> list[tuple[Turns, float]]:
-        """What the device does in one call of each baseline, s: where launches are most of a call, all that is left to
-        compare; the workers' claims."""
-        found: dict[str, tuple[Turns, float]] = {}
-        for side in self.baselines:
-            worker = _worker(side)
-            if worker.activity is None and side.name not in found:
-                with contextlib.suppress(WorkerFailure):
-                    worker.trace(self.layout, TIMED_SLOT, self.deadline)
-                    worker.stop()
-            if worker.activity is not None:
-                found.setdefault(side.name, (side, worker.activity))
-        return list(found.values())
-
     def _settled(self) -> bool:
-        return bool(self.baselines) and all(
-            stats.settled(base.seconds, self.candidate.seconds) for base in self.baselines
-        )
+        if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:
+            return False
+        return all(stats.settled(base.seconds, self.candidate.seconds) for base in self.baselines)
 
 
-def disagreement(
-    wall: float, gross: float, events: float, activity: float | None, tails: tuple[float, float] | None
-) -> str:
-    """Which clock contradicts the judge's, in a sentence without its period; empty when none does.
-
-    Args:
-        wall: the judge's clock less the cost of a tiny kernel, s.
-        gross: the judge's clock with that cost, s: whatever happened between go and done took no longer.
-        events: CUDA events on the worker's stream, s.
-        activity: seconds for which the device was busy in the traced call; None without CUPTI.
-        tails: seconds of the judge's own kernel after the answer, the candidate's and the baselines'.
-    """
-    most = max(DEVICE.clock_share * wall, DEVICE.clock_seconds)
-    turn = max(DEVICE.clock_share * wall, DEVICE.turn_seconds)
-    if tails is not None and tails[0] - tails[1] > turn:
-        return f"work goes on {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
-    if events - gross > most:
-        return f"events say {events * 1e6:.0f} us, the judge's clock {gross * 1e6:.0f} us"
-    if wall - events > turn + most:
-        return f"the judge's clock says {wall * 1e6:.0f} us, events on the worker's stream {events * 1e6:.0f} us"
-    # the traced call is another one, at other clocks
-    if activity is not None and activity - gross > 2 * most:
-        return f"the device was busy for {activity * 1e6:.0f} us, the judge's clock says {gross * 1e6:.0f} us"
-    if activity is not None and activity - events > 2 * most:
-        return (
-            f"the device was busy for {activity * 1e6:.0f} us, of which its stream's events saw {events * 1e6:.0f} us"
-        )
-    return ""
-
-
-def _part(value: Any) -> Any:
-    """Enough of a tensor to tell what its values may be."""
-    if not hasattr(value, "numel") or value.numel() <= _SEEN or not value.dim():
-        return value
-    rows = max(1, _SEEN * value.shape[0] // value.numel())
-    return value[:rows]
+def _retime(side: Turns, seconds: list[float]) -> None:
+    """Takes a side's figures from another clock's samples."""
+    side.seconds = seconds
+    side.waited, side.disturbed = [0.0] * len(seconds), [False] * len(seconds)
 
 
 def _worker(side: Side) -> CudaWorker:

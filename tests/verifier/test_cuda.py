@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,17 @@ import torch
 from kernellab.task import load_task
 from kernellab.verifier import compare_pieces as pieces_module
 from kernellab.verifier import cuda_driver, cuda_pool, device
+from kernellab.verifier.clocks_cuda import LABELS, Reading, calls_at_a_go, clock_of, disagreement, handshake
 from kernellab.verifier.compare import Limits, Reference, compare
 from kernellab.verifier.compare_pieces import compare_pieces
-from kernellab.verifier.control import Output
-from kernellab.verifier.cuda_link import device_fault
-from kernellab.verifier.cuda_memory import Segment, flush_words, output_bytes
-from kernellab.verifier.cuda_trace import is_library, summary, without_frame
-from kernellab.verifier.memory import Unreadable, equal
-from kernellab.verifier.rules import DEVICE
-from kernellab.verifier.timed_cuda import DeviceContents, disagreement
+from kernellab.verifier.contents_cuda import DeviceContents
+from kernellab.verifier.control import Control, Output
+from kernellab.verifier.cuda_link import TimedCalls, device_fault
+from kernellab.verifier.cuda_memory import DeviceArena, Segment, Window, flush_words, output_bytes
+from kernellab.verifier.cuda_trace import busy, framed, is_library, summary, without_frame
+from kernellab.verifier.cuda_worker import DeviceWorker
+from kernellab.verifier.memory import Unreadable, equal, lay_out
+from kernellab.verifier.rules import CAPS, DEVICE
 
 LIMITS = Limits.of("float32")
 HEADER = Path("/usr/local/cuda/include/cuda.h")
@@ -31,42 +35,229 @@ HEADER = Path("/usr/local/cuda/include/cuda.h")
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
+US = 1e-6
+
+
+def reading(judge: float, events: float, device: float | None, calls: int = 1, spread: float = 15.0) -> Reading:
+    """Clocks in us a call, behind a handshake of 200 us."""
+    gross = judge * calls + 200
+    return Reading(
+        "mine", judge * US, gross * US, spread * US, events * US, None if device is None else device * US, calls
+    )
+
+
+def test_short_calls_are_many_at_a_go_and_long_ones_alone() -> None:
+    free = 100 << 30
+    assert calls_at_a_go(10e-6, 12e-6, 2 << 20, free) == 64
+    assert calls_at_a_go(100e-6, 120e-6, 2 << 20, free) == 10
+    assert calls_at_a_go(3e-3, 3e-3, 2 << 20, free) == 1
+    # a side that takes no time at all
+    assert calls_at_a_go(0.0, 1e-6, 2 << 20, free) == 64
+
+
+def test_calls_at_a_go_fit_in_memory_and_in_time() -> None:
+    free = 100 << 30
+    assert calls_at_a_go(68e-6, 70e-6, 256 << 20, free) == 4
+    assert calls_at_a_go(10e-6, 12e-6, 32 << 20, 8 * 100 << 20) == 3
+    assert calls_at_a_go(10e-6, 12e-6, 12 << 30, free) == 1
+    # a candidate that is slow, or says so, does not make the baseline's calls too few to be seen
+    assert calls_at_a_go(10e-6, 1e-3, 2 << 20, free) == 50
+    assert calls_at_a_go(10e-6, 1.0, 2 << 20, free) == 1
+
+
+def test_a_handshake_is_its_lowest_tenth_and_differs_by_what_lies_between_the_tenths() -> None:
+    cost, spread = handshake([(200 + i) * US for i in range(20)])
+    assert cost == pytest.approx(202 * US) and spread == pytest.approx(15 * US)
+    assert handshake([5 * US]) == (5 * US, 0.0)
+
 
 def test_clocks_that_agree_say_nothing() -> None:
-    assert disagreement(70e-6, 235e-6, 74e-6, 68e-6, (167e-6, 165e-6)) == ""
-    assert disagreement(3.03e-3, 3.2e-3, 3.04e-3, 3.02e-3, (195e-6, 165e-6)) == ""
-    # a launch takes the host longer than the device works
-    assert disagreement(90e-6, 250e-6, 70e-6, 4e-6, None) == ""
-    assert disagreement(30e-6, 195e-6, 33e-6, None, None) == ""
+    tails = (167e-6, 165e-6)
+    assert disagreement(reading(11.0, 11.2, 9.5, 64), tails) == ""
+    assert disagreement(reading(3030, 3040, 3020), (195e-6, 165e-6)) == ""
+    # launches take the host longer than the device works
+    assert disagreement(reading(352, 410, 115), tails) == ""
+    assert disagreement(reading(18.0, 17.5, 2.5, 64), None) == ""
+    assert disagreement(reading(30, 33, None), None) == ""
 
 
 @pytest.mark.parametrize(
-    ("clocks", "word"),
+    ("clocks", "tails", "word"),
     [
-        ((20e-6, 185e-6, 20e-6, 18e-6, (330e-6, 165e-6)), "after the answer"),
-        ((400e-6, 560e-6, 8e-6, 8e-6, None), "judge's clock says"),
-        ((70e-6, 235e-6, 400e-6, 68e-6, None), "events say"),
-        ((400e-6, 560e-6, 395e-6, 900e-6, None), "the device was busy"),
-        ((70e-6, 235e-6, 60e-6, 78e-6, None), "the device was busy"),
+        (reading(20, 20, 18), (330e-6, 165e-6), "after the answer"),
+        # what may be left running does not grow with the call
+        (reading(3000, 3000, 3000), (260e-6, 165e-6), "after the answer"),
+        (reading(400, 8, 8), None, "judge's clock says"),
+        (reading(11, 2, 9.5, 64), None, "judge's clock says"),
+        (reading(70, 400, 68), None, "events say"),
+        (reading(400, 395, 900), None, "the device was busy"),
+        (reading(6, 6, 8.5, 64), None, "of which its stream's events saw"),
     ],
 )
-def test_each_clock_that_contradicts_is_named(clocks: tuple[Any, ...], word: str) -> None:
-    assert word in disagreement(*clocks)
+def test_each_clock_that_contradicts_is_named(clocks: Reading, tails: tuple[float, float] | None, word: str) -> None:
+    assert word in disagreement(clocks, tails)
 
+
+def test_the_judge_s_clock_gives_the_figure_where_it_can() -> None:
+    assert clock_of([reading(11, 11.2, 9.5, 64), reading(13, 13, 12, 64)]) == ("judge", "")
+    assert clock_of([reading(69, 70, 68, 4), reading(3030, 3040, None)]) == ("judge", "")
+
+
+def test_what_cannot_be_told_from_a_handshake_is_no_time() -> None:
+    """As on an H200: 16 MiB in 9.5 us of the device, a handshake that hides all of it, and no 1 us given as a time."""
+    for judge in (-5.0, 0.0, 1.0, 60.0):
+        clock, why = clock_of([reading(judge, 12.4, 9.5)])
+        assert clock == "device" and "handshake that varies" in why
+    # one side that is too short takes the clock from all; where the device has none, events are left
+    assert clock_of([reading(400, 400, 390), reading(20, 12, 9.5)])[0] == "device"
+    assert clock_of([reading(400, 400, 390), reading(20, 12, None)])[0] == "events"
+    assert set(LABELS) == {"judge", "device", "events"} and not LABELS["judge"]
+
+
+def test_a_figure_is_never_below_what_the_device_worked() -> None:
+    clock, why = clock_of([reading(70, 82, 80.3, 13)])
+    assert clock == "device" and "busy for 80.3 us" in why
+    assert clock_of([reading(9.2, 12, 9.5, 64)])[0] == "judge"
+    assert clock_of([reading(8.0, 12, 9.5, 64)])[0] == "device"
+
+
+def test_a_call_that_is_mostly_launches_is_called_so() -> None:
+    assert reading(18, 18, 2.5, 64).launch_bound and reading(352, 410, 115).launch_bound
+    assert not reading(11, 11, 9.5, 64).launch_bound and not reading(11, 11, None, 64).launch_bound
+
+
+# -- the order of streams ----------------------------------------------------------------------------------------------
 
 SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<unsigned char>>"
+MS = 1e-3
+
+
+def traced(start: float, *own: tuple[str, float, float, int]) -> list[Any]:
+    """A call behind a delay of 1 ms at ``start`` ms and before a marker, on stream 7, in ms."""
+    end = max([1.0, *(t + n for _, t, n, stream in own if stream == 7)])
+    found = [(SPIN, 0.0, 1.0, 7), *own, ("marker", end + 0.01, 0.002, 7)]
+    return sorted(((name, (start + t) * MS, n * MS, stream) for name, t, n, stream in found), key=lambda e: e[1])
 
 
 def test_a_stream_that_waits_for_nobody_and_one_that_nobody_waits_for_are_named() -> None:
     joined = [(SPIN, 0.0, 1.0, 7), ("side", 1.1, 0.5, 13), ("marker", 1.7, 0.1, 7)]
     events, unordered = without_frame(joined)
     assert events == [("side", 1.1, 0.5)] and unordered == ""
-    early = [(SPIN, 0.0, 1.0, 7), ("side", 0.1, 0.5, 13), ("marker", 1.1, 0.1, 7)]
-    assert without_frame(early)[1] == "side"
-    unseen = [(SPIN, 0.0, 1.0, 7), ("side", 1.1, 0.5, 13), ("marker", 1.1, 0.1, 7)]
-    assert without_frame(unseen)[1] == "side"
-    plain = [(SPIN, 0.0, 1.0, 7), ("mine", 1.1, 0.5, 7), ("marker", 1.7, 0.1, 7)]
-    assert without_frame(plain) == ([("mine", 1.1, 0.5)], "")
+    assert without_frame(traced(0, ("side", 0.1, 0.5, 13)))[1] == "side"
+    assert without_frame(traced(0, ("side", 1.005, 0.5, 13)))[1] == "side"
+    assert without_frame(traced(0, ("mine", 1.1, 0.5, 7))) == ([("mine", 1.1 * MS, 0.5 * MS)], "")
+    # the device's stamps of two streams differ by a little
+    assert without_frame(traced(0, ("side", 0.9995, 0.005, 13)))[1] == ""
+
+
+def test_one_call_that_is_out_of_order_is_enough() -> None:
+    """Where launching takes longer than the delay, a side stream looks ordered; the next call's delay is longer."""
+    late = [(SPIN, 0.0, MS, 7), ("side", 1.02 * MS, 0.005 * MS, 13), ("marker", 1.1 * MS, 0.002 * MS, 7)]
+    assert framed(late, [False], False)[1:] == ("", True)
+    flush = (FILL, 9 * MS, 0.05 * MS, 7)
+    samples, unordered, unseen = framed([*late, flush, *traced(10, ("side", 0.2, 0.005, 13))], [False, True], True)
+    assert [[e[0] for e in s] for s in samples] == [["side"], ["side"]]
+    assert (unordered, unseen) == ("side", False)
+
+
+def test_each_call_s_activities_are_its_own() -> None:
+    calls: list[Any] = []
+    for i in range(3):
+        calls += [(FILL, (10 * i - 1) * MS, 0.05 * MS, 7)] if i else []
+        calls += traced(10 * i, ("mine", 1.0, 0.5, 7), ("side", 1.6, 0.25, 13), ("end", 1.9, 0.1, 7))
+    samples, unordered, unseen = framed(calls, [True] * 3, True)
+    assert [[e[0] for e in s] for s in samples] == [["mine", "side", "end"]] * 3
+    assert [busy(s) for s in samples] == pytest.approx([0.85 * MS] * 3) and (unordered, unseen) == ("", False)
+    # a delay more than there were calls is the candidate's own
+    assert framed(calls, [True] * 2, True)[:2] == ([], "spin_kernel")
+
+
+# -- one go ------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """An event of the host, in place of a device's."""
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other: Clock) -> float:
+        return (other.at - self.at) * 1e3
+
+
+def worker_of(function: Any) -> tuple[DeviceWorker, Control]:
+    fd = Control.create()
+    control = Control(fd)
+    worker = DeviceWorker(None, control, os.eventfd(0), {"role": "candidate", "threads": 1, "device": "cpu"})
+    worker.function, worker.tiny, worker.events = function, torch.zeros(1), (Clock(), Clock())
+    worker._on_device = lambda tensor: tensor  # type: ignore[method-assign]
+    os.close(fd)
+    return worker, control
+
+
+def test_a_go_covers_calls_on_arguments_of_their_own_and_tells_of_all_outputs() -> None:
+    worker, control = worker_of(lambda x: (x * 2, x.sum(0)))
+    sets = [(torch.full((3, 4), float(i)),) for i in range(5)]
+    control.go(1)
+    outputs = worker._at_go(1, sets, worker.function, True)
+    answer = control.read(5)
+    turn = TimedCalls(answer, 1.0, 0.0, 5)
+    assert len(answer.outputs) == 10 and answer.seconds > 0
+    for i, given in enumerate(outputs):
+        assert torch.equal(given[0], sets[i][0] * 2)
+        told = turn.outputs_of(i)
+        assert [o.data for o in told] == [t.data_ptr() for t in given]
+        assert [o.shape for o in told] == [(3, 4), (4,)]
+        assert [o.storage for o in told] == [t.untyped_storage().data_ptr() for t in given]
+    with pytest.raises(ValueError, match="10 outputs"):
+        control.read(3)
+
+
+def test_outputs_that_differ_from_the_first_call_s_are_told_in_full() -> None:
+    base = torch.zeros(8, 8)
+    worker, control = worker_of(lambda n: base[n:, : 4 + n])
+    control.go(1)
+    outputs = worker._at_go(1, [(0,), (1,), (1,)], worker.function, False)
+    for o, (t,) in zip(control.read(3).outputs, outputs, strict=True):
+        assert (o.data, o.shape, o.strides) == (t.data_ptr(), tuple(t.shape), t.stride())
+        assert o.storage == base.data_ptr()
+
+
+def test_the_largest_go_s_outputs_leave_room_for_a_failure_s_words() -> None:
+    control = Control(Control.create())
+    most = DEVICE.calls * CAPS.outputs
+    place = (4096, 4096, 16, 0), (2, 2), (2, 1)
+    for i in range(most):
+        control.write_output(i, *place)
+    control.write_done(most, 0.5)
+    assert len(control.read(DEVICE.calls).outputs) == most
+    control.write_error(1, "x" * 30_000)
+    assert control.read().error == "x" * 30_000
+
+
+def test_windows_of_one_arena_do_not_touch_each_other() -> None:
+    class Host(DeviceArena):
+        device = "cpu"
+
+        def __init__(self, size: int) -> None:
+            self.memory = torch.zeros(size, dtype=torch.uint8)
+
+        def _flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+            size = count * torch.empty(0, dtype=dtype).element_size()
+            return self.memory[offset : offset + size].view(dtype)
+
+    args = [(torch.full((5, 7), float(i)), torch.arange(3) + i) for i in range(3)]
+    layout = lay_out(args[0])
+    arena = Host(3 * layout.size)
+    windows = [Window(arena, i * layout.size, layout.size) for i in range(3)]
+    for window, given in zip(windows, args, strict=True):
+        window.write(layout, given)
+    assert all(w.changed(a) is None and w.trespassed() is None for w, a in zip(windows, args, strict=True))
+    views = windows[1].views()
+    assert views[0] is not None
+    views[0][0, 0] = 9.0
+    assert windows[1].changed(args[1]) == 0 and windows[0].changed(args[0]) is None
 
 
 def test_a_flush_writes_twice_the_cache() -> None:
