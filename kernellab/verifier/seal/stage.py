@@ -42,8 +42,9 @@ def sealed(stages: Stages) -> str:
     assert found.time is not None and found.called is not None
     state.update["replay"] = found
     replayed, called = found.time.median_ms * 1e-3, found.called.median_ms * 1e-3
+    steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
     note = (
-        f"{word}: {len(found.steps)} {"step" if len(found.steps) == 1 else "steps"} replayed from {found.hash}, right on {found.right_on} unseen contents and "
+        f"{word}: {steps} replayed from {found.hash}, right on {found.right_on} unseen contents and "
         f"{found.checked} timed ones, {_us(replayed)} against {_us(called)}"
     )
     if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
