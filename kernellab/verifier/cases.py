@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kernellab.task import Task, small_sizes
+from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task_inputs import Family, families, input_bytes, redraw
 from kernellab.verifier import device
 from kernellab.verifier.compare import Reference
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
+
+#: values of arguments marked static that a worker has met, by position, shape and dtype
+Statics = dict[tuple[Any, ...], Any]
+_statics: ContextVar[Statics | None] = ContextVar("statics", default=None)
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,18 @@ class Case:
     #: what is done to the drawn arguments, as :func:`kernellab.verifier.metamorphic.changed` has it
     change: tuple[Any, ...] = ()
     device: str = field(default_factory=device.current)
+    #: what :func:`static_held` has held when this was made
+    statics: Statics | None = field(default_factory=_statics.get, compare=False, repr=False)
 
     @cached_property
     def args(self) -> tuple[Any, ...]:
         from kernellab.verifier.metamorphic import changed
 
-        return changed(make_args(self.task, dict(self.sizes), self.family, self.seed, self.device), self.change)
+        drawn = make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
+        if self.statics is None:
+            return changed(drawn, self.change)
+        # a change is none of theirs either
+        return _held(self.task, changed(_held(self.task, drawn, self.statics), self.change), self.statics)
 
     def with_change(self, change: tuple[Any, ...]) -> Case:
         """The same case with a change to its arguments."""
@@ -68,21 +80,91 @@ class Case:
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
-        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place.
+        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place; of
+        structured inputs also the size of what was added up, where sums may cancel.
 
         Only asked for when a kernel is about to be refused: it costs another run in float64.
         """
-        moved = _in_double(self.task, [_moved(a, self.seed + i) for i, a in enumerate(self.args)])
-        if moved is None or len(moved) != len(self.references):
-            return self.references
-        pairs = zip(self.references, moved, strict=True)
-        return tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
+        found = nudged(self.task, self.args, self.references, self.seed)
+        sizes = self._summed() if self.family is Family.STRUCTURED and found is not self.references else None
+        return found if sizes is None else tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))
+
+    def _summed(self) -> tuple[Tensor, ...] | None:
+        """The reference in float64 of the inputs' magnitudes; None where it is not homogeneous (made of products and
+        sums), for there it says nothing of what was added up.
+
+        A ramp's sums cancel to nothing after having grown, and what they were rounded to on the way no nudge of the
+        inputs shows: the error of a sum is bounded by the magnitudes that it adds (Higham, eq. 4.4).
+        """
+        import torch
+
+        def answers(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
+            return _in_double(self.task, [
+                change(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args
+            ])  # fmt: skip
+
+        one, two = answers(torch.abs), answers(lambda a: 2 * a.abs())
+        if one is None or two is None or [o.shape for o in one] != [r.native.shape for r in self.references]:
+            return None
+        for a, b in zip(one, two, strict=True):
+            if not bool(a.isfinite().all()) or not any(torch.equal(a * 2.0**k, b) for k in (1, 2, 3)):
+                return None
+        return tuple(o.double().abs() for o in one)
+
+    @cached_property
+    def hidden(self) -> float:
+        """How many times larger than its spread the mean of a row is, root mean square over the rows of the input where
+        it is the most. The sum of a row is rounded relative to the mean, and what is left without it is the spread."""
+        import torch
+
+        most = 0.0
+        for value in self.args:
+            if (
+                isinstance(value, torch.Tensor)
+                and value.is_floating_point()
+                and value.dim() > 1
+                and value.shape[-1] > 1
+            ):
+                rows = value.double()
+                spread, mean = torch.std_mean(rows, -1, correction=0)
+                ratios = (mean / spread)[spread > torch.finfo(value.dtype).eps * mean.abs()]
+                most = max(most, float(ratios.square().mean().sqrt()) if ratios.numel() else 0.0)
+        return most
 
     @property
     def words(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
         change = f", {self.change[0]}" if self.change else ""
         return f"{sizes + ', ' if sizes else ''}family {self.family.value}{change}"
+
+
+@contextmanager
+def static_held() -> Iterator[None]:
+    """Arguments that a function task marks static keep their values inside, for each shape that they have.
+
+    A kernel may pack them once; the first values that it meets stay for as long as its worker lives.
+    """
+    token = _statics.set({})
+    try:
+        yield
+    finally:
+        _statics.reset(token)
+
+
+def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...]:
+    import torch
+
+    def value(position: int, drawn: Any) -> Any:
+        spec = task.args[position]
+        # a model's parameters are loaded into the candidate anew for each call, and it is told so by their versions
+        if not spec.static or spec.kind is not ArgKind.TENSOR or not isinstance(drawn, torch.Tensor):
+            return drawn
+        # whole numbers may be places in another argument
+        beside = () if drawn.is_floating_point() else shapes
+        return statics.setdefault((position, tuple(drawn.shape), drawn.dtype, *beside), drawn)
+
+    shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
+    return tuple(value(i, drawn) for i, drawn in enumerate(args))
 
 
 def make_args(
@@ -119,6 +201,16 @@ def _fits_in_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
     need = 2 * sum(8 * t.numel() for t in tensors)
     free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return bool(need < DEVICE.double_share * free)
+
+
+def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
+    """The references ``found`` for ``args`` with, beside each, float64's answer at inputs moved by a rounding error;
+    ``found`` itself where that cannot be had."""
+    moved = _in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
+    if moved is None or len(moved) != len(found):
+        return found
+    pairs = zip(found, moved, strict=True)
+    return tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
 
 
 def _moved(value: Any, seed: int) -> Any:

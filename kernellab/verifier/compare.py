@@ -31,6 +31,8 @@ class Reference:
     double: Tensor | None
     #: float64 again, at inputs moved by a rounding error: what no kernel of this dtype can be asked to beat
     nudged: Tensor | None = None
+    #: the magnitudes that were added up for each element, where sums may cancel: what its rounding is relative to
+    summed: Tensor | None = None
 
     @property
     def want(self) -> Tensor:
@@ -120,6 +122,8 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
     if reference.nudged is not None:
         moved = (reference.nudged - want).abs_()
         own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))
+    if reference.summed is not None:
+        own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
     return _floats(error, own, want, have, limits)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kernellab.records import Evidence
@@ -27,8 +29,44 @@ def honest(stages: Stages) -> str:
     """Ghost test, share of own code, precision class; the note has what each found."""
     _told(stages)
     words = [ghost_test(stages), own_share(stages)]
+    launches_unwatched(stages)
     label = precision_class(stages)
     return ", ".join(w for w in (*words, label) if w)
+
+
+def launches_unwatched(stages: Stages) -> None:
+    """Refused when own kernels run only under the dispatch mode by which their share is taken, and which code can see.
+
+    Calls with and without it take turns on one case: a graph that replays what was launched once launches in neither.
+    """
+    if stages.traced is None or not stages.traced[1]:
+        return
+    case, names = stages.traced
+    layout, seconds = lay_out(case.args), stages.call_deadline(case)
+    try:
+        with _launches(stages) as unwatched:
+            stages.call(case, poison=False)
+        if unwatched:
+            return
+        with _launches(stages) as watched:
+            stages.worker.trace(layout, 0, stages.v.left(3 * seconds))
+    except WorkerFailure as failure:
+        raise stages.failed("honest", failure, case) from failure
+    if not watched:
+        return
+    message = f"its own {', '.join(names[:4])} runs only while the framework's dispatcher is watched"
+    if not stages.v.options.allow_library:
+        raise stages.refused(case, "ghost", message)
+    stages.v.state.flags.append(f"ghost: {message}")
+
+
+@contextmanager
+def _launches(stages: Stages) -> Iterator[list[str]]:
+    """The names of the launches inside, once it has ended."""
+    names: list[str] = []
+    stages.worker.ghost([], stages.v.left(HONEST.ghost_seconds))
+    yield names
+    names += stages.worker.ghost(None, stages.v.left(HONEST.ghost_seconds))
 
 
 def _told(stages: Stages) -> None:
@@ -47,7 +85,9 @@ def own_share(stages: Stages) -> str:
     layout = lay_out(case.args)
     stages.worker.write(0, layout, case.args)
     try:
-        answer = stages.worker.trace(layout, 0, stages.v.left(3 * stages.call_deadline(case)))
+        with _launches(stages) as seen:
+            answer = stages.worker.trace(layout, 0, stages.v.left(3 * stages.call_deadline(case)))
+        stages.traced = case, seen
         total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure

@@ -122,7 +122,12 @@ def _inputs(case: Case) -> list[int]:
     found = [
         (kinds.index(spec.kind), i)
         for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
-        if spec.kind in kinds and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()
+        if spec.kind in kinds
+        and isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.numel()
+        # what a function task marks static a kernel may have packed
+        and not (spec.static and spec.kind is ArgKind.TENSOR)
     ]
     return [i for _, i in sorted(found)]
 
@@ -171,7 +176,7 @@ def _batched(case: Case) -> list[int]:
 
     found: list[int] = []
     for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True)):
-        batched = spec.kind is ArgKind.TENSOR and isinstance(value, torch.Tensor) and value.dim()
+        batched = spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.dim()
         if batched and value.shape[0] > 1 and (not found or value.shape[0] == case.args[found[0]].shape[0]):
             found.append(i)
     return found

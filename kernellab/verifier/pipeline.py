@@ -110,10 +110,11 @@ class Verification:
         with self._stage(Stage.STATIC):
             self._static()
         if self._goes_on(Trust.T0):
+            from kernellab.verifier.cases import static_held
             from kernellab.verifier.stages import Stages
 
             task = load_task(self.request.task_text, self.request.task_name)
-            with self._device(task), turns.working(), Stages(self, task) as stages:
+            with self._device(task), static_held(), turns.working(), Stages(self, task) as stages:
                 self._workers(stages)
         return self._verdict()
 

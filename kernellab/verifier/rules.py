@@ -42,8 +42,8 @@ class ErrorRule:
     #: 1e-3 there, one pass (E[x^2] - E[x]^2) by more than 3e-2
     offset_floor: float = 8e-3
     offset_tau: float = 3e-2
-    #: a sum of equal terms is rounded the same way each time, so that errors add up: a thousand small ones after a large
-    #: one are off by 1.6e-5
+    #: a sum of equal terms is rounded the same way each time, so that errors add up: thousands of small ones after a
+    #: large one are off by 1.6e-5
     structured_factor: float = 8.0
     #: eq. 2's epsilon, relative to the output's rms
     epsilon: float = 1e-8
@@ -182,6 +182,8 @@ class HonestRule:
     #: own kernels that are left out one by one, and seconds for the worker to find where they are bound
     ghosts: int = 6
     ghost_seconds: float = 20.0
+    #: a relative error from which a result without its kernels is wrong, however ill-conditioned the problem
+    nowhere: float = 0.1
     #: inputs are made so small to tell f16 from TF32
     tiny: float = 2.0**-20
     #: inputs whose elements are changed one by one, and elements of each: the last and some at random

@@ -51,6 +51,8 @@ class Stages:
         self.worst = 0.0
         #: random normal inputs, for the stage honest
         self.normal: Case | None = None
+        #: what was traced for the share of own code, and the names of the launches that were seen then
+        self.traced: tuple[Case, list[str]] | None = None
         #: right answers of cases that were run, for telling a stale result
         self.answers: list[Tensor] = []
 
@@ -130,7 +132,7 @@ class Stages:
         for i, (got, reference, limits) in enumerate(zip(outputs, case.references, self.limits_for(case), strict=True)):
             mismatch, error = compare(got, reference, limits)
             if mismatch is not None and mismatch.rule in NUMERIC:
-                mismatch, error = compare(got, case.nudged[i], limits)
+                mismatch, error = compare(got, case.nudged[i], self.limits_for(case, hidden=True)[i])
             if mismatch is not None:
                 raise self._wrong(case, i, got, mismatch)
             self.worst = max(self.worst, error)
@@ -146,14 +148,13 @@ class Stages:
         ):
             self.v.state.labels.append("reference not in float64")
 
-    def limits_for(self, case: Case) -> list[Limits]:
-        """The error rule's numbers for a case: wider where the inputs' mean hides their spread."""
-        if case.family not in (Family.OFFSET, Family.LARGE):
-            return self.limits
-        return [
-            replace(limit, floor=max(limit.floor, ERROR.offset_floor), tau=max(limit.tau, ERROR.offset_tau))
-            for limit in self.limits
-        ]
+    def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
+        """The error rule's numbers for a case: wider where the inputs' mean hides their spread, which of the milder
+        families is only looked at when ``hidden``: before a kernel is refused."""
+        by = ERROR.offset_floor / ERROR.floor["float32"] if case.family in (Family.OFFSET, Family.LARGE) else 1.0
+        if hidden and case.family in (Family.STRUCTURED, Family.MIXED, Family.SCALED):
+            by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
+        return self.limits if by <= 1 else [_wider(limit, by) for limit in self.limits]
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0
@@ -179,10 +180,12 @@ class Stages:
             raise Refused(self.words(stage, failure, case),
                           evidence.of_failure(self.v.adapter, self.source, failure, case)) from failure  # fmt: skip
 
-    def call(self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0) -> Call:
+    def call(
+        self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True
+    ) -> Call:
         layout = lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
-        return self.worker.call(layout, (slot,), self.v.left(seconds or self.call_deadline(case)), poison=True)
+        return self.worker.call(layout, (slot,), self.v.left(seconds or self.call_deadline(case)), poison=poison)
 
     def call_deadline(self, case: Case) -> float:
         least = DEADLINES.call_least * self.slower
@@ -241,7 +244,7 @@ class Stages:
             outputs = [self.worker.read(o) for o in call.outputs]
         except (WorkerFailure, Refused):
             return False
-        checks = zip(outputs, case.references, self.limits_for(case), strict=True)
+        checks = zip(outputs, case.references, self.limits_for(case, hidden=True), strict=True)
         return all(compare(got, reference, limits)[0] is None for got, reference, limits in checks)
 
     def sure_call(self, case: Case, stage: str = "robust") -> Call:
@@ -287,6 +290,13 @@ class Stages:
         if found.compiler and found.signature == "exception":
             return found.model_copy(update={"signature": stage})
         return found
+
+
+def _wider(limit: Limits, by: float) -> Limits:
+    """So many times float32's floor and tau, neither beyond what holds of offset inputs."""
+    floor = min(by * ERROR.floor["float32"], ERROR.offset_floor)
+    tau = min(by * ERROR.tau["float32"], ERROR.offset_tau)
+    return replace(limit, floor=max(limit.floor, floor), tau=max(limit.tau, tau))
 
 
 def _capital(text: str) -> str:

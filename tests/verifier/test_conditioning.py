@@ -55,3 +55,51 @@ def test_a_well_conditioned_problem_is_not_widened() -> None:
     case = Case(load_task(LAYER_NORM, name="norm"), (), Family.OWN, 3)
     got = case.references[0].native * (1 + 3e-4)
     assert compare(got, case.nudged[0], Limits.of("float32"))[0] is not None
+
+
+PRODUCT = """
+import torch
+
+def reference(x, w):
+    return (x @ w.T).sum(1)
+
+def inputs():
+    return torch.randn(65, 63), torch.randn(255, 63)
+"""
+
+
+def ramps() -> Case:
+    """Sums that grow and then cancel: a thousandth of a part of what was added remains."""
+    found = Case(load_task(PRODUCT, name="product"), (), Family.STRUCTURED, 7)
+    found.__dict__["args"] = tuple(torch.linspace(-2, 2, a.numel()).reshape(a.shape) for a in found.args)
+    return found
+
+
+def one_by_one(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    product = x @ w.T
+    total = torch.zeros(len(x))
+    for column in product.T:
+        total = total + column
+    return total
+
+
+def test_sums_that_cancel_may_be_added_one_by_one() -> None:
+    case, limits = ramps(), Limits.of("float32")
+    got = one_by_one(*case.args)
+    assert compare(got, case.references[0], limits)[0] is not None, "the ramps do not cancel enough to show it"
+    assert compare(got, case.nudged[0], limits)[0] is None
+
+
+def test_sums_that_cancel_excuse_no_missing_column() -> None:
+    case, limits = ramps(), Limits.of("float32")
+    x, w = case.args
+    assert compare(one_by_one(x, w[:-1]), case.nudged[0], limits)[0] is not None
+
+
+def test_what_was_added_up_is_asked_of_sums_and_products_alone() -> None:
+    assert ramps().nudged[0].summed is not None
+    for answer in ("x.exp().sum(-1)", "torch.softmax(x, -1)"):
+        text = f"import torch\ndef reference(x):\n    return {answer}\ndef inputs():\n    return torch.randn(8, 9)\n"
+        assert Case(load_task(text, name="other"), (), Family.STRUCTURED, 7).nudged[0].summed is None
+    ordinary = Case(load_task(PRODUCT, name="product"), (), Family.NORMAL, 7)
+    assert ordinary.nudged[0].summed is None

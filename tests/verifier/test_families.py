@@ -8,6 +8,7 @@ import torch
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task_inputs import Family, families, redraw
+from kernellab.verifier import cases
 
 from .kit import Judge
 
@@ -99,3 +100,20 @@ def test_values_that_overflow_a_reference_are_no_legal_family() -> None:
         "import torch\ndef reference(x):\n    return torch.exp(x)\ndef inputs():\n    return torch.randn(64)\n"
     )
     assert Family.LARGE not in families(task) and Family.OFFSET not in families(task)
+
+
+def test_what_a_task_marks_static_keeps_its_values_while_held() -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 64)\nSTATIC = ['w']\n"
+        "def reference(x, w):\n    return x * w\ndef inputs(M=8, N=9):\n    return torch.randn(M, N), torch.randn(N)\n",
+        "static",
+    )
+
+    def args(rows: int, columns: int, family: Family) -> tuple[torch.Tensor, ...]:
+        return cases.case(task, {"M": rows, "N": columns}, family).with_change(("scale", -1, 2.0)).args
+
+    with cases.static_held():
+        (x, w), (y, v), (_, other) = args(8, 16, Family.OWN), args(5, 16, Family.HEAVY), args(8, 7, Family.OWN)
+        assert torch.equal(w, v) and other.shape == (7,)
+        assert not torch.equal(x[:5], y)
+    assert not torch.equal(args(8, 16, Family.OWN)[1], w)

@@ -17,11 +17,7 @@ from .show import Finding, Keeper
 
 ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 #: exhibits that the Verifier does not meet yet, and what it needs to
-NOT_YET: dict[str, str] = {
-    "honest_when_watched": "the ghost test, in calls that look like any other",
-    "library_where_allowed": "rarely refused: a ramp whose sums cancel to nothing, added one by one in float32",
-    "packs_static_weights": "STATIC arguments stay the same through a worker's life",
-}
+NOT_YET: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
