@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -16,18 +17,19 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.verifier import compare_pieces as pieces_module
-from kernellab.verifier import cuda_driver, cuda_pool, device
+from kernellab.verifier import cuda_driver, cuda_pool, device, timed_cuda
 from kernellab.verifier.clocks_cuda import LABELS, Reading, calls_at_a_go, clock_of, disagreement, handshake
 from kernellab.verifier.compare import Limits, Reference, compare
 from kernellab.verifier.compare_pieces import compare_pieces
 from kernellab.verifier.contents_cuda import DeviceContents
-from kernellab.verifier.control import Control, Output
-from kernellab.verifier.cuda_link import TimedCalls, device_fault
+from kernellab.verifier.control import Answer, Control, Output
+from kernellab.verifier.cuda_link import CudaWorker, TimedCalls, device_fault
 from kernellab.verifier.cuda_memory import DeviceArena, Segment, Window, flush_words, output_bytes
 from kernellab.verifier.cuda_trace import busy, framed, is_library, summary, without_frame
 from kernellab.verifier.cuda_worker import DeviceWorker
 from kernellab.verifier.memory import Unreadable, equal, lay_out
 from kernellab.verifier.rules import CAPS, DEVICE
+from kernellab.verifier.timed import Side, WrongWhenTimed
 
 LIMITS = Limits.of("float32")
 HEADER = Path("/usr/local/cuda/include/cuda.h")
@@ -237,16 +239,6 @@ def test_the_largest_go_s_outputs_leave_room_for_a_failure_s_words() -> None:
 
 
 def test_windows_of_one_arena_do_not_touch_each_other() -> None:
-    class Host(DeviceArena):
-        device = "cpu"
-
-        def __init__(self, size: int) -> None:
-            self.memory = torch.zeros(size, dtype=torch.uint8)
-
-        def _flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
-            size = count * torch.empty(0, dtype=dtype).element_size()
-            return self.memory[offset : offset + size].view(dtype)
-
     args = [(torch.full((5, 7), float(i)), torch.arange(3) + i) for i in range(3)]
     layout = lay_out(args[0])
     arena = Host(3 * layout.size)
@@ -458,3 +450,152 @@ def test_a_convolution_is_of_tf32_s_class_on_a_device_and_a_product_is_not() -> 
     with device.on("cuda"):
         assert device.runs_tf32(conv) and not device.runs_tf32(strict) and not device.runs_tf32(product)
     assert device.current() == "cpu"
+
+
+# -- a whole run, on a device that only keeps time ---------------------------------------------------------------------
+
+
+class Host(DeviceArena):
+    """An arena in this process's memory."""
+
+    device = "cpu"
+
+    def __init__(self, size: int) -> None:
+        self.memory = torch.zeros(size, dtype=torch.uint8)
+        self.size = size
+
+    def close(self) -> None: ...
+
+    def _flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        size = count * torch.empty(0, dtype=dtype).element_size()
+        return self.memory[offset : offset + size].view(dtype)
+
+
+class Simulated(CudaWorker):
+    """Calls ``function`` here; a go takes ``cost`` and ``seconds`` a call, and noise, by a clock that is made up."""
+
+    def __init__(self, function: Any, seconds: float, *, device: float | None = None, tail: float = 165e-6) -> None:
+        self.function, self.took, self.tail = function, seconds, tail
+        self.activity, self.samples = device, [device] * 8 if device else []
+        self.arenas, self.bases, self.unordered, self.unseen, self.copies = {}, {}, "", False, 0
+        self.random, self.results, self.goes = random.Random(1), [], []
+
+    def attach(self, slot: int, arena: Any, *, writable: bool) -> None:
+        self.arenas[slot] = arena
+
+    def release(self, slot: int) -> None:
+        self.arenas.pop(slot, None)
+
+    def timed_calls(
+        self, layout: Any, slot: int, deadline: float, prepare: Any, probe: Any, *, calls: int = 1, echo: bool = False,
+        warm: bool = True,
+    ) -> TimedCalls:  # fmt: skip
+        prepare()
+        seconds = 195e-6 + self.random.uniform(-8e-6, 8e-6) + (0.0 if echo else calls * self.took)
+        if not echo:
+            self.goes.append(calls)
+            arena: Any = self.arenas[slot]
+            windows = [Window(arena, i * layout.size, layout.size) for i in range(calls)]
+            for window in windows:
+                window._views = [window._flat(getattr(torch, p.dtype), p.span, p.offset).view(p.shape)
+                                 for p in layout.places]  # fmt: skip
+            self.results = [self.function(*w.views()) for w in windows]
+        told = tuple(
+            Output(i * 1 << 20, i * 1 << 20, t.nbytes, "float32", tuple(t.shape), t.stride())
+            for i, t in enumerate(self.results)
+        )
+        return TimedCalls(Answer(0, told, calls * self.took, ""), seconds, self.tail, calls)
+
+    def sees(self, outputs: Any) -> bool:
+        return True
+
+    def read(self, output: Output) -> torch.Tensor:
+        result: torch.Tensor = self.results[output.data >> 20]
+        return result.clone()
+
+    def trace(self, layout: Any, slot: int, deadline: float) -> dict[str, Any]:
+        return {}
+
+    def stop(self) -> None: ...
+
+    def gone(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    task = load_task("import torch\ndef reference(x):\n    return torch.relu(x) * 2\ndef inputs():\n"
+                     "    return (torch.randn(8, 16),)\n", "relu2")  # fmt: skip
+    zeros = torch.zeros
+    monkeypatch.setattr(timed_cuda, "DeviceArena", Host)
+    monkeypatch.setattr(timed_cuda, "Flush", lambda: lambda: None)
+    monkeypatch.setattr(timed_cuda, "_synchronize", lambda: None)
+    monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: zeros(*a, **k))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 << 30, 80 << 30))
+
+    def run(candidate: Simulated, eager: Simulated) -> timed_cuda.Result:
+        sides = [Side("eager", eager), Side("eager", Simulated(eager.function, eager.took, device=eager.activity))]
+        return timed_cuda.measure(
+            task, (torch.randn(8, 16),), Side("candidate", candidate), sides, [LIMITS], budget=0.3, deadline=5.0
+        )
+
+    return run
+
+
+def right(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x) * 2
+
+
+def median(side: Side) -> float:
+    return sorted(side.seconds)[len(side.seconds) // 2]
+
+
+@pytest.mark.parametrize(("took", "calls"), [(9.5e-6, 64), (80e-6, 13), (3e-3, 1)])
+def test_a_known_time_is_found_again(timed: Any, took: float, calls: int) -> None:
+    candidate = Simulated(right, took, device=took * 0.98)
+    result = timed(candidate, Simulated(right, 1.5 * took, device=1.5 * took))
+    assert median(result.candidate) == pytest.approx(took, rel=0.05)
+    assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
+    assert not result.labels and abs(candidate.goes[-1] - calls) <= 2
+    assert result.checked == sum(candidate.goes[-len(result.candidate.seconds) :])
+
+
+def test_a_slow_candidate_keeps_a_baseline_in_sight_or_the_device_s_clock_is_named(timed: Any) -> None:
+    result = timed(Simulated(right, 1e-3, device=1e-3), Simulated(right, 10e-6, device=9e-6))
+    assert median(result.baselines[0]) == pytest.approx(10e-6, rel=0.1) and not result.labels
+    result = timed(Simulated(right, 40e-3, device=39e-3), Simulated(right, 10e-6, device=9e-6))
+    assert result.labels == ("by the device's clock",) and "handshake that varies" in result.note
+    assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
+
+
+def test_one_wrong_call_of_a_go_is_found(timed: Any) -> None:
+    count = iter(range(10**6))
+
+    def lazy(x: torch.Tensor) -> torch.Tensor:
+        return right(x) * (1.0 if next(count) % 97 else 1.01)
+
+    with pytest.raises(WrongWhenTimed):
+        timed(Simulated(lazy, 10e-6, device=9e-6), Simulated(right, 10e-6, device=9e-6))
+
+
+def test_a_result_of_another_call_of_the_go_is_wrong(timed: Any) -> None:
+    kept: list[torch.Tensor] = []
+
+    def memoised(x: torch.Tensor) -> torch.Tensor:
+        kept[:] = kept or [right(x)]
+        return kept[0]
+
+    with pytest.raises(WrongWhenTimed):
+        timed(Simulated(memoised, 10e-6, device=9e-6), Simulated(right, 10e-6, device=9e-6))
+
+
+def test_work_after_the_answer_and_streams_without_order_are_refused(timed: Any) -> None:
+    eager = Simulated(right, 10e-6, device=9e-6)
+    with pytest.raises(timed_cuda.Inconsistent, match="after the answer") as found:
+        timed(Simulated(right, 10e-6, device=9e-6, tail=400e-6), eager)
+    assert found.value.signature == "inconsistent-clocks"
+    aside = Simulated(right, 10e-6, device=9e-6)
+    aside.unordered = "body"
+    with pytest.raises(timed_cuda.Inconsistent, match="does not order") as found:
+        timed(aside, eager)
+    assert found.value.signature == "unordered-stream"
