@@ -22,7 +22,7 @@ from tests.agents.window_cases import WINDOWS
 def test_windows_pass_the_sketch_gate(name: str, target: Target) -> None:
     task = load_task(WINDOWS[name], "windows")
     text = RulesDesigner().design(DesignBrief(task, target)).sketch
-    result = sketch.gate(text, task, seconds=0.1)
+    result = sketch.gate(text, task, seconds=0.3)
     assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
 
 
