@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 
 from kernellab.records import CompilerLine, Source
@@ -98,8 +99,14 @@ _EXPORT = re.compile(
 )
 
 
-def exports(code: Code) -> Iterator[tuple[str, int]]:
-    """Exported function names with their lines; macros' own definitions are not uses."""
+@lru_cache(maxsize=64)
+def exports(code: Code) -> tuple[tuple[str, int], ...]:
+    """Exported function names with their lines; macros' own definitions are not uses. The headers that most sources
+    bring are read once."""
+    return tuple(_exports(code))
+
+
+def _exports(code: Code) -> Iterator[tuple[str, int]]:
     for match in _EXPORT.finditer(code.text):
         if match[0].lstrip().startswith("#") or "__global__" in match[0]:
             continue

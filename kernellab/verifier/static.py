@@ -9,7 +9,7 @@ and strings put together from constants (:mod:`kernellab.verifier.static_names`)
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernellab.dsls.base import Finding
@@ -113,7 +113,7 @@ def check(source: Source) -> StaticResult:
     return StaticResult(tuple(findings), tuple(errors))
 
 
-def _once(found: Iterator[Finding] | list[Finding]) -> list[Finding]:
+def _once(found: Iterable[Finding]) -> list[Finding]:
     unique: dict[tuple[str, int | None, bool], Finding] = {}
     for finding in found:
         unique.setdefault((finding.rule, finding.line, finding.fatal), finding)

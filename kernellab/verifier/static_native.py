@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from kernellab.dsls.base import Finding
 
@@ -43,8 +44,16 @@ CLOCKS = (
 )  # fmt: skip
 
 
-def in_file(text: str, file: str, first_line: int = 1) -> Iterator[Finding]:
-    """Findings in C++ or CUDA; ``first_line`` is where ``text`` begins in ``file``."""
+@lru_cache(maxsize=64)
+def in_file(text: str, file: str, first_line: int = 1) -> tuple[Finding, ...]:
+    """Findings in C++ or CUDA; ``first_line`` is where ``text`` begins in ``file``.
+
+    Most sources bring the same headers, which are longer than all else in them; they are read once.
+    """
+    return tuple(_in_file(text, file, first_line))
+
+
+def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
     code = _SKIP.sub(lambda m: m[1] or re.sub(r"[^\n]", " ", m[0]), text)
 
     def line(at: int) -> int:
