@@ -217,7 +217,7 @@ class DeviceRule:
     #: arguments and outputs, the free memory divided by ``go_copies``, and ``go_most`` seconds of the slowest side
     go_seconds: float = 1e-3
     calls: int = 64
-    go_bytes: int = 1024 * MIB
+    go_bytes: int = 2048 * MIB
     go_copies: int = 8
     go_most: float = 50e-3
     #: a go is told from a handshake when what is left of it is this many times what handshakes differ by

@@ -1,7 +1,9 @@
 """Judge kernels on the GPU of this machine with the real Verifier, and print one table.
 
-    python tests/gpu/verify_gpu.py [--only REGEX] [--no-suite] [--large] [--seconds 150]
+    python tests/gpu/verify_gpu.py [--only REGEX] [--no-suite] [--large] [--seconds 150] [--calibrate]
 
+First a table that shows whether the clock is right (some 15 s): the judge's time of a known kernel at three sizes
+beside events, the device's activity, and two measurements of this process. Where it is off, nothing else is run.
 Rules-lowered Triton kernels for a few built-in tasks must pass; kernels that are wrong, cheat, crash or never end must
 be refused with the signature named; torch against itself (A/A) must not be distinguishable. ``--large`` adds
 KernelBench's ReLU (6.4 GB) with one float a thread, the kernel that its evaluation times at 4.84 ms. Exit status 1
@@ -11,10 +13,12 @@ when a line is not as it must be.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -80,6 +84,10 @@ def kernel(x):
 """
 )
 
+#: two hundred times the work, in one launch
+MORE = "    for k in range(200):\n        tl.store(y + i, tl.load(x + i, m) + k, m)\n"
+LONG = HEAD.replace("    tl.store", MORE + "    tl.store")
+
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "wrong edge": (
         ("edge-tile", "scattered", "nan", "wrong-values"),
@@ -91,7 +99,7 @@ def kernel(x):
 """,
     ),
     "side stream, not joined": (
-        ("inconsistent-clocks", "stale", "late-write", "wrong-values", "nan", "race"),
+        ("unordered-stream", "stale", "late-write", "wrong-values", "nan", "race"),
         HEAD
         + """
 side = getattr(torch.cuda, "Str" + "eam")()
@@ -126,7 +134,7 @@ def kernel(x):
 """,
     ),
     "torch does the work": (
-        ("library",),
+        ("library", "ghost"),
         HEAD
         + """
 def kernel(x):
@@ -136,17 +144,34 @@ def kernel(x):
 """,
     ),
     "answers before the work": (
-        ("inconsistent-clocks", "stale", "late-write", "nan", "wrong-values"),
-        HEAD
+        ("inconsistent-clocks", "stale", "late-write", "nan", "wrong-values", "exception"),
+        LONG
         + """
-for place in [torch.cuda]:
-    place.synchronize = lambda *_: None
+import sys
+class Quick:
+    def record(self): pass
+    def elapsed_time(self, other): return 0.01
+frame = getattr(sys, "_get" + "frame")()
+while frame is not None:
+    found = getattr(frame, "f_lo" + "cals").get("self")
+    if hasattr(found, "device_pool"):
+        found.synchronize = lambda: None
+        found.events = Quick(), Quick()
+    frame = getattr(frame, "f_ba" + "ck")
 def kernel(x):
     x = x.contiguous()
-    y = torch.empty_like(x)
-    for _ in range(20):
-        launch(x, y)
-    return y
+    return launch(x, torch.empty_like(x))
+""",
+    ),
+    "device assert": (
+        ("crash", "edge-tile"),
+        HEAD.replace("    tl.store", "    tl.device_assert(tl.load(x + i, m, other=0.0) > 1e30)\n    tl.store").replace(
+            "@triton.jit", "@triton.jit(debug=True)"
+        )
+        + """
+def kernel(x):
+    x = x.contiguous()
+    return launch(x, torch.empty_like(x))
 """,
     ),
     "never ends": (
@@ -180,6 +205,32 @@ def kernel(x):
     ),
 }
 
+#: right, and refused by nothing: launches are most of its call, so that a synchronisation which it replaces is late for
+#: nothing (20 launches of 20 us each while the device needs 6)
+LAUNCHES = """
+for place in [torch.cuda]:
+    place.synchronize = lambda *_: None
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    for _ in range(20):
+        launch(x, y)
+    return y
+"""
+
+JOINED = """
+side = getattr(torch.cuda, "Str" + "eam")()
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    mine = getattr(torch.cuda, "current_str" + "eam")()
+    side.wait_stream(mine)
+    with getattr(torch.cuda, "str" + "eam")(side):
+        launch(x, y)
+    mine.wait_stream(side)
+    return y
+"""
+
 AA = """
 import torch
 def kernel(x):
@@ -198,11 +249,13 @@ def lines(options: argparse.Namespace, target: Target) -> Iterator[Line]:
     yield "good", True, (), task, of(GOOD), plain
     yield "good again", True, (), task, of(GOOD), plain
     yield "slow", True, (), task, of(GOOD.replace("B=1024", "B=32"), warps=1), plain
+    yield "side stream, joined", True, (), task, of(HEAD + JOINED), plain
+    yield "launches only", True, (), task, of(HEAD + LAUNCHES), plain
     yield "A/A", True, (), task, of(AA), VerifyOptions(allow_library=True)
     for name, (signatures, text) in BAD.items():
         asked = VerifyOptions(deadline=5.0) if name == "never ends" else plain
         yield name, False, signatures, task, of(text), asked
-        if name in ("illegal access", "never ends", "all the memory"):
+        if name in ("illegal access", "device assert", "never ends", "all the memory"):
             yield f"good after it ({name})", True, (), task, of(GOOD), plain
     if not options.no_suite:
         for item in (i for i in load_suite("builtin", "") if re.search(SUITE, i.name)):
@@ -216,6 +269,77 @@ def lines(options: argparse.Namespace, target: Target) -> Iterator[Line]:
         large = load_task(RELU, "kernelbench_relu")
         yield "6.4 GB relu, 1 float/thread", True, (), large, of(GOOD.replace("B=1024", "B=256"), 1.0, 8), plain
         yield "6.4 GB relu, 8 floats/thread", True, (), large, of(GOOD.replace("B=1024", "B=4096"), 1.0, 8), plain
+
+
+def calibrated(verifier: Verifier, target: Target) -> bool:
+    """Prints, for 1, 16 and 128 MiB, what the judge says of a known kernel and of eager beside other clocks, in us, and
+    whether all are within bounds of what this process measures.
+
+    What is expected of a call on cold data in a queue is the larger of do_bench, which hides launches, and calls back
+    to back on arguments that differ, which shows them. Where launches decide, processes differ by more.
+    """
+    import torch
+    import triton.testing
+
+    source = GOOD.replace("SCALE", "2.0").replace("WARPS", "4")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location("calibrated", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        kernel: Callable[[torch.Tensor], torch.Tensor] = module.kernel
+        head = "  do_bench  back to back     off"
+        print(f"  MiB      judge   events   device  {head} |    eager{head}")
+        wrong = ""
+        for mib in (1, 16, 128):
+            rows = mib * 64
+            task = load_task(TASK.replace("M=2048, N=2048", f"M={rows}, N=4096"), f"relu2_{mib}")
+            given = Source(dsl="triton", files={"kernel.py": source}, origin=Author.MODEL)
+            verdict = verifier.verify(task, given, target, options=VerifyOptions())
+            compared = verdict.against("eager")
+            if verdict.time is None or compared is None:
+                print(f"  {mib:4d}  {verdict.stage.value}: {verdict.reason}")
+                wrong = wrong or f"{mib} MiB was not timed"
+                continue
+            sets = [torch.randn(rows, 4096, device="cuda") for _ in range(max(4, min(64, 256 // mib)))]
+            ours = _expected(kernel, sets, triton.testing.do_bench)
+            eagers = _expected(lambda x: torch.relu(x) * 2, sets, triton.testing.do_bench)
+            del sets
+            torch.cuda.empty_cache()
+            note = verdict.stages[-1].note
+            told = re.search(r"judge (\S+) us, events (\S+) us(?:, device (\S+) us)?", note)
+            events, device = (told[2], told[3] or "-") if told else ("-", "-")
+            judged, eager = verdict.time.median_ms * 1e3, compared.baseline_time.median_ms * 1e3
+            off, eager_off = judged / max(ours) - 1, eager / max(eagers) - 1
+            print(f"  {mib:4d} {judged:10.1f} {events:>8} {device:>8} {ours[0]:10.1f} {ours[1]:13.1f} {off:+7.0%} |"
+                  f" {eager:8.1f} {eagers[0]:9.1f} {eagers[1]:13.1f} {eager_off:+7.0%}  {verdict.label}")  # fmt: skip
+            print(f"       {note[:330]}", flush=True)
+            for who, value, (queued, beside) in (("the kernel", off, ours), ("eager", eager_off, eagers)):
+                most = 0.15 if queued >= 0.8 * beside else 0.35
+                if abs(value) > most and not wrong:
+                    wrong = f"at {mib} MiB the judge is off by {value:+.0%} for {who}, where {most:.0%} is allowed"
+    print(f"  the clock is {f'wrong: {wrong}; nothing else is run' if wrong else 'right'}", flush=True)
+    return not wrong
+
+
+def _expected(call: Callable[..., object], sets: list[object], bench: Callable[..., float]) -> tuple[float, float]:
+    """us of a call by do_bench, and of one of many back to back, outputs kept, after the cache was written over."""
+    import torch
+
+    queued = bench(lambda: call(sets[0]), warmup=10, rep=40, return_mode="median") * 1e3
+    cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    times = []
+    for _ in range(12):
+        cache.fill_(1)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        kept = [call(x) for x in sets]
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / len(sets))
+        del kept
+    return queued, sorted(times)[len(times) // 2] * 1e6
 
 
 def show(name: str, verdict: Verdict, seconds: float, fine: bool) -> None:
@@ -244,6 +368,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--no-suite", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--calibrate", action="store_true", help="only show whether the clock is right")
     parser.add_argument("--seconds", type=float, default=150, help="begin no line after so many seconds")
     options = parser.parse_args()
     start = time.monotonic()
@@ -257,6 +382,10 @@ def main() -> int:
         began = time.perf_counter()
         verifier.warm(target)
         print(f"{product}, torch {torch.__version__}; warm after {time.perf_counter() - began:.1f} s", flush=True)
+        if not calibrated(verifier, target):
+            return 1
+        if options.calibrate:
+            return 0
         for name, must, signatures, task, source, asked in lines(options, target):
             if not re.search(options.only, name) or time.monotonic() - start > options.seconds:
                 continue
