@@ -16,7 +16,7 @@ from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task_inputs import Family, families, input_bytes, redraw
 from kernellab.verifier import device
 from kernellab.verifier.compare import Reference
-from kernellab.verifier.rules import CAPS, CORRECT, DEVICE
+from kernellab.verifier.rules import CAPS, CORRECT, DEVICE, ERROR
 
 if TYPE_CHECKING:
     import torch
@@ -119,12 +119,8 @@ class Case:
 
         most = 0.0
         for value in self.args:
-            if (
-                isinstance(value, torch.Tensor)
-                and value.is_floating_point()
-                and value.dim() > 1
-                and value.shape[-1] > 1
-            ):
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if is_float and value.dim() > 1 and value.shape[-1] >= ERROR.row:
                 rows = value.double()
                 spread, mean = torch.std_mean(rows, -1, correction=0)
                 ratios = (mean / spread)[spread > torch.finfo(value.dtype).eps * mean.abs()]

@@ -44,7 +44,11 @@ class ErrorRule:
     offset_tau: float = 3e-2
     #: a sum of equal terms is rounded the same way each time, so that errors add up: thousands of small ones after a
     #: large one are off by 1.6e-5
-    structured_factor: float = 8.0
+    structured_factor: float = 2.0
+    #: rows from this length on say something of mean and spread
+    row: int = 32
+    #: standard deviations by which the number of elements that tau allows may be exceeded in a small output
+    tau_deviations: float = 3.0
     #: eq. 2's epsilon, relative to the output's rms
     epsilon: float = 1e-8
 

@@ -5,6 +5,7 @@
 # expect = "fast"
 # signature = "stale"
 # where = ["cpu", "gpu"]
+# harmless = "Memory that a check has poisoned comes back in timed calls; then it takes those for checks, and works."
 # story = "Looks for signs of being checked (fresh memory is poisoned then) and works only under them."
 # detector = "Outputs of timed calls are checked too."
 # ///
