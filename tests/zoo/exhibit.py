@@ -180,6 +180,8 @@ def _from_rules() -> Iterator[Exhibit]:
                     "task": name, "dsl": dsl, "origin": Author.RULES,
                     "story": "Written by the rules from the Designer's first sketch.",
                     "where": ("cpu", "gpu") if dsl == "triton" else ("cpu",),
+                    # tasks at their full size, on a machine that does much else
+                    "deadline": 180.0,
                 }
             )  # fmt: skip
             yield Exhibit(f"rules_{dsl}_{name}", "honest", card, lowered=name)
