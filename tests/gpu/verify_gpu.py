@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -326,7 +326,7 @@ def calibrated(verifier: Verifier, target: Target) -> bool:
     return not wrong
 
 
-def _expected(call: Callable[..., object], sets: list[object], bench: Callable[..., float]) -> tuple[float, float]:
+def _expected(call: Callable[..., object], sets: Sequence[object], bench: Callable[..., float]) -> tuple[float, float]:
     """us of a call by do_bench, and of one of many back to back, outputs kept, after the cache was written over."""
     import torch
 
