@@ -165,7 +165,8 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
         return Mismatch("tile", message, pieces.where(bad), relative)
     count = pieces.got.numel()
     share = off / count
-    if share > max(limits.tau, 2 * own_off / count):
+    chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
+    if share > max(limits.tau + chance, 2 * own_off / count):
         least = ERROR.epsilon * rms
         mask = pieces.where(lambda p: p.error > limits.tau * p.want.abs().clamp_(min=least))
         message = (
