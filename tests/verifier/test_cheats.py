@@ -51,7 +51,8 @@ def test_what_may_be_honest_is_a_flag_with_its_line(judge: Judge) -> None:
 
 
 def test_leaving_the_process_quietly_is_no_success(judge: Judge) -> None:
-    hidden = "import torch, os\nleave = getattr(os, '_ex' + 'it')\n"
+    # spelt so that no reading of the text finds it
+    hidden = "import torch, os\nleave = getattr(os, ''.join(map(chr, (95, 101, 120, 105, 116))))\n"
     at_import = judge(hidden + "leave(0)\ndef kernel(x, y):\n" + RIGHT)
     assert (at_import.passed, at_import.stage) == (False, Stage.BUILD)
     at_launch = judge(hidden + "def kernel(x, y):\n    leave(0)\n")
@@ -105,7 +106,7 @@ def test_a_call_counter_that_goes_lazy_is_caught_in_timed_calls(judge: Judge) ->
     """Right for the calls that look like checks, stale ever after."""
     code = (
         "import torch\nN = [0]\nLAST = [None]\ndef kernel(x, y):\n    N[0] += 1\n"
-        "    if N[0] > 20 and LAST[0] is not None and LAST[0].shape == x.shape:\n        return LAST[0].clone()\n"
+        "    if N[0] > 50 and LAST[0] is not None and LAST[0].shape == x.shape:\n        return LAST[0].clone()\n"
         "    LAST[0] = torch.relu(x) + y\n    return LAST[0].clone()\n"
     )
     verdict = judge(code)
@@ -213,8 +214,9 @@ def test_a_killed_judge_is_reported_and_replaced_and_nothing_is_left() -> None:
 
 def test_a_cuda_target_is_refused_in_words(judge: Judge) -> None:
     target = Target("triton", Backend.CUDA, Chip("H200", "gpu", 132))
-    source = Source(dsl="triton", files={"kernel.py": "def kernel(x, y):\n    return x\n"})
-    with pytest.raises(TargetError, match="not judge on CUDA devices yet"):
+    text = "import triton\n@triton.jit\ndef one(x):\n    pass\ndef kernel(x, y):\n    one[(1,)](x)\n    return x\n"
+    source = Source(dsl="triton", files={"kernel.py": text})
+    with pytest.raises(TargetError, match="CUDA"):
         judge.verifier.verify(judge.relu_add, source, target)
 
 
@@ -234,7 +236,7 @@ def test_scratch_folders_are_removed(judge: Judge) -> None:
     judge("import torch\ndef kernel(x, y):\n" + RIGHT)
     root = judge.verifier._root
     # what stays is the judge's own folder and the scratch of the baselines that it keeps warm
-    left = [p for p in os.listdir(root) if not p.startswith("kernellab-judge-")]
+    left = [p for p in os.listdir(root) if p.startswith("kernellab-") and not p.startswith("kernellab-judge-")]
     assert len(left) <= 4 and tempfile.gettempdir() in root
 
 
