@@ -106,12 +106,13 @@ def test_a_call_counter_that_goes_lazy_is_caught_in_timed_calls(judge: Judge) ->
     """Right for the calls that look like checks, stale ever after."""
     code = (
         "import torch\nN = [0]\nLAST = [None]\ndef kernel(x, y):\n    N[0] += 1\n"
-        "    if N[0] > 50 and LAST[0] is not None and LAST[0].shape == x.shape:\n        return LAST[0].clone()\n"
+        "    if N[0] > 40 and LAST[0] is not None and LAST[0].shape == x.shape:\n        return LAST[0].clone()\n"
         "    LAST[0] = torch.relu(x) + y\n    return LAST[0].clone()\n"
     )
     verdict = judge(code)
-    assert (verdict.passed, verdict.stage) == (False, Stage.FAST), verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == "stale"
+    # how many calls come before the timed ones differs from run to run: a check may meet it first
+    assert not verdict.passed and verdict.stage in (Stage.HONEST, Stage.FAST), verdict.reason
+    assert verdict.stage is Stage.HONEST or (verdict.evidence and verdict.evidence.signature == "stale")
 
 
 def test_a_cache_by_fingerprint_is_caught(judge: Judge) -> None:
