@@ -67,3 +67,8 @@ def test_small_factors_are_split_on_the_fly() -> None:
     target = Target("triton", Backend.CUDA, h200)
     assert "_hi[" in design(product("a @ b", (4096, 4096), (4096, 4096)), target)
     assert "_hi[" not in design(product("a @ b", (4096, 64), (64, 64)), target)
+
+
+def test_what_an_epilogue_shares_is_computed_once() -> None:
+    text = design(product("(a @ b + c) * torch.sigmoid(a @ b + c)", (70, 50), (50, 90), (90,)))
+    assert text.count("acc + c_tile") == 1

@@ -7,6 +7,7 @@ which costs arithmetic and saves memory traffic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,21 +156,8 @@ class Planner:
 
     def _import_needs(self, k: Kernel) -> None:
         """Rewrite the kernel's expressions so that values of other kernels are loads of temps."""
-        done: dict[int, tuple[Expr, Expr]] = {}
-
-        def visit(e: Expr) -> Expr:
-            if id(e) in done:
-                return done[id(e)][1]
-            stored = self._stored(e, k)
-            if stored is not None:
-                done[id(e)] = (e, stored)
-                return stored
-            args = tuple(visit(a) for a in operands(e))
-            made = with_operands(e, args)
-            done[id(e)] = (e, made)
-            return made
-
-        self.keep.append(done)
+        visit = Rewrite(lambda e: self._stored(e, k))
+        self.keep.append(visit)
         k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
         k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
         k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
@@ -226,6 +214,22 @@ def runs_along(red: Red) -> bool:
     """Does the reduction run along its operand's contiguous axis?"""
     last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
     return any(set(leaves) & set(red.axes) for leaves in last)
+
+
+class Rewrite:
+    """Expressions with ``change(e)`` in place of each ``e`` for which it is not None; what is shared stays shared."""
+
+    def __init__(self, change: Callable[[Expr], Expr | None]) -> None:
+        self.change = change
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+
+    def __call__(self, e: Expr) -> Expr:
+        if id(e) not in self._done:
+            made = self.change(e)
+            if made is None:
+                made = with_operands(e, tuple(self(a) for a in operands(e)))
+            self._done[id(e)] = (e, made)
+        return self._done[id(e)][1]
 
 
 def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:

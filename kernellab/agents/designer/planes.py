@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kernellab.agents.designer.expr import Axis, Dot, Expr, Free, Iota, Ix, Leaf, Num, Op, Win, operands
+from kernellab.agents.designer.expr import Axis, Dot, Expr, Free, Iota, Ix, Leaf, Num, Op, Win
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Layout, Output
-from kernellab.agents.designer.plan import Kernel, with_operands
+from kernellab.agents.designer.plan import Kernel, Rewrite
 from kernellab.target import Chip
 
 #: share of the tensor cores' rate that the products reach when they split on the fly, and when the parts are stored
@@ -66,7 +66,8 @@ def _split(k: Kernel, dot: Dot, layout: Layout) -> list[Kernel]:
             made[id(side)] = _parts(side, dot, layout)
     a, b = made[id(dot.a)][1], made[id(dot.b)][1]
     turned = Dot(a[0], b[0], dot.over, dot.dtype, dot.line, parts=(*a[1:], *b[1:]))
-    k.outs = [Output(o.tensor, o.index, _instead(o.expr, dot, turned), o.dtype) for o in k.outs]
+    instead = Rewrite(lambda e: turned if e is dot else None)
+    k.outs = [Output(o.tensor, o.index, instead(o.expr), o.dtype) for o in k.outs]
     k.dot = turned
     return [kernel for kernel, _ in made.values()]
 
@@ -97,17 +98,15 @@ def _parts(side: Expr, dot: Dot, layout: Layout) -> tuple[Kernel, tuple[Leaf, ..
 def _wider(side: Expr, last: Axis, wide: Axis) -> Expr:
     """The factor along ``wide`` instead of ``last``, 0 past the end of that: where a tensor ends it reads as 0."""
 
-    def visit(e: Expr) -> Expr:
+    def change(e: Expr) -> Expr | None:
         if isinstance(e, Leaf):
             return Leaf(e.tensor, tuple(moved(ix) for ix in e.index), e.dtype, e.line)
-        if isinstance(e, Iota):
-            return Iota(moved(e.index), e.dtype, e.line)
-        return with_operands(e, tuple(visit(a) for a in operands(e)))
+        return Iota(moved(e.index), e.dtype, e.line) if isinstance(e, Iota) else None
 
     def moved(ix: Ix) -> Ix:
         return ix.over(tuple(wide if a is last else a for a in ix.leaves()))
 
-    value = visit(side)
+    value = Rewrite(change)(side)
     if isinstance(side, Leaf) or wide.extent == last.extent:
         return value
     assert isinstance(last.extent, int)
@@ -128,12 +127,3 @@ def _in_memory_order(side: Expr, dot: Dot) -> tuple[Axis, ...]:
 def _whole_lines(extent: Extent) -> Extent:
     assert isinstance(extent, int)
     return -(-extent // _LINE) * _LINE
-
-
-def _instead(e: Expr, old: Expr, new: Expr) -> Expr:
-    """``e`` with ``new`` where ``old`` stood."""
-    if e is old:
-        return new
-    args = operands(e)
-    made = tuple(_instead(a, old, new) for a in args)
-    return e if all(x is y for x, y in zip(args, made, strict=True)) else with_operands(e, made)
