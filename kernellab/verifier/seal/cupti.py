@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import Argument, Copy, Fill, Launch
-from kernellab.verifier.seal.driver import Driver
+from kernellab.verifier.seal.driver import Driver, LaunchConfig
 from kernellab.verifier.seal.record import Recorder
 
 _DRIVER, _RESOURCE, _MODULE_LOADED, _ENTER = 1, 3, 6, 0
@@ -51,20 +51,9 @@ class _Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Attribute(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16)]
-
-
-class _Config(ctypes.Structure):
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
-    ]  # fmt: skip
-
-
 class _LaunchEx(ctypes.Structure):
     _fields_ = [
-        ("config", ctypes.POINTER(_Config)), ("function", ctypes.c_void_p),
+        ("config", ctypes.POINTER(LaunchConfig)), ("function", ctypes.c_void_p),
         ("parameters", ctypes.POINTER(ctypes.c_void_p)),
     ]  # fmt: skip
 

@@ -15,14 +15,18 @@ _CLUSTER, _COOPERATIVE, _SPREAD, _OVERLAPPING = 4, 2, 5, 6
 _DEFAULT_SHARED = 48 * 1024
 
 
-class _Attribute(ctypes.Structure):
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
     _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16)]
 
 
-class _Config(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint),
     ]  # fmt: skip
 
 
@@ -68,20 +72,20 @@ class Driver:
     def config(
         self, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int] | None, cooperative: bool,
         overlapping: bool,
-    ) -> _Config:  # fmt: skip
+    ) -> LaunchConfig:  # fmt: skip
         """What cuLaunchKernelEx is given; the stream is filled in at the call."""
         wanted: list[tuple[int, Sequence[int]]] = []
         if cluster is not None:
             wanted += [(_CLUSTER, cluster), (_SPREAD, (1,))]
         wanted += [(_COOPERATIVE, (1,))] if cooperative else []
         wanted += [(_OVERLAPPING, (1,))] if overlapping else []
-        attributes = (_Attribute * max(len(wanted), 1))()
+        attributes = (LaunchAttribute * max(len(wanted), 1))()
         for attribute, (number, values) in zip(attributes, wanted, strict=False):
             attribute.id = number
             for i, value in enumerate(values):
                 attribute.value[i] = value
-        config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared)
-        config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(_Attribute)), len(wanted)
+        config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared)
+        config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)), len(wanted)
         config.keep = attributes
         return config
 
