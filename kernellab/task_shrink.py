@@ -147,6 +147,33 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
     return sizes, _bytes_of(task, now)
 
 
+def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> dict[FreeAxis, int]:
+    """Axes that a window slides over, with extents of ``least`` or more that bring a task already cut to ``sizes`` to
+    about ``limit_bytes``; the longest is cut first, to no less than the next one."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    now = dict(shapes)
+    for axis, size in sizes.items():
+        now = _resize(now, axis.axes, size)
+    rank = [len(o.shape) for o in task.outputs]
+    found: dict[FreeAxis, int] = {}
+    # one axis alone, never the batch: the size of a group says which
+    alone = [
+        (n, a) for n, a in _groups(shapes, state) if len(a) == 1 and a[0][1] > 1 and a[0][0] not in state and n > least
+    ]
+    left = {FreeAxis(n, axes, ()): n for n, axes in alone if now[axes[0][0]][axes[0][1]] == n}
+    while left and _bytes_of(task, now) > limit_bytes:
+        axis = max(left, key=lambda a: left[a])
+        size = max(least, left[axis] * 3 // 4)
+        trial = _resize(now, axis.axes, size)
+        given = _outputs(task, trial)
+        if size == left[axis] or given is None or [len(o) for o in given] != rank or not all(all(o) for o in given):
+            del left[axis]
+            continue
+        now, left[axis], found[axis] = trial, size, size
+    return found
+
+
 def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
     import torch
 

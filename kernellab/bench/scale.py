@@ -1,9 +1,9 @@
 """A task of fixed shapes cut down along its batch dimensions, as a Task file of its own.
 
 Large problems are for a GPU: on a CPU they take minutes, and under Triton's interpreter hours. A kernel for fixed
-shapes is made for just these, so the problem itself is made smaller before anything is designed for it. Where a
-number at the top of the file is the extent, that number is changed, and nothing large is ever drawn; else the drawn
-inputs are sliced.
+shapes is made for just these, so the problem itself is made smaller before anything is designed for it. Where the
+batch does not suffice, the axes that a window slides over are cut, too. Where a number at the top of the file is the
+extent, that number is changed, and nothing large is ever drawn; else the drawn inputs are sliced.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ INTERPRETED_BYTES = 1 << 20
 CPU_BYTES = 64 << 20
 #: an axis is not cut below this, so that several tiles and a rest remain; of a leading axis a few elements do
 _SMALLEST, _SMALLEST_LEADING = 37, 3
+#: nor an axis that a window slides over below this
+_SMALLEST_WINDOW = 33
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 _WRAPPER = """
@@ -60,7 +62,7 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
     """
     from kernellab.task import ArgKind, TaskForm
     from kernellab.task_inputs import input_bytes
-    from kernellab.task_shrink import bytes_after, free_axes
+    from kernellab.task_shrink import bytes_after, free_axes, window_axes
 
     total = input_bytes(task)
     if task.dims or total <= limit_bytes:
@@ -69,11 +71,17 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
     for axis in free_axes(task):
         if total <= limit_bytes:
             break
+        if not all(task.args[position].kind is ArgKind.TENSOR for position, _ in axis.axes):
+            continue
         leading = all(dim == 0 for _, dim in axis.axes)
-        size = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
-        if size < axis.size and all(task.args[position].kind is ArgKind.TENSOR for position, _ in axis.axes):
+        # where one axis alone cannot do it, several are cut by a like factor
+        least = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
+        size = _largest(task, axis, sizes, limit_bytes, least)
+        if size < axis.size:
             sizes[axis] = size
             total = bytes_after(task, sizes)
+    if total > limit_bytes:
+        sizes |= window_axes(task, sizes, limit_bytes, _SMALLEST_WINDOW)
     if not sizes:
         return Scaled(task.text)
     words = ", ".join(f"{axis.size} -> {size}" for axis, size in sizes.items())
@@ -89,6 +97,18 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
         result="parts" if kernelbench else "tuple(parts) if several else parts[0]",
     )
     return Scaled(text.rstrip() + "\n" + wrapper, words)
+
+
+def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> int:
+    """The largest extent that fits, ``least`` where none does: axes that vary together count more than once."""
+    from kernellab.task_shrink import bytes_after
+
+    most = axis.size
+    while least < most:
+        middle = (least + most + 1) // 2
+        fits = bytes_after(task, {**sizes, axis: middle}) <= limit_bytes
+        least, most = (middle, most) if fits else (least, middle - 1)
+    return least
 
 
 def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:

@@ -44,16 +44,30 @@ def run_jobs(
         ]
         for thread in threads:
             thread.start()
-        try:
-            for _ in jobs:
-                row = done.get()
-                if isinstance(row, BaseException):
-                    raise row
-                on_row(row)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        with _stopped_like_a_key():
+            try:
+                for _ in jobs:
+                    row = done.get()
+                    if isinstance(row, BaseException):
+                        raise row
+                    on_row(row)
+            finally:
+                stop.set()
+                for thread in threads:
+                    thread.join()
+
+
+@contextlib.contextmanager
+def _stopped_like_a_key() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, so that no worker goes on alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(

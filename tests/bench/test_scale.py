@@ -59,6 +59,56 @@ def get_init_inputs():
     assert columns == 64, "an axis that a parameter shares stays"
 
 
+def test_axes_that_vary_together_are_cut_no_further_than_the_limit_asks() -> None:
+    text = """
+import torch
+
+N = 2048
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.cumsum(1)
+
+def get_inputs():
+    return [torch.randn(N, N)]
+
+def get_init_inputs():
+    return []
+"""
+    cut = load_task(scaled(load_task(text, "square"), LIMIT).text, "square")
+    rows, columns = cut.args[0].shape
+    assert rows == columns and 350 < int(rows) <= 362, "8 * 362 * 362 bytes are just below the limit"
+
+
+def test_axes_under_a_window_are_cut_where_the_batch_does_not_suffice() -> None:
+    text = """
+import torch
+
+height = width = 256
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(16, 16, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+
+def get_inputs():
+    return [torch.randn(8, 16, height, width)]
+
+def get_init_inputs():
+    return []
+"""
+    task = load_task(text, "window")
+    small = scaled(task, LIMIT)
+    cut = load_task(small.text, "window")
+    batch, channels, height, width = (int(n) for n in cut.args[0].shape)
+    assert (batch, channels) == (3, 16), "the batch first, and no axis that a parameter shares"
+    assert 33 <= min(height, width) <= max(height, width) < 110
+    assert input_bytes(cut) <= LIMIT and "256 -> " in small.words
+
+
 def test_a_dynamic_task_stays_as_it_is() -> None:
     task = load_task(next(t.text for t in load_suite("builtin:dynamic")), "dynamic")
     assert scaled(task, 1024).text == task.text
