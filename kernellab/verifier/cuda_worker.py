@@ -58,6 +58,7 @@ class DeviceWorker(Worker):
         if self.tiny is not None:
             return
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        _count_devices()
         set_precision(precision)
         library = os.environ.pop(cuda_pool.VARIABLE, "")
         if library:
@@ -261,3 +262,14 @@ class DeviceWorker(Worker):
             wire.post(self.channel, {"ok": True, **found, "seconds": time.perf_counter() - start})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+
+
+def _count_devices() -> None:
+    """Lets torch take the number of devices from the driver, as anywhere else. Where torch asks NVML, as the fork
+    server must, it may hear in a sandbox that there is none, and then gives None for the current device."""
+    import torch
+
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+    count = int(torch._C._cuda_getDeviceCount())
+    if count > 0:
+        torch.cuda._cached_device_count = count

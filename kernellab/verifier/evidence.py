@@ -75,11 +75,18 @@ def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> 
         [f for f in frames if isinstance(f, dict) and f.get("file") in source.files] if isinstance(frames, list) else []
     )
     first = failure.message.strip().splitlines()
+    message = (first[0] if first else failure.kind)[:500] + inside(failure)
     return [
-        CompilerLine(file=f["file"], line=f["line"] if isinstance(f.get("line"), int) else None,
-                     message=(first[0] if first else failure.kind)[:500])
+        CompilerLine(file=f["file"], line=f["line"] if isinstance(f.get("line"), int) else None, message=message)
         for f in reversed(known)
-    ][:5]  # fmt: skip
+    ][:5]
+
+
+def inside(failure: WorkerFailure) -> str:
+    """`` (in torch/cuda/__init__.py, line 512)`` where an exception arose in a library's code; else empty."""
+    where = failure.detail.get("inside")
+    own = not isinstance(where, str) or not where or where.startswith("kernellab/")
+    return "" if own else f" (in {str(where)[:200]})"
 
 
 def reproduction(source: Source, case: Case) -> str:

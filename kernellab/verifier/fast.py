@@ -84,7 +84,10 @@ def _measure(stages: Stages) -> Result:
         except BaselineFailed as failed:
             stages.v.pool.drop_kind(failed.name, stages.task)
             if failed.name == "eager":
-                raise VerifierError(f"The reference's own worker {failed}.", "Check the task by itself.") from None
+                raise VerifierError(
+                    f"The reference's own worker: {str(failed).rstrip('.')}{evidence.inside(failed.failure)}.",
+                    "Check the task by itself.",
+                ) from None
             stages.v.state.labels.append(f"no {failed.name} baseline")
             stages.v.state.flags.append(f"baseline {failed.name}: {str(failed).strip().splitlines()[0].rstrip('.')}")
             names.remove(failed.name)

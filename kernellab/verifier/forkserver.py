@@ -7,6 +7,7 @@ is killed.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import select
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from kernellab.verifier import sandbox, wire
@@ -30,13 +32,32 @@ def main() -> None:
     failed = {}
     for name in sys.argv[2:]:
         try:
-            importlib.import_module(name)
+            with _unasked():
+                importlib.import_module(name)
         except ImportError as error:
             failed[name] = str(error)
     import kernellab.verifier.worker  # noqa: F401  (a worker must find it warm)
 
     wire.post(channel, {"ready": True, "failed": failed, "threads": len(os.listdir("/proc/self/task"))})
     serve(channel)
+
+
+@contextlib.contextmanager
+def _unasked() -> Iterator[None]:
+    """What is imported inside may ask torch whether there is a GPU (tvm_ffi does), and is told what the device files
+    say. Asked of the driver, no child could start CUDA; asked of NVML, children inherit an NVML that counts no device
+    from within their sandbox, and torch then gives them None for the current device."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    asked, hidden = torch.cuda.is_available, os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    compiled = hasattr(torch._C, "_cuda_getDeviceCount")
+    torch.cuda.is_available = lambda: compiled and not hidden and os.path.exists("/dev/nvidiactl")
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = asked
 
 
 def serve(channel: socket.socket) -> None:

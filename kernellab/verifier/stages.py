@@ -282,7 +282,7 @@ class Stages:
             if lines:
                 where = f"{lines[0].file}, line {lines[0].line}: " if lines[0].line else f"{lines[0].file}: "
                 return f"{where}{lines[0].message.rstrip('.')}{at}."
-            return f"{first.rstrip('.')}{at}."
+            return f"{first.rstrip('.')}{evidence.inside(failure)}{at}."
         return f"The kernel {first.rstrip('.')} in the stage {stage}{at}."
 
     def _named(self, failure: WorkerFailure, stage: str) -> Evidence:

@@ -364,7 +364,7 @@ def flatten(result: Any, strict: bool) -> list[Any]:
 
 
 def explain(error: BaseException, root: str) -> dict[str, Any]:
-    """An exception as data: type, message, the frames in the candidate's files."""
+    """An exception as data: type, message, the frames in the candidate's files, and where outside them it arose."""
     text = str(error)
     frames = [
         {"file": os.path.relpath(f.filename, root), "line": f.lineno or 0}
@@ -378,8 +378,21 @@ def explain(error: BaseException, root: str) -> dict[str, Any]:
         "type": type(error).__name__,
         "message": text[-12000:],
         "frames": frames[-8:],
+        "inside": _inside(error, root),
         "trace": "".join(traceback.format_exception(error))[-16000:],
     }
+
+
+def _inside(error: BaseException, root: str) -> str:
+    """The innermost frame, ``"torch/cuda/__init__.py, line 512"``, when it is a library's; else ""."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    if not frames or (root and frames[-1].filename.startswith(root)):
+        return ""
+    last = frames[-1]
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        if last.filename.startswith(folder.rstrip("/") + "/"):
+            return f"{os.path.relpath(last.filename, folder)}, line {last.lineno}"
+    return f"{last.filename}, line {last.lineno}"
 
 
 def _place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tuple[int, ...]]:
