@@ -219,9 +219,9 @@ class DeviceRule:
     clock_seconds: float = 5e-6
     #: one go covers so many calls that they take this long together (s), at most ``calls`` of them, this many bytes of
     #: arguments and outputs, the free memory divided by ``go_copies``, and ``go_most`` seconds of the slowest side
-    go_seconds: float = 1e-3
+    go_seconds: float = 2e-3
     calls: int = 64
-    go_bytes: int = 2048 * MIB
+    go_bytes: int = 8192 * MIB
     go_copies: int = 8
     go_most: float = 50e-3
     #: a go is told from a handshake when what is left of it is this many times what handshakes differ by

@@ -5,10 +5,10 @@ all sides, mapped for reading only, and the judge writes new contents into it fo
 each on arguments of its own, that together they take a millisecond; all their outputs are kept and read.
 
 The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
-over the calls: the only clock that no candidate can reach. The handshake is the same road with no call on it, and most
-of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker (0.15 ms on
-an H200, and steady). The worker takes that turn before its first call, so no launch hides behind it; a launch counts
-as far as the calls before it do not hide it.
+over the calls: the only clock that no candidate can reach. The handshake is the same road with one tiny kernel on it,
+and most of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker
+(0.15 ms on an H200, and steady), and what is cold after that. The worker takes that turn before its first call, so no
+launch hides behind it; a launch counts as far as the calls before it do not hide it.
 
 Others must agree with it (:mod:`~kernellab.verifier.clocks_cuda`): CUDA events on the worker's stream, the device's
 activity as CUPTI lists it, and how long the judge's own kernel takes after the answer (work left running), against the
@@ -280,8 +280,8 @@ class _Run:
         side.last = _median(times[-TIMING.warm_agree :]) / self.calls
 
     def _handshakes(self, side: Turns) -> list[float]:
-        """What a go with no call on it takes, on a baseline, which no candidate has touched; the judge's own work is
-        done before each as before a call."""
+        """What a go with one tiny kernel on it takes, on a baseline, which no candidate has touched; the judge's own
+        work is done before each as before a call."""
 
         def prepare() -> None:
             self.flush()

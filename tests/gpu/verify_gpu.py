@@ -277,8 +277,8 @@ def calibrated(verifier: Verifier, target: Target) -> bool:
     """Prints, for 1, 16 and 128 MiB, what the judge says of a known kernel and of eager beside other clocks, in us, and
     whether all are within bounds of what this process measures.
 
-    What is expected of a call on cold data in a queue is the larger of do_bench, which hides launches, and calls back
-    to back on arguments that differ, which shows them. Where launches decide, processes differ by more.
+    What is expected of a call on cold data in a queue lies between do_bench, which hides launches, and calls back to
+    back on arguments that differ, which shows them, and near the worker's own events.
     """
     import torch
     import triton.testing
@@ -318,10 +318,15 @@ def calibrated(verifier: Verifier, target: Target) -> bool:
             print(f"  {mib:4d} {judged:10.1f} {events:>8} {device:>8} {ours[0]:10.1f} {ours[1]:13.1f} {off:+7.0%} |"
                   f" {eager:8.1f} {eagers[0]:9.1f} {eagers[1]:13.1f} {eager_off:+7.0%}  {verdict.label}")  # fmt: skip
             print(f"       {note[:330]}", flush=True)
-            for who, value, (queued, beside) in (("the kernel", off, ours), ("eager", eager_off, eagers)):
-                most = 0.15 if queued >= 0.8 * beside else 0.35
-                if abs(value) > most and not wrong:
-                    wrong = f"at {mib} MiB the judge is off by {value:+.0%} for {who}, where {most:.0%} is allowed"
+            for who, value, (queued, beside) in (("the kernel", judged, ours), ("eager", eager, eagers)):
+                low, high = 0.85 * min(queued, beside), 1.15 * max(queued, beside)
+                if queued < 0.8 * beside:
+                    # launches decide: the same code takes 17 to 32 us from process to process
+                    low, high = 0.7 * queued, 2 * beside
+                if not low <= value <= high and not wrong:
+                    wrong = f"at {mib} MiB the judge says {value:.1f} us for {who}; {low:.1f} to {high:.1f} is expected"
+            if told and abs(judged / float(told[2]) - 1) > 0.15 and not wrong:
+                wrong = f"at {mib} MiB the judge says {judged:.1f} us, the worker's events {told[2]} us"
     print(f"  the clock is {f'wrong: {wrong}; nothing else is run' if wrong else 'right'}", flush=True)
     return not wrong
 
