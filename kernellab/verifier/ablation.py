@@ -11,6 +11,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernellab.target import Backend
 from kernellab.task_inputs import Family, families
 from kernellab.verifier import cases, evidence
 from kernellab.verifier.cases import Case
@@ -18,7 +19,7 @@ from kernellab.verifier.compare import NUMERIC, Mismatch, compare, metadata
 from kernellab.verifier.ghost import ALL
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused
-from kernellab.verifier.rules import HONEST
+from kernellab.verifier.rules import DEADLINES, HONEST
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages import Stages
@@ -28,7 +29,8 @@ def ghost_test(stages: Stages) -> str:
     """Refused when none of the candidate's kernels matters; a single idle one is a label. The note of the stage.
 
     Where no launch is seen at all nothing can be said: a flag, and for Triton, whose launches are always seen, a
-    refusal. ``allow_library`` turns refusals into labels.
+    refusal. ``allow_library`` turns refusals into labels. On a device, launches may have been recorded once and be
+    replayed since as a CUDA graph; then the same is asked of fresh processes, which record without them.
     """
     case = normal_case(stages)
     # the quiet ones are calls like those that are timed, where nothing poisons memory and code sees no difference;
@@ -47,6 +49,9 @@ def ghost_test(stages: Stages) -> str:
             matters = matters and not right
         elif not right:
             raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
+    if not seen and stages.v.request.backend is Backend.CUDA:
+        seen, matters = _recorded(stages, case)
+        stages.replays = seen
     if not seen:
         return _unseen(stages, case)
     if not matters:
@@ -56,11 +61,27 @@ def ghost_test(stages: Stages) -> str:
             raise _refused(stages, case, message)
         stages.v.state.labels.append("ghost")
         return message
-    idle = [name for name in seen[: HONEST.ghosts] if len(seen) > 1 and _run(stages, case, [name])[0]]
+    several = len(seen) > 1 and not stages.replays
+    idle = [name for name in seen[: HONEST.ghosts] if several and _run(stages, case, [name])[0]]
     stages.v.state.labels += [f"dead: {name}" for name in idle]
-    return f"{len(seen)} own kernel{'s' if len(seen) > 1 else ''}, the result is wrong without" + (
-        f", {', '.join(idle)} idle" if idle else ""
+    return (
+        f"{len(seen)} own kernel{'s' if len(seen) > 1 else ''}{' recorded in a graph' if stages.replays else ''}, "
+        "the result is wrong without" + (f", {', '.join(idle)} idle" if idle else "")
     )
+
+
+def _recorded(stages: Stages, case: Case) -> tuple[list[str], bool]:
+    """The names of launches that the first call of a process makes, and does the result rest on them? The process that
+    is left has recorded with all of them."""
+    stages.restart()
+    right, without = _run(stages, case, [ALL], quiet=True, first=True)
+    if not without:
+        return [], True
+    stages.restart()
+    watched, seen = _run(stages, case, [], quiet=True, first=True)
+    if not watched:
+        raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
+    return list(dict.fromkeys([*without, *seen])), not right
 
 
 def normal_case(stages: Stages) -> Case:
@@ -77,13 +98,16 @@ def _normal_case(stages: Stages) -> Case:
     return cases.case(stages.task, dict(base.sizes), family)
 
 
-def _run(stages: Stages, case: Case, off: list[str], quiet: bool = False) -> tuple[bool, list[str]]:
-    """Is the result right with the launches in ``off`` left out, and which launches were seen?"""
+def _run(
+    stages: Stages, case: Case, off: list[str], quiet: bool = False, first: bool = False
+) -> tuple[bool, list[str]]:
+    """Is the result right with the launches in ``off`` left out, and which launches were seen? The ``first`` call of a
+    process may compile."""
     seen: list[str] = []
     right = False
     try:
         stages.worker.ghost(off, stages.v.left(HONEST.ghost_seconds))
-        right = _right(stages, case, quiet)
+        right = _right(stages, case, quiet, DEADLINES.smoke if first else None)
         seen = stages.worker.ghost(None, stages.v.left(HONEST.ghost_seconds))
     except WorkerFailure:
         if not off:
@@ -96,9 +120,9 @@ def _run(stages: Stages, case: Case, off: list[str], quiet: bool = False) -> tup
     return right, seen
 
 
-def _right(stages: Stages, case: Case, quiet: bool) -> bool:
+def _right(stages: Stages, case: Case, quiet: bool, seconds: float | None) -> bool:
     try:
-        call = stages.call(case, poison=not quiet)
+        call = stages.call(case, seconds, poison=not quiet)
     except WorkerFailure as failure:
         if failure.kind in ("exception", "output"):
             return False

@@ -42,6 +42,11 @@ def is_library(name: str, own: frozenset[str] = frozenset()) -> bool:
     return name not in own and not _FREE.search(name) and bool(_LIBRARY.search(name))
 
 
+def is_move(name: str) -> bool:
+    """Does a kernel of this name only fill or move, as any may?"""
+    return bool(_FREE.search(name))
+
+
 def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]) -> dict[str, Any]:
     """Some warm calls' activity, in seconds of device time: ``samples`` for which anything at all ran, one a call;
     of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``kernels`` by number of launches;

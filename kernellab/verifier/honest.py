@@ -11,6 +11,7 @@ from kernellab.task_inputs import Family
 from kernellab.verifier import cases
 from kernellab.verifier.ablation import ghost_test
 from kernellab.verifier.audit import audit
+from kernellab.verifier.cuda_trace import is_library, is_move
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused
@@ -94,11 +95,20 @@ def own_share(stages: Stages) -> str:
     except (KeyError, TypeError, ValueError):
         raise Refused("The worker's answer to the trace is malformed.", Evidence(signature="protocol")) from None
     share = max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0
+    if stages.replays and not any(_own(name, stages.replays) for name in getattr(stages.worker, "kernels", ())):
+        # a launch that was seen only once may never be repeated
+        share = 0.0
     stages.v.state.update["own_share"] = share
     names = ", ".join(list(library)[:4])
     if share < HONEST.own_share:
         if not stages.v.options.allow_library:
-            message = f"{1 - share:.0%} of the time is in the framework's own {names}; --allow-library takes that"
+            what = f"the framework's own {names}" if names else "no kernel of its own"
+            message = f"{1 - share:.0%} of the time is in {what}; --allow-library takes that"
             raise stages.refused(case, "library", message)
         stages.v.state.labels.append("library")
     return f"{share:.0%} of the time in own code" + (f", the rest in {names}" if names else "")
+
+
+def _own(kernel: str, launched: list[str]) -> bool:
+    """Is a kernel that ran on the device, by its name, neither a library's nor one that only fills or moves?"""
+    return kernel in launched or not (is_library(kernel) or is_move(kernel))

@@ -53,6 +53,8 @@ class Stages:
         self.normal: Case | None = None
         #: what was traced for the share of own code, and the names of the launches that were seen then
         self.traced: tuple[Case, list[str]] | None = None
+        #: the names of launches that were recorded once and are only replayed since
+        self.replays: list[str] = []
         #: right answers of cases that were run, for telling a stale result
         self.answers: list[Tensor] = []
 
