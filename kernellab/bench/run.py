@@ -70,14 +70,30 @@ def run_suite(
         on_row(row)
 
     if jobs:
-        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl))
+        devices = visible_devices(dsl)
+        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl), devices)
     return [found[task.title or task.name, task.category] for task in tasks]
 
 
 def usual_workers(dsl: str | None) -> int:
-    """One a pair of cores; on a CPU two, for what is timed has the machine to itself and the others wait."""
+    """One a pair of cores; on a CPU two, for what is timed has the machine to itself and the others wait; on GPUs no
+    more than six for each."""
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(2, cores // 2)) if _on_cpu(dsl) else max(1, min(6, cores // 2))
+    if _on_cpu(dsl):
+        return max(1, min(2, cores // 2))
+    return max(1, min(6 * max(1, len(visible_devices(dsl))), cores // 2))
+
+
+def visible_devices(dsl: str | None) -> list[str]:
+    """What a worker is to see of several GPUs, one of them each; empty where there is one at most."""
+    from kernellab.target import Backend
+    from kernellab.target_detect import detect_target, gpu_products
+
+    if detect_target(dsl).backend is not Backend.CUDA:
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    found = [d.strip() for d in named.split(",") if d.strip()] or [str(n) for n in range(len(gpu_products()))]
+    return found if len(found) > 1 else []
 
 
 def read_rows(path: Path) -> list[Row]:

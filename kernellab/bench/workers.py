@@ -24,12 +24,14 @@ _LOOK_SECONDS = 0.5
 
 
 def run_jobs(
-    jobs: Sequence[Job], out: Path, workers: int, deadline: float, on_row: Callable[[Row], None], exclusive: bool
-) -> None:
+    jobs: Sequence[Job], out: Path, workers: int, deadline: float, on_row: Callable[[Row], None], exclusive: bool,
+    devices: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Every job in one of ``workers`` processes; ``on_row`` is called in the order in which they end.
 
     ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
-    device. Workers and all below them are ended when this returns.
+    device. Workers are spread over ``devices``, what each sees of the machine's GPUs, and one is timed on each of them
+    at a time. Workers and all below them are ended when this returns.
     """
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
@@ -37,11 +39,17 @@ def run_jobs(
     done: SimpleQueue[Row | BaseException] = SimpleQueue()
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
-        environment = {turns.VARIABLE: f"{'all' if exclusive else 'device'}:{folder}/turns"} if workers > 1 else {}
+        kind = "all" if exclusive else "device"
+        environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
+        if not environments:
+            environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
         threads = [
-            threading.Thread(target=_serve, args=(n, out, environment, waiting, done, stop, deadline), daemon=True)
+            threading.Thread(
+                target=_serve, args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline),
+                daemon=True,
+            )
             for n in range(min(workers, len(jobs)))
-        ]
+        ]  # fmt: skip
         for thread in threads:
             thread.start()
         with _stopped_like_a_key():

@@ -178,7 +178,7 @@ class _Run:
         if ours.device is None:
             labels.append("two clocks")
         elif ours.launch_bound and clock == JUDGE:
-            labels.append("launch-bound")
+            labels.append("launch-bound" + _on_device(readings))
         labels += ["outputs read late"] if self.late else []
         labels += ["outputs copied by the worker"] if _worker(self.candidate).copies else []
         labels += ["order of streams not seen"] if _worker(self.candidate).unseen else []
@@ -411,6 +411,12 @@ class _Run:
         if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:
             return False
         return all(stats.settled(base.seconds, self.candidate.seconds) for base in self.baselines)
+
+
+def _on_device(readings: Sequence[Reading]) -> str:
+    """What the device's clock says of the kernels alone, for a label; "" where there is nothing to compare."""
+    ours, eager = readings[0].device, next((r.device for r in readings[1:] if r.name == "eager"), None)
+    return f", {eager / ours:.2f}x eager on the device" if ours and eager else ""
 
 
 def _retime(side: Turns, seconds: list[float]) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from kernellab import target_detect
 from kernellab.bench.category import category
 from kernellab.bench.one import Job
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
-from kernellab.bench.run import read_rows, run_suite
+from kernellab.bench.run import read_rows, run_suite, visible_devices
 from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import TaskError
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
+from kernellab.verifier import turns
 
 RELU = """
 import torch
@@ -99,6 +103,29 @@ def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) 
     assert signal.SIGKILL.name in by_name["dies"].reason
     assert "deadline of 12 s" in by_name["hangs"].reason
     assert "reference" in by_name["wrong"].reason
+
+
+def test_workers_are_spread_over_devices_and_each_device_has_turns_of_its_own(tmp_path: Path) -> None:
+    tells = "import os, time\ntime.sleep(1)\nraise ValueError(str([os.environ[n] for n in {names}]))\n".format(
+        names=["CUDA_VISIBLE_DEVICES", turns.VARIABLE]
+    )
+    rows: list[Row] = []
+    run_jobs([_job(n, tells, tmp_path) for n in ("a", "b")], tmp_path, 2, 60.0, rows.append, False, ["5", "7"])
+    seen = sorted(re.findall(r"\['(\d)', 'device:(\S+)'\]", " ".join(r.reason for r in rows)))
+    assert [device for device, _ in seen] == ["5", "7"], rows
+    assert seen[0][1] != seen[1][1]
+
+
+def test_several_gpus_are_all_used_unless_the_environment_names_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = Chip("some", "gpu", 132)
+    monkeypatch.setattr(target_detect, "detect_target", lambda dsl: Target("triton", Backend.CUDA, chip))
+    monkeypatch.setattr(target_detect, "gpu_products", lambda: ("some",) * 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_devices("triton") == ["0", "1", "2", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3")
+    assert visible_devices("triton") == ["2", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert visible_devices("triton") == []
 
 
 def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) -> None:
