@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernellab.sketch.access import Access, Kind, accesses
 from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Loop, Point, Program, Range, Tensor, TensorRole
+from kernellab.sketch.program import Loop, Point, Program, Range, TensorRole
 from kernellab.sketch.tree import Span
 
 #: elements of one tensor, and touched elements in all, beyond which the search gives up
@@ -108,9 +108,10 @@ class _Run:
 
     def _access(self, access: Access) -> None:
         state = self.states[access.tensor]
-        tensor = access.region.tensor
+        # the kernel's own view, of as many elements
+        shape = tuple(max(0, d.evaluate(self.env)) for d in access.region.tensor.shape)
         for env, number, var in self._iterations(access):
-            for offset in self._offsets(access, tensor, state.shape, env):
+            for offset in self._offsets(access, shape, env):
                 self.touches += 1
                 if self.touches > _MAX_TOUCHES:
                     raise _TooLarge
@@ -135,7 +136,7 @@ class _Run:
                 place = tuple(env[p.var] for p in parallel)
                 yield env, self.numbers.setdefault(place, len(self.numbers) + 1) if parallel else 0, var
 
-    def _offsets(self, access: Access, tensor: Tensor, shape: tuple[int, ...], env: dict[str, int]) -> Iterator[int]:
+    def _offsets(self, access: Access, shape: tuple[int, ...], env: dict[str, int]) -> Iterator[int]:
         offsets = [0]
         for item, size in zip(access.region.index, shape, strict=True):
             places = [item.at.evaluate(env)] if isinstance(item, Point) else _places(item, env)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import reduce
 from typing import Any
 
 from kernellab.errors import SketchError
+from kernellab.sketch import affine
 from kernellab.sketch.bind import Binding, bind
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program import Const, Index, Program
+from kernellab.sketch.program import AtomicAdd, Const, Index, Load, Program, Store, Tensor, statements
 from kernellab.task import Extent, Task
 from kernellab.task_shrink import free_axes
 
@@ -30,6 +32,8 @@ def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program,
     if not table:
         return None
     tensors = tuple(_swap(t, table) for t in program.tensors)
+    if not _views_agree(program, table):
+        return None
     kernels = tuple(replace(k, body=_swap(k.body, table)) for k in program.kernels)
     used = sorted(frozenset().union(*(e.names() for e in table.values())))
     general = replace(program, symbols=(*program.symbols, *used), tensors=tensors, kernels=kernels)
@@ -37,6 +41,23 @@ def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program,
         return general, bind(general, task, binding.constexpr)
     except SketchError:
         return None  # the view that the sketch takes hides a dimension
+
+
+def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
+    """Shapes in which kernels see tensors, each beside the first one."""
+    first = {t.name: t for t in program.tensors}
+    every = [s for k in program.kernels for s in statements(k.body)]
+    seen = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}
+    return [(first[t.name], t) for t in seen if t.shape != first[t.name].shape]
+
+
+def _views_agree(program: Program, table: Mapping[int, IntExpr]) -> bool:
+    """Do all views of a tensor still have as many elements once numbers are symbols?"""
+
+    def elements(tensor: Tensor) -> IntExpr:
+        return reduce(lambda a, b: int_op("*", a, b), _swap(tensor.shape, table), num(1))
+
+    return all(affine.equal(elements(a), elements(b)) for a, b in _views(program))
 
 
 def _symbols(program: Program, task: Task) -> dict[int, str]:
@@ -60,6 +81,7 @@ def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int,
     ]
     shapes += [(program.tensor(b.tensor).shape, o.shape) for b, o in zip(binding.outputs, task.outputs, strict=True)]
     table: dict[int, IntExpr] = {}
+    shapes += [(b.shape, tuple(e.value for e in a.shape)) for a, b in _views(program) if _fixed(a)]
     for declared, actual in shapes:
         numbers = {e.value for e in declared if e.kind is IntKind.NUM}
         for first in range(len(actual)):
@@ -78,6 +100,10 @@ def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int,
                     last = int_op("-", IntExpr(IntKind.SYMBOL, name=symbol), num(1))
                     table.setdefault(size - 1, last)
     return table
+
+
+def _fixed(tensor: Tensor) -> bool:
+    return all(e.kind is IntKind.NUM for e in tensor.shape)
 
 
 def _swap(item: Any, table: Mapping[int, IntExpr]) -> Any:

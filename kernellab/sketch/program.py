@@ -343,7 +343,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole sketch file, resolved. Tensors of one name are one tensor, shared by the kernels in order."""
+    """A whole sketch file, resolved. Tensors of one name are one tensor, shared by the kernels in order.
+
+    A kernel may see one in another shape of as many elements: its regions hold that view, ``tensors`` the first one.
+    """
 
     kernels: tuple[Kernel, ...]
     symbols: tuple[str, ...]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
 
 from kernellab.records import Diagnostic
 from kernellab.sketch import affine, tree, walk
 from kernellab.sketch.infer import infer
-from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.messages import diagnostic, nearest
 from kernellab.sketch.program import Constexpr, DType, Kernel, Program, Tensor, TensorRole
 from kernellab.sketch.resolve_body import BodyReader
@@ -62,7 +64,7 @@ class _FileResolver:
     # -- kernels
 
     def _kernel(self, sketch: tree.Sketch, roles: dict[str, str]) -> Kernel:
-        names = Names(self.symbols, self.constexprs, self.tensors, self.opaques)
+        names = Names(self.symbols, self.constexprs, dict(self.tensors), self.opaques)
         names.index_constexprs = {n for n in self.index_names if n not in self.symbols}
         scope = Scope(names, self.faults, {})
         reader = BodyReader(scope)
@@ -146,9 +148,9 @@ class _FileResolver:
         inferred = roles.get(item.name, "in")
         role = TensorRole(item.role or (inferred if inferred in _ROLES else "in"))
         tensor = Tensor(item.name, shape, dtype, role, item.span)
+        reader.scope.names.tensors[item.name] = tensor if known is None else replace(tensor, role=known.role)
         if known is not None:
-            same = known.dtype is dtype and len(known.shape) == len(shape)
-            same = same and all(affine.equal(a, b) for a, b in zip(known.shape, shape, strict=True))
+            same = known.dtype is dtype and affine.equal(_elements(known), _elements(tensor))
             if not same or (item.role is not None and item.role != known.role.value):
                 other = self.declared_in[item.name]
                 self._note("conflicting-declaration", item.span, name=item.name, other=other)
@@ -215,3 +217,7 @@ class _FileResolver:
         condition = BodyReader(inner).condition(expr)
         if condition not in self.requires:
             self.requires.append(condition)
+
+
+def _elements(tensor: Tensor) -> IntExpr:
+    return reduce(lambda a, b: int_op("*", a, b), tensor.shape, num(1))

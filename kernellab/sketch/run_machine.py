@@ -199,7 +199,7 @@ class Machine:
         import torch
 
         source = self.memory[stmt.region.tensor.name]
-        flat, inside = _elements(stmt.region, scope, source.shape)
+        flat, inside = _elements(stmt.region, scope)
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         if source.dtype.itemsize == 1 and source.is_floating_point():
@@ -214,7 +214,7 @@ class Machine:
 
     def _write(self, stmt: Store | AtomicAdd, scope: Scope, count: int) -> None:
         target = self.memory[stmt.region.tensor.name]
-        flat, inside = _elements(stmt.region, scope, target.shape)
+        flat, inside = _elements(stmt.region, scope)
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
@@ -229,10 +229,12 @@ class Machine:
         self.written[stmt.region.tensor.name].view(-1)[places] = True
 
 
-def _elements(region: Region, scope: Scope, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _elements(region: Region, scope: Scope) -> tuple[Tensor, Tensor]:
     """Flat element numbers of a region, [iterations, *extents], and which of them lie inside the tensor."""
     import torch
 
+    # the kernel's own view, of as many elements
+    shape = scope.extents(region.tensor.shape)
     ranges = [i for i in region.index if not isinstance(i, Point)]
     extents = scope.extents([r.extent for r in ranges])
     rank = len(ranges)
