@@ -159,6 +159,7 @@ class Verification:
         self._step(Stage.CORRECT, correct, stages)
         if not self._goes_on(Trust.T1):
             return
+        stages.begin_baselines()
         self._step(Stage.ROBUST, robust, stages)
         self._step(Stage.HONEST, honest, stages)
         if self.failure is not None:
@@ -176,6 +177,8 @@ class Verification:
     def _step(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
         """One stage, where none before it has failed."""
         if self.failure is None:
+            # a turn at the clock comes between stages: the time of others is not the candidate's
+            self.end += turns.give_way()
             with self._stage(stage) as note:
                 note.append(work(stages))
 

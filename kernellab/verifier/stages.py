@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
+from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task_inputs import Family, input_bytes
 from kernellab.verifier import cases, device, evidence, signature
@@ -20,7 +21,7 @@ from kernellab.verifier.consent import label as consented
 from kernellab.verifier.link import Call, Worker, WorkerFailure
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused, Verification, baselines_of, numbered, threads_of
-from kernellab.verifier.rules import CAPS, DEADLINES, DEVICE, ERROR
+from kernellab.verifier.rules import CAPS, COMPILED, DEADLINES, DEVICE, ERROR
 from kernellab.verifier.worker import write_files
 
 if TYPE_CHECKING:
@@ -76,16 +77,23 @@ class Stages:
     def build(self) -> float:
         """Seconds of importing (and so compiling) the candidate in its worker."""
         start = time.perf_counter()
-        request = self.v.request
-        if self.v.options.level.value > Trust.T1.value and not self.v.interpreted:
-            for name, number in numbered(self.baselines()):
-                self.v.pool.begin_baseline(self.source.dsl, request.backend, name, self.task, self.threads, number)
+        self.begin_baselines(early=True)
         try:
             self._worker = self.start(self.source)
         except WorkerFailure as failure:
             raise Refused(self.words("build", failure), self._named(failure, "build")) from failure
         self.v.state.sandbox = ", ".join(self._worker.sandbox)
         return time.perf_counter() - start
+
+    def begin_baselines(self, early: bool = False) -> None:
+        """Begins the builds of the baselines, which go on beside the next stages; on a device ``early`` only those that
+        compile. The others' contexts are seconds of work for the device, which what is refused shall not cost."""
+        if self.v.options.level.value <= Trust.T1.value or self.v.interpreted:
+            return
+        backend = self.v.request.backend
+        few = early and backend is Backend.CUDA and not self.v.options.ranking
+        for name, number in numbered([b for b in self.baselines() if not few or b in COMPILED]):
+            self.v.pool.begin_baseline(self.source.dsl, backend, name, self.task, self.threads, number)
 
     def start(self, source: Source) -> Worker:
         """A fresh worker with ``source`` built in it. Raises WorkerFailure, and Refused for files that cannot be."""

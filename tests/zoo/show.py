@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
@@ -34,6 +34,8 @@ class Finding:
     reason: str
     label: str = ""
     flags: tuple[str, ...] = ()
+    #: seconds that each stage took
+    stages: tuple[tuple[str, float], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -66,6 +68,10 @@ class Keeper:
 
     def submit(self, exhibit: Exhibit) -> Future[Finding]:
         return self._pool.submit(self.show, exhibit)
+
+    def call(self, choose: Callable[[], Exhibit]) -> Future[Finding]:
+        """Shows what ``choose`` gives when a Verifier is free, asked from that Verifier's thread."""
+        return self._pool.submit(lambda: self.show(choose()))
 
     def all(self, chosen: Sequence[Exhibit]) -> Iterator[Finding]:
         """The findings in the order of ``chosen``, each as soon as those before it are there."""
@@ -104,6 +110,7 @@ def judged(exhibit: Exhibit, place: Place, verdict: Verdict, seconds: float = 0.
         exhibit.name, exhibit.kind, card.dsl, expected.value if expected else "pass",
         "pass" if verdict.passed else verdict.stage.value, signature, _outcome(exhibit, place, verdict, signature),
         seconds, verdict.reason, verdict.label, tuple(verdict.flags),
+        tuple((r.name.value, round(r.seconds, 2)) for r in verdict.stages if r.seconds),
     )  # fmt: skip
 
 
@@ -129,7 +136,8 @@ def table(findings: Sequence[Finding]) -> str:
 
 def row(finding: Finding) -> str:
     f = finding
-    return _line(f.name, f.dsl, f.expected, f.found, f.signature, f.outcome, f"{f.seconds:.1f}")
+    stages = " ".join(f"{name[:2]} {seconds:.1f}" for name, seconds in f.stages if seconds >= 0.05)
+    return _line(f.name, f.dsl, f.expected, f.found, f.signature, f.outcome, f"{f.seconds:.1f}") + f"  {stages}"
 
 
 def totals(findings: Sequence[Finding]) -> str:
