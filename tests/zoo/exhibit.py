@@ -49,6 +49,8 @@ class Card(BaseModel):
     expect: Stage | None = None
     #: the same in Triton's interpreter, where that says less; "pass" where nothing can be seen there
     interpreted: Stage | Literal["pass"] | None = None
+    #: the same on a GPU, where another stage meets it first
+    on_gpu: Stage | None = None
     signature: str = ""
     #: a label or the beginning of a flag that the verdict of an honest kernel must carry
     label: str = ""
@@ -108,6 +110,8 @@ class Exhibit:
         """The stage that should refuse it there; None when it should pass."""
         if self.target(place).backend is Backend.INTERPRETER and self.card.interpreted is not None:
             return None if self.card.interpreted == "pass" else self.card.interpreted
+        if place == "gpu" and self.card.on_gpu is not None:
+            return self.card.on_gpu
         return self.card.expect
 
 

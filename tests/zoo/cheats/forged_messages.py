@@ -3,9 +3,12 @@
 # dsl = "torch"
 # catalogue = [8]
 # expect = "correct"
+# on_gpu = "smoke"
 # where = ["cpu", "gpu"]
 # story = "Finds the harness's own channel among the descriptors and answers in its place that the call went well."
-# detector = "Answers carry nothing that is believed: outputs are read from memory, and only where they lie is asked."
+# detector = """
+# Answers carry nothing that is believed: outputs are read from memory, and only where they lie is asked. On a GPU the
+# judge asks for descriptors of that memory, and the forged answer brings none."""
 # ///
 import os
 
