@@ -21,6 +21,7 @@ from kernellab.sketch.access import (
     start_of,
     substitute,
 )
+from kernellab.sketch.check_gather import check_scatters, scatter_accesses
 from kernellab.sketch.check_witness import Witness, seek
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.messages import diagnostic
@@ -35,9 +36,11 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
     doubtful: set[str] = set()
     written: set[str] = set()
     spans: dict[str, Span] = {}
+    found.extend(check_scatters(program))
     for kernel in program.kernels:
         touched = accesses(kernel)
-        for access in touched:
+        picked = tuple(scatter_accesses(kernel))
+        for access in (*touched, *picked):
             offsets = list(_tile_offsets(access))
             if offsets:
                 found.append(_tile_index(access, offsets))
@@ -46,6 +49,11 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
             if missing is not None and not offsets:
                 found.append(missing)
                 suspicious.add(access.tensor)
+        for access in picked:
+            if access.kind is not Kind.READ:
+                spans.setdefault(access.tensor, access.span)
+                # what the indices leave out is said by check_scatters; only added to, it starts at 0
+                written.add(access.tensor)
         writes = [a for a in touched if a.kind is not Kind.READ]
         for access in writes:
             spans.setdefault(access.tensor, access.span)

@@ -19,6 +19,7 @@ from kernellab.sketch.program import (
     Value,
     statements,
     subvalues,
+    values_of,
 )
 
 _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
@@ -61,12 +62,7 @@ def _written(stmt: Statement) -> tuple[Tile, ...]:
 
 
 def _values(stmt: Statement) -> tuple[Value, ...]:
-    if isinstance(stmt, Gemm):
-        return (stmt.a, stmt.b)
-    if isinstance(stmt, MultiAssign):
-        return stmt.args
-    value = getattr(stmt, "value", None)
-    return () if value is None else (value,)
+    return values_of(stmt)
 
 
 def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:

@@ -27,7 +27,9 @@ from kernellab.sketch.program import (
     Program,
     Range,
     Read,
+    Scatter,
     Statement,
+    Tensor,
     Value,
     statements,
 )
@@ -76,6 +78,7 @@ class _Padding:
         self.found = found
         self.tiles: dict[str, _Lanes] = {}
         self.span = Span(1, 1, 1, 1)
+        self.loops: tuple[Loop, ...] = ()
         self.noted: set[tuple[int, int, str]] = set()
 
     def body(self, body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> None:
@@ -87,7 +90,7 @@ class _Padding:
                 self.body(stmt.then, loops)
                 self.body(stmt.orelse, loops)
                 continue
-            self.span = stmt.span
+            self.span, self.loops = stmt.span, loops
             if isinstance(stmt, Alloc):
                 self.tiles[stmt.tile.uid] = _Lanes(constant=0.0) if stmt.init_zero else _PLAIN
             elif isinstance(stmt, Load):
@@ -103,8 +106,46 @@ class _Padding:
                     self.tiles[tile.uid] = _PLAIN
                 axes = dict(stmt.attrs).get("axes", ())
                 self._reduce(stmt.op, self.lanes(stmt.args[0]), axes)  # type: ignore[arg-type]
+            elif isinstance(stmt, Scatter):
+                self._scatter(stmt)
             else:
                 self.lanes(stmt.value)
+
+    def _scatter(self, stmt: Scatter) -> None:
+        """Notes an index whose padding is an element of the tensor: what was never there would be written."""
+        self.lanes(stmt.value)
+        for value, item in zip(stmt.index, stmt.items, strict=True):
+            lanes = self.lanes(value)
+            wrong = [p for p in lanes.pads.values() if p is None or not (p < 0 or math.isnan(p))]
+            if wrong and item is None and not self._masked_elsewhere(stmt, lanes):
+                op = "atomic_add" if stmt.add else "scatter"
+                self._note("scatter-pad", tile=lanes.source, pad=_word(wrong[0]), op=op, tensor=stmt.tensor.name)
+
+    def _masked_elsewhere(self, stmt: Scatter, lanes: _Lanes) -> bool:
+        """Does another index put the same padded places outside the tensor?"""
+        axes = set(lanes.pads)
+        for value in stmt.index:
+            other = _aligned(self.lanes(value), len(value.type.shape), len(stmt.shape)).pads
+            axes -= {a for a, p in other.items() if p is not None and (p < 0 or math.isnan(p))}
+        return not axes
+
+    def _gather(self, value: Apply) -> _Lanes:
+        """Where an index is padded with what is outside the tensor the gather gives its own pad; else who knows."""
+        tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
+        assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
+        rank = len(value.type.shape)
+        pads: dict[int, float | None] = {}
+        source = ""
+        for arg, item, dim in zip(value.args, items, tensor.shape, strict=True):
+            lanes = _aligned(self.lanes(arg), len(arg.type.shape), rank)
+            for axis, inner in lanes.pads.items():
+                outside = inner is not None and (inner < 0 or math.isnan(inner))
+                pads[axis] = pad if outside or pads.get(axis, 0.5) == pad else None
+                source = source or lanes.source
+            if isinstance(item, Range) and not self._inside(item, dim, self.loops):
+                axis = rank - len(arg.type.shape)
+                pads[axis] = pad
+        return _Lanes(pads, source or tensor.name)
 
     def _load(self, stmt: Load, loops: tuple[Loop, ...]) -> _Lanes:
         ranges = [
@@ -161,6 +202,8 @@ class _Padding:
         if op.kind is OpKind.MATRIX:
             self._product(value.args[0], value.args[1])
             return _PLAIN
+        if value.op == "gather":
+            return self._gather(value)
         given = [self.lanes(a) for a in value.args]
         if op.kind is OpKind.REDUCE:
             return self._reduced(value, given[0])

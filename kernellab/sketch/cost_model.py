@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
+from kernellab.sketch.cost_gather import elements, picks
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import (
@@ -30,6 +31,7 @@ from kernellab.sketch.program import (
     Value,
     statements,
     subvalues,
+    values_of,
 )
 
 #: iterations of a loop that are looked at where something inside depends on them
@@ -112,6 +114,8 @@ class _Counter:
                 self.visit(stmt.then if stmt.cond.evaluate(env) else stmt.orelse, env, ranges, times, path)
             elif isinstance(stmt, (Load, Store, AtomicAdd)):
                 self._move(stmt, env, ranges, times, path)
+            for region, shape, written, read in picks(stmt):
+                self._count(id(stmt), stmt, region, times * elements(shape, env), written, read, path)
             for kind, count in flops_of(stmt, env).items():
                 for node in path:
                     node.flops[kind] = node.flops.get(kind, 0.0) + times * count
@@ -138,15 +142,21 @@ class _Counter:
 
     def _move(self, stmt: Move, env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]) -> None:
         region = stmt.region
-        elements = 1.0
+        touched = 1.0
         for dim, item in enumerate(region.index):
-            elements *= _average_inside(item, region.tensor.shape[dim].evaluate(env), env, ranges)
-        moved = times * elements * region.tensor.dtype.bytes * (2 if isinstance(stmt, AtomicAdd) else 1)
+            touched *= _average_inside(item, region.tensor.shape[dim].evaluate(env), env, ranges)
+        written = not isinstance(stmt, Load)
+        self._count(id(stmt), stmt, region, times * touched, written, not isinstance(stmt, Store), path)
+
+    def _count(
+        self, key: int, stmt: Statement, region: Region, count: float, written: bool, read: bool, path: list[Node]
+    ) -> None:
+        moved = count * region.tensor.dtype.bytes * (int(written) + int(read))
         for node in path:
             node.bytes_total += moved
-        before = self.accesses.get(id(stmt))
+        before = self.accesses.get(key)
         total = moved + (before.bytes if before else 0.0)
-        self.accesses[id(stmt)] = Access(region.tensor.name, stmt.span.line, total, not isinstance(stmt, Load))
+        self.accesses[key] = Access(region.tensor.name, stmt.span.line, total, written)
 
 
 def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> float:
@@ -180,15 +190,11 @@ def flops_of(stmt: Statement, env: Mapping[str, int]) -> dict[str, float]:
     def add(kind: str, count: float) -> None:
         counts[kind] = counts.get(kind, 0.0) + count
 
-    values: tuple[Value, ...] = ()
+    values = values_of(stmt)
     match stmt:
-        case Assign() | Store() | AtomicAdd():
-            values = (stmt.value,)
         case Gemm():
-            values = (stmt.a, stmt.b)
             add(_matmul_class(stmt.a, stmt.b, stmt.precision), 2 * _size(stmt.acc.shape, env) * _depth(stmt.a, env))
         case MultiAssign():
-            values = stmt.args
             add(_class(stmt.args[0].type.dtype), OPS[stmt.op].flops * _size(stmt.args[0].type.shape, env))
     for value in (v for root in values for v in subvalues(root)):
         if not isinstance(value, Apply):
@@ -311,6 +317,9 @@ class _Traffic:
                 touched *= _covered(item, region.tensor.shape[dim].evaluate(env), env, ranges)
             key = (region.tensor.name, is_write)
             boxes[key] = max(boxes.get(key, 0.0), touched * region.tensor.dtype.bytes)
+        for region, is_write, touched in _picked(body, env, {}, 1):
+            key = (region.tensor.name, is_write)
+            boxes[key] = max(boxes.get(key, 0.0), touched * region.tensor.dtype.bytes)
         return boxes
 
 
@@ -328,6 +337,26 @@ def _regions(
             turns = _widest(stmt, env, ranges)
             if turns:
                 yield from _regions(stmt.body, {**env, stmt.var: turns[0]}, {**ranges, stmt.var: turns})
+
+
+def _picked(
+    body: Sequence[Statement], env: Env, ranges: Mapping[str, range], times: int
+) -> Iterator[tuple[Region, bool, float]]:
+    """Boxes that tile indices reach into, whether written, and the most distinct elements touched there."""
+    for stmt in body:
+        if isinstance(stmt, If):
+            yield from _picked((*stmt.then, *stmt.orelse), env, ranges, times)
+        elif isinstance(stmt, Loop):
+            turns = _widest(stmt, env, ranges)
+            if turns:
+                inner = {**ranges, stmt.var: turns}
+                yield from _picked(stmt.body, {**env, stmt.var: turns[0]}, inner, times * len(turns))
+        else:
+            for region, shape, written, read in picks(stmt):
+                sizes = [d.evaluate(env) for d in region.tensor.shape]
+                whole = prod(_covered(i, n, env, ranges) for i, n in zip(region.index, sizes, strict=True))
+                for way in ([True] if written else []) + ([False] if read else []):
+                    yield region, way, min(whole, times * elements(shape, env))
 
 
 def _widest(loop: Loop, env: Env, ranges: Mapping[str, range]) -> range:

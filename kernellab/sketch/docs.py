@@ -17,6 +17,8 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "load": ("load(T[slice] -> tile, pad=0)", "Copies a part of a tensor into a tile; past the tensor's edge it reads pad."),
     "store": ("store(value -> T[slice])", "Writes a tile into a part of a tensor; past the tensor's edge it writes nothing."),
     "atomic_add": ("atomic_add(value -> T[slice])", "Adds to a part of a tensor; parallel iterations may meet there."),
+    "gather": ("gather(T[ids, a:b] -> tile, pad=0)", "Reads the elements that integer tiles name; an index outside reads pad."),
+    "scatter": ("scatter(value -> T[ids, a:b], unique=true)", "Writes the elements that integer tiles name, none of them twice; outside it writes nothing."),
     "cast": ("cast(x, dtype)", "The same values in another dtype, rounded to it."),
     "dot": ("c = dot(a, b, precision=?)", "The matrix product, in a new tile."),
     "gemm": ("gemm(a, b, acc, precision=?)", "Adds the matrix product a @ b to acc; it gives no value."),

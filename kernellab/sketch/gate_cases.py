@@ -10,7 +10,7 @@ from kernellab.errors import TaskError
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.bind_task import aligned
 from kernellab.sketch.ints import IntKind
-from kernellab.sketch.program import AtomicAdd, Program, statements
+from kernellab.sketch.program import AtomicAdd, Program, Scatter, statements
 from kernellab.task import Dim, Task
 from kernellab.task_inputs import Family, families, input_bytes, redraw, small_sizes
 from kernellab.task_inputs import edge_sets as edges
@@ -67,7 +67,9 @@ def own_case(program: Program, task: Task, limit_bytes: int = LARGEST_INPUTS) ->
     """
     if input_bytes(task) > limit_bytes:
         return None
-    joint = len(program.kernels) > 1 or any(isinstance(s, AtomicAdd) for s in statements(program.kernels[0].body))
+    joint = len(program.kernels) > 1 or any(
+        isinstance(s, (AtomicAdd, Scatter)) for s in statements(program.kernels[0].body)
+    )
     return Case(task.module().sample(seed=0), task.module().default_sizes(), sampled=not joint)
 
 

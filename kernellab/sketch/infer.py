@@ -100,7 +100,7 @@ class _Walk:
             self.found.setdefault(id(stmt), None)
 
     def _move(self, stmt: tree.Move) -> None:
-        if stmt.op != "load" or not isinstance(stmt.dest, tree.Name):
+        if stmt.op not in ("load", "gather") or not isinstance(stmt.dest, tree.Name):
             return
         source = stmt.source
         name = source.name if isinstance(source, tree.Subscript) else source.id if isinstance(source, tree.Name) else ""

@@ -46,7 +46,7 @@ _SKETCH = re.compile(r"\s*sketch\b")
 #: what only a new statement starts with: a bracket still open before it was forgotten
 _STARTS = re.compile(
     r"\s*(?:@|\}|(?:sketch|for|if|elif|else)\b|(?:symbols|tensors|constexpr|require|opaque)\s*:"
-    r"|(?:load|store|atomic_add)\s*\(|\w+ = )"
+    r"|(?:load|store|atomic_add|gather|scatter)\s*\(|\w+ = )"
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 

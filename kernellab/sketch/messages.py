@@ -82,7 +82,6 @@ MESSAGES: dict[str, Message] = {
     ),
     "dtype": _error(212, "{what}", "{remedy}"),
     "tile-index": _error(213, "A tile is indexed.", "Only {name}[:, None] is allowed; load the part that is needed."),
-    "unsupported": _error(214, "{what}", "{remedy}"),
     "not-index-condition": _error(
         215, "The condition of 'if' must be of indices and constexprs.", "For tiles write where(condition, a, b)."
     ),
@@ -135,6 +134,26 @@ MESSAGES: dict[str, Message] = {
         315,
         "Parallel loop '{var}' reads elements of '{tensor}' that another iteration writes.",
         "Drop the parallel hint, or write to another tensor.",
+    ),
+    "scatter-collides": _error(
+        316,
+        "Two indices of this scatter may name one element of '{tensor}', and which value stays is not defined.",
+        "Add with atomic_add, or write unique=true where no index repeats.",
+    ),
+    "scatter-meets": _error(
+        317,
+        "'{tensor}' is {way} and {other} in one sketch: other iterations may meet there.",
+        "Start a second sketch: what one launch writes, the next may read.",
+    ),
+    "unordered-add": _warning(
+        318,
+        "Parallel iterations may add to one element of '{tensor}' in any order: the last bits of an {dtype} sum differ from run to run.",
+        "Where runs must agree bit for bit, let the parallel loops run over slices of {tensor} and the indices in sequence.",
+    ),
+    "scatter-pad": _error(
+        319,
+        "'{tile}' is padded with {pad}, and {op} takes that for an element of '{tensor}'.",
+        "Load it with pad=-1: an index outside the tensor writes nothing.",
     ),
     # -- constraints: 4xx
     "require": _error(401, "The constraint {what} does not hold: {values}.", "Choose values that keep it."),

@@ -23,6 +23,10 @@ class OpKind(str, Enum):
     SCAN = "scan"
     MATRIX = "matrix"
     SHAPE = "shape"
+    #: elements of a tensor named by index values; a statement in the text
+    PICK = "pick"
+    #: a whole row put in order
+    SORT = "sort"
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,9 @@ _TABLE = (
     Op("concat", OpKind.SHAPE, 2, flops=0),
     Op("arange", OpKind.SHAPE, 0, flops=0, result="i64"),
     Op("full", OpKind.SHAPE, 1, flops=0),
+    # elements of a tensor at index values: the tensor, the slices among the indices and the pad are attributes
+    Op("gather", OpKind.PICK, 1, flops=0),
+    Op("scatter", OpKind.PICK, 1, flops=0),
     # composite: reduces along axis and keeps the shape
     Op("softmax", OpKind.REDUCE, 1, torch="torch.softmax(a, dim)", flops=14, result="float"),
 )  # fmt: skip

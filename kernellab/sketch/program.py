@@ -9,7 +9,7 @@ and a dimension that is the literal 1 stretches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
@@ -157,7 +157,8 @@ class Apply:
     and for associative_scan ``combine: str``; ``cast`` takes its target from ``type.dtype``; ``transpose``
     ``perm: tuple[int, ...]``; ``reshape``/``broadcast``/``full``/``arange`` take theirs from ``type.shape``
     (``arange`` may have ``start: IntExpr``); ``concat`` ``axis: int``; ``dot`` ``precision: str``;
-    ``newaxis`` ``axes: tuple[int, ...]`` (positions of new dimensions in the result).
+    ``newaxis`` ``axes: tuple[int, ...]`` (positions of new dimensions in the result). ``gather`` has one index value a
+    dimension, and ``tensor: Tensor``, ``pad: float``, ``items`` (the Point or Range that an index was written as).
     """
 
     type: Type
@@ -243,6 +244,24 @@ class AtomicAdd:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """Value -> the elements that ``index`` names (one value a dimension, broadcasting to ``shape``).
+
+    ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: to what is there.
+    ``unique``: the author says that no element is named twice; the interpreter checks it.
+    """
+
+    tensor: Tensor
+    index: tuple[Value, ...]
+    items: tuple[Union[Point, Range, None], ...]
+    shape: tuple[IntExpr, ...]
+    value: Value
+    add: bool
+    unique: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
 class Assign:
     """``tile = value`` (value has the tile's dtype; a scalar or smaller value broadcasts to its shape)."""
 
@@ -319,7 +338,7 @@ class If:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Statement = Union[Alloc, Load, Store, AtomicAdd, Assign, Gemm, MultiAssign, Loop, If]
+Statement = Union[Alloc, Load, Store, AtomicAdd, Scatter, Assign, Gemm, MultiAssign, Loop, If]
 
 
 # -- programs ------------------------------------------------------------------------------------------------------
@@ -383,6 +402,37 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
         elif isinstance(stmt, If):
             yield from statements(stmt.then)
             yield from statements(stmt.orelse)
+
+
+def values_of(stmt: Statement) -> tuple[Value, ...]:
+    """The values that ``stmt`` itself computes, not those of statements inside it."""
+    if isinstance(stmt, (Store, AtomicAdd, Assign)):
+        return (stmt.value,)
+    if isinstance(stmt, Scatter):
+        return (stmt.value, *stmt.index)
+    if isinstance(stmt, Gemm):
+        return (stmt.a, stmt.b)
+    return stmt.args if isinstance(stmt, MultiAssign) else ()
+
+
+def only_added_to(every: Iterable[Statement]) -> set[str]:
+    """Tensors that only additions write: they start at 0."""
+    stores: set[str] = set()
+    sums: set[str] = set()
+    for stmt in every:
+        if isinstance(stmt, Scatter):
+            (sums if stmt.add else stores).add(stmt.tensor.name)
+        elif isinstance(stmt, (Store, AtomicAdd)):
+            (sums if isinstance(stmt, AtomicAdd) else stores).add(stmt.region.tensor.name)
+    return sums - stores
+
+
+def gathers(stmt: Statement) -> Iterator[Apply]:
+    """Every ``gather`` among the values of ``stmt``."""
+    for root in values_of(stmt):
+        for value in subvalues(root):
+            if isinstance(value, Apply) and value.op == "gather":
+                yield value
 
 
 def subvalues(value: Value) -> Iterator[Value]:

@@ -83,7 +83,7 @@ class _FileResolver:
         for sketch in self.file.sketches:
             for stmt in walk.statements(sketch.body):
                 if isinstance(stmt, tree.Move):
-                    moved, into = (stmt.source, read) if stmt.op == "load" else (stmt.dest, stored)
+                    moved, into = (stmt.source, read) if stmt.op in ("load", "gather") else (stmt.dest, stored)
                     named = walk.tensor_of(moved)
                     if named is not None:
                         into.add(named.id)

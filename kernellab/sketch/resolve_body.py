@@ -32,6 +32,7 @@ from kernellab.sketch.program import (
     Range,
     Read,
     Region,
+    Scatter,
     Statement,
     Store,
     Tensor,
@@ -41,6 +42,7 @@ from kernellab.sketch.program import (
     statements,
 )
 from kernellab.sketch.resolve_call import PRECISIONS, CallReader
+from kernellab.sketch.resolve_gather import gathered, has_tile_index, scattered
 from kernellab.sketch.scope import LetEntry, PoisonEntry, Refused, TileEntry
 
 
@@ -71,6 +73,8 @@ class BodyReader(CallReader):
         if isinstance(stmt, tree.Assign):
             return self._assign(stmt, rest)
         if isinstance(stmt, tree.Move):
+            if stmt.op == "gather":
+                return self._gather(stmt, rest)
             return [self._move(stmt)]
         if isinstance(stmt, tree.CallStmt):
             return self._call_statement(stmt, rest)
@@ -269,15 +273,27 @@ class BodyReader(CallReader):
     # -- moves
 
     def _move(self, stmt: tree.Move) -> Statement:
+        place = stmt.source if stmt.op == "load" else stmt.dest
+        if stmt.op in ("load", "store") and has_tile_index(self, place):
+            what = f"An index here is a tile, and {stmt.op} takes slices and index expressions."
+            other = "gather(X[ids] -> tile)" if stmt.op == "load" else "scatter(tile -> Y[ids], unique=true)"
+            raise self.scope.refuse("arguments", place.span, what=what, remedy=f"Write {other}.")
         if stmt.op == "load":
             return self._load(stmt)
+        if stmt.op == "atomic_add" and has_tile_index(self, place):
+            return scattered(self, stmt)
         if stmt.op in ("store", "atomic_add"):
             return self._store(stmt)
-        if stmt.op in ("gather", "scatter"):
-            what = f"'{stmt.op}' is not supported yet."
-            raise self.scope.refuse("unsupported", stmt.span, what=what, remedy="Declare it opaque for a model Coder.")
-        remedy = "Only load, store and atomic_add move data with '->'."
+        if stmt.op == "scatter":
+            return scattered(self, stmt)
+        remedy = "Only load, store, atomic_add, gather and scatter move data with '->'."
         raise self.scope.refuse("unknown-operation", stmt.span, name=stmt.op, remedy=remedy)
+
+    def _gather(self, stmt: tree.Move, rest: tuple[tree.Stmt, ...]) -> list[Statement]:
+        if not isinstance(stmt.dest, tree.Name):
+            what, remedy = "gather writes a whole tile.", "Write gather(X[ids] -> tile)."
+            raise self.scope.refuse("arguments", stmt.span, what=what, remedy=remedy)
+        return self._write(stmt.dest, gathered(self, stmt), stmt, rest)
 
     def _load(self, stmt: tree.Move) -> Statement:
         scope, target = self.scope, stmt.dest
@@ -334,6 +350,16 @@ class BodyReader(CallReader):
         return AtomicAdd(region, value, stmt.span)
 
     def _region(self, expr: tree.Expr, what: str) -> Region:
+        scope, tensor = self.scope, self.tensor_of(expr, what)
+        items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
+        items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
+        if len(items) != len(tensor.shape):
+            raise scope.refuse("rank", expr.span, name=tensor.name, rank=len(tensor.shape), given=len(items))
+        index = tuple(self.index_item(i, d, expr.span) for i, d in zip(items, tensor.shape, strict=True))
+        return Region(tensor, index)
+
+    def tensor_of(self, expr: tree.Expr, what: str) -> Tensor:
+        """The tensor that ``expr`` is a part of, noted as ``what`` (read, written, added to)."""
         scope = self.scope
         named = walk.tensor_of(expr)
         if named is None:
@@ -350,12 +376,7 @@ class BodyReader(CallReader):
                 remedy=_nearest_tensor(named.id, list(scope.names.tensors)),
             )  # fmt: skip
         self._role(tensor, what, named.span)
-        items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
-        items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
-        if len(items) != len(tensor.shape):
-            raise scope.refuse("rank", expr.span, name=tensor.name, rank=len(tensor.shape), given=len(items))
-        index = tuple(self._index_item(i, d, expr.span) for i, d in zip(items, tensor.shape, strict=True))
-        return Region(tensor, index)
+        return tensor
 
     def _role(self, tensor: Tensor, what: str, span: tree.Span) -> None:
         if what == "read":
@@ -369,7 +390,7 @@ class BodyReader(CallReader):
                 self.scope.note("role", span, name=tensor.name, role="in", what=what, remedy=remedy)
             self.scope.writes.add(tensor.name)
 
-    def _index_item(self, item: tree.Expr | tree.Slice | tree.NewAxis, dim: IntExpr, span: tree.Span) -> Point | Range:
+    def index_item(self, item: tree.Expr | tree.Slice | tree.NewAxis, dim: IntExpr, span: tree.Span) -> Point | Range:
         if isinstance(item, tree.NewAxis):
             message = "A tensor's slice cannot add a dimension."
             raise self.scope.refuse("arguments", item.span, what=message, remedy="Load it, then write x[:, None].")
@@ -447,7 +468,7 @@ class BodyReader(CallReader):
         assert isinstance(loop, Loop)
         top = not self.scope.loops
         for stmt in body[:at]:
-            if any(isinstance(s, (Store, AtomicAdd)) for s in statements((stmt,))):
+            if any(isinstance(s, (Store, AtomicAdd, Scatter)) for s in statements((stmt,))):
                 self.scope.note("side-effect", stmt.span, var=loop.var)
             elif top and isinstance(stmt, Loop):
                 self.scope.note("second-nest", loop.span)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import AtomicAdd, Program, Store, Tensor, TensorRole, statements
+from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
 from kernellab.sketch.run_machine import Machine, Watch
 from kernellab.sketch.run_values import Scope, convert, poison, zeros
 
@@ -80,7 +80,7 @@ def execute(
             raise NotRunnable(f"The input {tensor.name} has no value.", f"Give inputs={{'{tensor.name}': ...}}.")
     sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols or {})
     scope = Scope({**_integers(numbers), **sizes}, numbers, f64)
-    sums = _only_added_to(program)
+    sums = only_added_to(s for kernel in program.kernels for s in statements(kernel.body))
     memory = {t.name: _contents(t, arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
     written = {n: torch.zeros(m.shape, dtype=torch.bool) for n, m in memory.items()}
     machine = Machine(memory, written, keep, watch, deadline)
@@ -205,17 +205,6 @@ def _invert(expr: IntExpr, name: str, wanted: int, environment: Mapping[str, int
         else:
             high = middle
     return low if expr.evaluate({**environment, name: low}) == wanted else None
-
-
-def _only_added_to(program: Program) -> set[str]:
-    """Outputs that only atomic_add writes: they start at 0."""
-    stores: set[str] = set()
-    sums: set[str] = set()
-    for kernel in program.kernels:
-        for stmt in statements(kernel.body):
-            if isinstance(stmt, (Store, AtomicAdd)):
-                (sums if isinstance(stmt, AtomicAdd) else stores).add(stmt.region.tensor.name)
-    return sums - stores
 
 
 def _contents(tensor: Tensor, given: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.program import (
     Alloc,
+    Apply,
     Assign,
     AtomicAdd,
+    DType,
     Gemm,
     If,
     Kernel,
@@ -25,15 +27,17 @@ from kernellab.sketch.program import (
     MultiAssign,
     Point,
     Region,
+    Scatter,
     Statement,
     Store,
     Tile,
     statements,
 )
+from kernellab.sketch.program import Tensor as Memory
+from kernellab.sketch.run_gather import places, read_at
 from kernellab.sketch.run_values import (
     IndexValue,
     Scope,
-    as_number,
     convert,
     evaluate,
     matmul,
@@ -49,6 +53,9 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
+_NO_TILE = Tile("gathered", "gathered", (), DType.F32)
+
+
 class OutOfTime(NotRunnable):
     """The deadline of a run has passed; nothing is known of its outputs."""
 
@@ -61,7 +68,11 @@ class Watch(Protocol):
     """Sees every execution of a statement that is no loop; with it, iterations run one by one."""
 
     def access(
-        self, stmt: Load | Store | AtomicAdd, elements: Tensor, inside: Tensor, indices: Mapping[str, IndexValue]
+        self,
+        stmt: Load | Store | AtomicAdd | Scatter,
+        elements: Tensor,
+        inside: Tensor,
+        indices: Mapping[str, IndexValue],
     ) -> None:
         """``elements`` are flat element numbers of the region's tensor, of which those ``inside`` exist."""
 
@@ -85,6 +96,9 @@ class Machine:
     deadline: float = inf
     _together: dict[int, bool] = field(default_factory=dict)
     _widest: int = 1
+    #: how often each element was scattered to in this launch, by tensor
+    _scattered: dict[str, Tensor] = field(default_factory=dict)
+    _at: Statement = field(default_factory=lambda: Alloc(_NO_TILE, False))
 
     def launch(self, kernel: Kernel, scope: Scope) -> None:
         """Runs one kernel to its end.
@@ -92,6 +106,8 @@ class Machine:
         Raises:
             SketchError: an operation that its operands do not allow (named with its line).
         """
+        self._scattered.clear()
+        scope.gather = self._gather
         self._widest = max([1, *(prod(scope.extents(t.shape)) for t in _tiles(kernel.body))])
         self._body(kernel.body, scope, 1)
 
@@ -111,6 +127,7 @@ class Machine:
                 ) from error
 
     def _step(self, stmt: Statement, scope: Scope, count: int) -> None:
+        self._at = stmt
         if self.watch is not None and not isinstance(stmt, (Loop, If)):
             self.watch.step(stmt, scope)
         match stmt:
@@ -123,6 +140,8 @@ class Machine:
                 self._set(stmt.tile, value, scope)
             case Store() | AtomicAdd():
                 self._write(stmt, scope, count)
+            case Scatter():
+                self._scatter(stmt, scope, count)
             case Assign():
                 self._set(stmt.tile, evaluate(stmt.value, scope), scope)
             case Gemm():
@@ -169,7 +188,7 @@ class Machine:
             return
         if self.watch is not None or not self._may_run_together(loop):
             for i in turns:
-                inner = Scope({**scope.indices, loop.var: i}, scope.numbers, scope.f64, dict(scope.tiles))
+                inner = Scope({**scope.indices, loop.var: i}, scope.numbers, scope.f64, dict(scope.tiles), scope.gather)
                 self._body(loop.body, inner, count)
             return
         for chunk in self._chunks(len(turns) * count):
@@ -196,21 +215,51 @@ class Machine:
     # -- memory
 
     def _read(self, stmt: Load, scope: Scope) -> Tensor:
-        import torch
-
         source = self.memory[stmt.region.tensor.name]
         flat, inside = _elements(stmt.region, scope)
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
-        if source.dtype.itemsize == 1 and source.is_floating_point():
-            source = source.float()  # where and full lack the 8-bit floats
-        pad = as_number(stmt.pad, source.dtype)
-        if source.numel() == 0:
-            return torch.full(flat.shape, pad, dtype=source.dtype)
-        values = source.view(-1)[torch.where(inside, flat, 0)]
-        if bool(inside.all()):
-            return values
-        return torch.where(inside, values, torch.full((), pad, dtype=source.dtype))
+        return read_at(source, flat, inside, stmt.pad)
+
+    def _gather(self, value: Apply, index: list[Tensor], scope: Scope) -> Tensor:
+        tensor = value.attr("tensor")
+        pad = value.attr("pad", 0.0)
+        assert isinstance(tensor, Memory) and isinstance(pad, float)
+        source = self.memory[tensor.name]
+        flat, inside = places(index, source.shape, scope.extents(value.type.shape))
+        if self.watch is not None:
+            stmt = Load(_NO_TILE, Region(tensor, ()), pad, False, self._at.span)
+            self.watch.access(stmt, flat, inside, scope.indices)
+        return read_at(source, flat, inside, pad)
+
+    def _scatter(self, stmt: Scatter, scope: Scope, count: int) -> None:
+        target = self.memory[stmt.tensor.name]
+        index = [evaluate(v, scope) for v in stmt.index]
+        flat, inside = places(index, target.shape, scope.extents(stmt.shape))
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
+        rows = max(flat.shape[0], value.shape[0], count)
+        flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
+        places_, values = flat[inside], value[inside]
+        if stmt.add:
+            target.view(-1).index_put_((places_,), values, accumulate=True)
+        else:
+            self._once(stmt, places_, target.numel())
+            _raw(target).view(-1)[places_] = _raw(values.contiguous())
+        self.written[stmt.tensor.name].view(-1)[places_] = True
+
+    def _once(self, stmt: Scatter, chosen: Tensor, elements: int) -> None:
+        """Refuses an element that this launch has scattered to before: the author has said that none is."""
+        import torch
+
+        counts = self._scattered.setdefault(stmt.tensor.name, torch.zeros(elements, dtype=torch.int64))
+        counts.index_put_((chosen,), torch.ones_like(chosen), accumulate=True)
+        if bool((counts[chosen] > 1).any()):
+            raise SketchError(
+                f"Line {stmt.span.line} of the sketch scatters to one element of {stmt.tensor.name} twice.",
+                "unique=true promises that no index repeats: give indices that keep it, or use atomic_add.",
+            )
 
     def _write(self, stmt: Store | AtomicAdd, scope: Scope, count: int) -> None:
         target = self.memory[stmt.region.tensor.name]
@@ -271,7 +320,7 @@ def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: in
     indices: dict[str, IndexValue] = {k: v if isinstance(v, int) else v[outer] for k, v in scope.indices.items()}
     indices[var] = torch.tensor(turns)[turn]
     tiles = {k: t if t.shape[0] == 1 else t[outer] for k, t in scope.tiles.items()}
-    return Scope(indices, scope.numbers, scope.f64, tiles)
+    return Scope(indices, scope.numbers, scope.f64, tiles, scope.gather)
 
 
 def _spread(turns: list[int], keep: int) -> list[int]:

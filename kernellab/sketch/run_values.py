@@ -33,6 +33,8 @@ class Scope:
     numbers: Mapping[str, int | float]
     f64: bool = False
     tiles: dict[str, Tensor] = field(default_factory=dict)
+    #: reads a ``gather`` at the values of its indices; set by the machine, which owns the memory
+    gather: Callable[[Apply, list[Tensor], Scope], Tensor] | None = None
 
     def dtype(self, dtype: DType) -> torch.dtype:
         """The torch dtype that holds ``dtype``; every float is float64 in f64 mode."""
@@ -168,6 +170,8 @@ def _apply(value: Apply, args: list[Tensor], scope: Scope) -> Tensor:
         return convert(args[0], dtype)
     if value.op == "dot":
         return matmul(args[0], args[1], dtype)
+    if value.op == "gather" and scope.gather is not None:
+        return convert(scope.gather(value, args, scope), dtype)
     if op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
         return _pointwise(value, args, dtype, op.result)
     if op.kind is OpKind.REDUCE:

@@ -47,7 +47,7 @@ _FOREIGN = (
     (re.compile(r"\s*for\b.*\)\s*$"), "The loop's header has no colon.", "End the line with ':'."),
     (re.compile(r"\s*(?:if|elif)\b[^:]*$"), "The header has no colon.", "End the line with ':'."),
     (re.compile(r"\s*else\b[^:]*$"), "The header has no colon.", "Write else:."),
-    (re.compile(r"\s*(?:load|store|atomic_add)\s*\((?!.*->)"), "The move has no '->'.", "Write load(X[...] -> tile) or store(tile -> Y[...])."),
+    (re.compile(r"\s*(?:load|store|atomic_add|gather|scatter)\s*\((?!.*->)"), "The move has no '->'.", "Write load(X[...] -> tile) or store(tile -> Y[...])."),
     (re.compile(r"\s*\w+\s*\[[^\]]*\]\s*="), "A part of a tensor or tile is assigned.", "Write store(value -> Y[...])."),
 )  # fmt: skip
 

@@ -17,12 +17,13 @@ from kernellab.sketch.program import (
     MultiAssign,
     Program,
     Read,
+    Scatter,
     Statement,
     Store,
     Tile,
-    Value,
     statements,
     subvalues,
+    values_of,
 )
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_values import IndexValue, Scope
@@ -102,15 +103,19 @@ class _Recorder:
         self.steps = 0
 
     def access(
-        self, stmt: Load | Store | AtomicAdd, elements: Tensor, inside: Tensor, indices: Mapping[str, IndexValue]
+        self,
+        stmt: Load | Store | AtomicAdd | Scatter,
+        elements: Tensor,
+        inside: Tensor,
+        indices: Mapping[str, IndexValue],
     ) -> None:
         found = tuple(int(e) for e in elements[inside].tolist())
-        tensor = stmt.region.tensor
+        tensor = stmt.tensor if isinstance(stmt, Scatter) else stmt.region.tensor
         loops = {k: v for k, v in indices.items() if k in self.loops and isinstance(v, int)}
         is_write = not isinstance(stmt, Load)
         touch = Touch(stmt.span.line, tensor.name, is_write, loops, found, elements.numel() - len(found))
         self.touches.append(touch)
-        self.bytes["slow"] += len(found) * tensor.dtype.bytes * (2 if isinstance(stmt, AtomicAdd) else 1)
+        self.bytes["slow"] += len(found) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self.steps += 1
@@ -121,20 +126,19 @@ class _Recorder:
             self.bytes[next((h for h in tile.hints if h in LEVELS), "fast")] += size
 
 
+def _adds(stmt: Load | Store | AtomicAdd | Scatter) -> bool:
+    return isinstance(stmt, AtomicAdd) or (isinstance(stmt, Scatter) and stmt.add)
+
+
 def _tiles(stmt: Statement) -> list[Tile]:
     """Each tile that one execution of ``stmt`` reads or writes, once a time."""
-    values: tuple[Value, ...] = ()
     written: tuple[Tile, ...] = ()
     match stmt:
-        case Load():
+        case Load() | Assign():
             written = (stmt.tile,)
-        case Store() | AtomicAdd():
-            values = (stmt.value,)
-        case Assign():
-            values, written = (stmt.value,), (stmt.tile,)
         case Gemm():
-            values, written = (stmt.a, stmt.b), (stmt.acc, stmt.acc)
+            written = (stmt.acc, stmt.acc)
         case MultiAssign():
-            values, written = stmt.args, stmt.tiles
-    read = [v.tile for value in values for v in subvalues(value) if isinstance(v, Read)]
+            written = stmt.tiles
+    read = [v.tile for value in values_of(stmt) for v in subvalues(value) if isinstance(v, Read)]
     return [*read, *written]

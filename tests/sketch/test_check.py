@@ -27,6 +27,14 @@ COPY = """
 
 # ruff: noqa: E501 - one case a line reads as a table
 #: rule -> (line of the first diagnostic of that rule, text)
+#: rows of X go to rows of Y that I names
+PICKED = HEAD.replace("Y[M, N]: f32 out", "Y[M, N]: f32 inout; I[M]: i64")
+PICK = """
+  @llm_hint("parallel")
+  for m in range(0, M, T):
+    load(I[m:m+T] -> at, pad=-1)
+    load(X[m:m+T, 0:T] -> x)
+"""
 CASES = {
     "syntax": (6, sketch("  for m in range(M):\n    x = +\n")),
     "bracket": (5, sketch("  x = (1\n  load(X[0, 0:T] -> y)\n")),
@@ -63,7 +71,6 @@ CASES = {
     "tile-logic": (6, sketch("  load(X[0, 0:T] -> x)\n  y = x > 0 and x < 1\n")),
     "dtype": (7, sketch("  c = alloc([T, T], f16, llm_hint=\"init_zero\")\n  load(X[0:T, 0:T] -> a)\n  gemm(a, a, c)\n")),
     "tile-index": (6, sketch("  load(X[0, 0:T] -> x)\n  y = x[0]\n")),
-    "unsupported": (6, sketch("  load(X[0, 0:T] -> x)\n  gather(X, x -> y)\n")),
     "not-index-condition": (6, sketch("  load(X[0, 0] -> x)\n  if x > 0:\n    y = x\n")),
     "tile-index-as-offset": (
         7,
@@ -92,6 +99,10 @@ CASES = {
             HEAD.replace("Y[M, N]: f32 out", "Y[M, N]: f32").replace("f32;", "f32 inout;", 1),
         ),
     ),
+    "scatter-collides": (9, sketch(PICK + "    scatter(x -> Y[at, 0:T])\n", PICKED)),
+    "scatter-meets": (10, sketch(PICK + "    gather(Y[at, 0:T] -> y)\n    scatter(x + y -> Y[at, 0:T], unique=true)\n", PICKED)),
+    "unordered-add": (9, sketch(PICK + "    atomic_add(x -> Y[at, 0:T])\n", PICKED)),
+    "scatter-pad": (9, sketch(PICK.replace(", pad=-1", "") + "    scatter(x -> Y[at, 0:T], unique=true)\n", PICKED)),
     "require": (4, sketch(COPY, HEAD + "  require: T % 16 == 0;\n")),
     "require-scope": (5, sketch(COPY, HEAD + "  require: N > 4;\n")),
     "opaque": (5, sketch(COPY.replace("store(x", "y = fft(x)\n      store(y"), HEAD + "  opaque: fft(x[K]: f32) -> [K]: f32;\n")),

@@ -38,12 +38,14 @@ from kernellab.sketch.program import (
     Loop,
     MultiAssign,
     Read,
+    Scatter,
     Statement,
     Store,
     Tile,
     Type,
     Value,
     statements,
+    values_of,
 )
 
 #: operations in which one rounding of the operand may move the result by a whole step
@@ -53,8 +55,8 @@ _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})
 def has_steps(body: tuple[Statement, ...]) -> bool:
     """Is anything in ``body`` rounded to a grid?"""
     for stmt in statements(body):
-        if isinstance(stmt, (Store, AtomicAdd, Assign)):
-            for value in subvalues(stmt.value):
+        for root in values_of(stmt):
+            for value in subvalues(root):
                 to_integer = isinstance(value, Apply) and value.op == "cast" and not value.type.dtype.is_float
                 if to_integer or (isinstance(value, Apply) and value.op in _STEPS):
                     return True
@@ -100,6 +102,12 @@ class Flattener:
             self._base = stmt.region.tensor.name.lower()
             value = self._prepare(stmt.value, stmt.region.shape)
             steps.append(Nest(kind, stmt.region.shape, value, self._line, region=stmt.region))
+        elif isinstance(stmt, Scatter):
+            self._base = stmt.tensor.name.lower()
+            packed = Apply(Type(stmt.shape, stmt.tensor.dtype), "scatter", (stmt.value, *stmt.index))
+            steps.append(
+                Nest(NestKind.SCATTER, stmt.shape, self._prepare(packed, stmt.shape), self._line, scatter=stmt)
+            )
         elif isinstance(stmt, Assign):
             self._base = stmt.tile.name
             self._assign(stmt.tile, stmt.value, stmt.declares)
@@ -179,7 +187,7 @@ class Flattener:
             tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
             self._standalone(value, tile)
             return Read(value.type, tile)
-        inner = domain if kind in (OpKind.POINTWISE, OpKind.COMPARE) else value.type.shape
+        inner = domain if kind in (OpKind.POINTWISE, OpKind.COMPARE, OpKind.PICK) else value.type.shape
         if inner is domain and self._repeats(value, domain):
             tile = self._temp("part", value.type.shape, value.type.dtype)
             args = tuple(self._prepare(a, value.type.shape) for a in value.args)
@@ -296,14 +304,7 @@ class Flattener:
 
 def _repeated(stmt: Statement) -> frozenset[Value]:
     """Values with real work in them that occur more than once in the statement."""
-    roots: tuple[Value, ...] = ()
-    if isinstance(stmt, (Store, AtomicAdd, Assign)):
-        roots = (stmt.value,)
-    elif isinstance(stmt, Gemm):
-        roots = (stmt.a, stmt.b)
-    elif isinstance(stmt, MultiAssign):
-        roots = stmt.args
-    applies = [v for root in roots for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
+    applies = [v for root in values_of(stmt) for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
     if len(applies) < 2:
         return frozenset()
     counts = Counter(applies)

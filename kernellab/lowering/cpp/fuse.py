@@ -170,6 +170,8 @@ class Fuser:
             found.writes[nest.tile.uid].add(None if whole else align(index, nest.tile.shape, self.ints))
         if nest.region is not None:
             found.tensor_writes[nest.region.tensor.name].append(nest.region)
+        if nest.scatter is not None:
+            found.tensor_writes[nest.scatter.tensor.name].append(Region(nest.scatter.tensor, ()))
         return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kernellab.lowering.cpp.fuse import Group, Place
+from kernellab.lowering.cpp.gather import scatter_text
 from kernellab.lowering.cpp.index import Index, align, leaves, wrap
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind
@@ -27,6 +28,8 @@ from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Point, Read, Region, Tile, Value
 
 Span = tuple[str, str]
+#: nests of which two elements may write one place
+_MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
 
 
 @dataclass
@@ -142,7 +145,7 @@ class GroupEmitter:
 
     def _foldable(self, reds: list[Reduction]) -> Reduction | None:
         """The only reduction, when a scalar collects it across the innermost loop and nothing else is in the way."""
-        if len(reds) != 1 or any(n.kind is NestKind.ATOMIC for n in self.group.nests):
+        if len(reds) != 1 or any(n.kind in _MEETING for n in self.group.nests):
             return None
         if not reds[0].clause and not (reds[0].searches and self._pure()):
             return None
@@ -157,7 +160,7 @@ class GroupEmitter:
 
     def _simd(self, reds: list[Reduction]) -> None:
         kinds = {n.kind for n in self.group.nests}
-        if NestKind.ATOMIC in kinds or any(not r.vectorises for r in reds):
+        if kinds & _MEETING or any(not r.vectorises for r in reds):
             return
         clauses = "".join(f" reduction({r.clause})" for r in reds if r.clause)
         self.w(f"#pragma omp simd{clauses}")
@@ -176,6 +179,9 @@ class GroupEmitter:
     def _statement(self, nest: Nest, reds: Iterator[Reduction]) -> Iterator[str]:
         if nest.kind is NestKind.REDUCE:
             yield from next(reds).update(self.element(nest))
+            return
+        if nest.scatter is not None:
+            yield scatter_text(nest, self.group.vars, self.scalars)
             return
         text = self.element(nest)
         if nest.kind is NestKind.POINT:

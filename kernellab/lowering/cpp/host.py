@@ -9,7 +9,7 @@ import jinja2
 
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import AtomicAdd, Program, Store, Tensor, TensorRole, statements
+from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
 
 
 @lru_cache
@@ -138,8 +138,7 @@ class _Host:
 
     def allocations(self) -> list[str]:
         every = [s for k in self.program.kernels for s in statements(k.body)]
-        stored = {s.region.tensor.name for s in every if isinstance(s, Store)}
-        added = {s.region.tensor.name for s in every if isinstance(s, AtomicAdd)} - stored
+        added = only_added_to(every)
         shapes = {o.tensor: o.shape for o in self.binding.outputs}
         lines = []
         for tensor in self.program.tensors:

@@ -21,8 +21,6 @@ from kernellab.sketch.program import (
     Alloc,
     Apply,
     Assign,
-    AtomicAdd,
-    Gemm,
     Kernel,
     Load,
     Loop,
@@ -30,10 +28,10 @@ from kernellab.sketch.program import (
     Param,
     Program,
     Statement,
-    Store,
     Tile,
     Value,
     statements,
+    values_of,
 )
 
 #: a larger tile does not go on a thread's stack
@@ -333,14 +331,7 @@ def _tiles(body: tuple[Statement, ...]) -> Iterator[Tile]:
 
 
 def _values(stmt: Statement) -> Iterator[Value]:
-    roots: tuple[Value, ...] = ()
-    if isinstance(stmt, (Assign, Store, AtomicAdd)):
-        roots = (stmt.value,)
-    elif isinstance(stmt, Gemm):
-        roots = (stmt.a, stmt.b)
-    elif isinstance(stmt, MultiAssign):
-        roots = stmt.args
-    pending = list(roots)
+    pending = list(values_of(stmt))
     while pending:
         value = pending.pop()
         yield value

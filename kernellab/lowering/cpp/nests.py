@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Union, cast
 
 from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Apply, Loop, Read, Region, Tile, Type, Value
+from kernellab.sketch.program import Apply, Loop, Read, Region, Scatter, Tile, Type, Value
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class NestKind(str, Enum):
     STORE = "store"
     ATOMIC = "atomic"
     REDUCE = "reduce"
+    SCATTER = "scatter"
 
 
 @dataclass(eq=False)
@@ -40,6 +41,8 @@ class Nest:
     op: str = ""
     axes: tuple[int, ...] = ()
     keepdims: bool = False
+    #: what a scatter writes; its value and then its indices are the arguments of ``value``
+    scatter: Scatter | None = None
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.gather import gather_text
 from kernellab.lowering.cpp.index import Index, child_indices, wrap
 from kernellab.lowering.cpp.index import flat as flat_index
 from kernellab.lowering.cpp.ints import Ints
@@ -133,6 +134,8 @@ class Scalars:
         ]
         if value.op == "cast":
             return converted(args[0], value.args[0].type.dtype, dtype)
+        if value.op == "gather":
+            return gather_text(value, args, self.ints)
         if value.op == "concat":
             return self._concat(value, args, index)
         if op.kind is OpKind.SHAPE:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Alloc, Assign, AtomicAdd, Gemm, If, Load, Loop, MultiAssign, Statement, Store
+from kernellab.sketch.program import (
+    Alloc,
+    Assign,
+    AtomicAdd,
+    Gemm,
+    If,
+    Load,
+    Loop,
+    MultiAssign,
+    Scatter,
+    Statement,
+    Store,
+)
 
 
 def work_of(body: tuple[Statement, ...], ints: Ints) -> str:
@@ -28,6 +40,8 @@ def _statement(stmt: Statement) -> IntExpr:
         return int_op("+", _work(stmt.then), _work(stmt.orelse))
     if isinstance(stmt, (Load, Store, AtomicAdd)):
         return _product(stmt.region.shape)
+    if isinstance(stmt, Scatter):
+        return _product(stmt.shape)
     if isinstance(stmt, Assign):
         return _product(stmt.tile.shape)
     if isinstance(stmt, Gemm):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.triton.gather import GatherWriter
 from kernellab.lowering.triton.text import is_atom, tidy
-from kernellab.lowering.triton.values import TL_DTYPES, ElementWriter, Text, axes_of
+from kernellab.lowering.triton.values import TL_DTYPES, Text, axes_of
 from kernellab.sketch.ints import num
 from kernellab.sketch.program import Apply, DType, Type, Value
 
 
-class ValueWriter(ElementWriter):
+class ValueWriter(GatherWriter):
     """Writes every value of a Program."""
 
     def reduce(self, op: str, source: Value, attrs: tuple[tuple[str, object], ...], result: Type) -> Text:

@@ -10,7 +10,7 @@ from kernellab.lowering.triton.kernel import Written
 from kernellab.lowering.triton.text import Names, tidy
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import AtomicAdd, Constexpr, DType, Program, Store, Tensor, TensorRole, statements
+from kernellab.sketch.program import Constexpr, DType, Program, Tensor, TensorRole, only_added_to, statements
 
 #: constexpr names that are launch options, not parameters of a kernel
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
@@ -36,10 +36,13 @@ class Host:
         self._sizes()
         self._constants()
         self._outputs()
-        for kernel in self.kernels:
-            self._launch(kernel)
+        self._launches()
         self._returns()
         return "\n".join(self.lines) + "\n"
+
+    def int_text(self, expr: IntExpr) -> str:
+        """``expr`` as the host function computes it."""
+        return tidy(host_text(expr))
 
     def _integers(self) -> frozenset[str]:
         return frozenset(self.program.symbols) | {c.name for c in self.program.constexprs}
@@ -94,7 +97,7 @@ class Host:
             self._put(f"{name} = {_number(value)}{choices}")
         for tensor in self.program.inputs:
             name = self._parameters[self.binding.tensors[tensor.name]]
-            elements = tidy(host_text(_elements(tensor)))
+            elements = self.int_text(_elements(tensor))
             self._put(f"if {name}.numel() != {elements}:")
             shape = ", ".join(map(str, tensor.shape))
             self._put(f'    raise ValueError(f"{name} must hold [{shape}] elements, not {{tuple({name}.shape)}}")')
@@ -103,16 +106,15 @@ class Host:
 
     def _outputs(self) -> None:
         every = [s for k in self.program.kernels for s in statements(k.body)]
-        stored = {s.region.tensor.name for s in every if isinstance(s, Store)}
         # what is only ever added to starts at zero
-        added = {s.region.tensor.name for s in every if isinstance(s, AtomicAdd)} - stored
+        added = only_added_to(every)
         device = self._device()
         shapes = {o.tensor: o.shape for o in self.binding.outputs}
         for tensor in self.program.tensors:
             if tensor.role not in (TensorRole.OUT, TensorRole.TEMP):
                 continue
             shape = shapes.get(tensor.name, tensor.shape)
-            text = ", ".join(tidy(host_text(e)) for e in shape)
+            text = ", ".join(map(self.int_text, shape))
             make = "zeros" if tensor.name in added else "empty"
             comma = "," if len(shape) == 1 else ""
             self._put(
@@ -126,6 +128,10 @@ class Host:
         if self.program.inputs:
             return f"{self.program.inputs[0].name}.device"
         return 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+
+    def _launches(self) -> None:
+        for kernel in self.kernels:
+            self._launch(kernel)
 
     def _launch(self, kernel: Written) -> None:
         for name, expression in kernel.computed.items():
@@ -175,7 +181,7 @@ class Host:
         declared = {t.name: t for t in self.program.tensors}
         for output in self.binding.outputs:
             if declared[output.tensor].role is TensorRole.INOUT:
-                size = ", ".join(tidy(host_text(e)) for e in output.shape)
+                size = ", ".join(map(self.int_text, output.shape))
                 shaped.append(f"{output.tensor}.reshape({size or '()'})")
             else:
                 shaped.append(output.tensor)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.contractions import ValueWriter
 from kernellab.lowering.triton.folded import Folded, folded_loads
+from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Grid, write_grid
 from kernellab.lowering.triton.ints import Ints, host_text
 from kernellab.lowering.triton.places import PlaceWriter
@@ -30,12 +31,14 @@ from kernellab.sketch.program import (
     MultiAssign,
     Program,
     Read,
+    Scatter,
     Statement,
     Store,
     Tile,
     Value,
     statements,
     subvalues,
+    values_of,
 )
 
 
@@ -135,6 +138,8 @@ class KernelWriter:
             self._store(stmt)
         elif isinstance(stmt, AtomicAdd):
             self._atomic(stmt)
+        elif isinstance(stmt, Scatter):
+            write_scatter(self, stmt)
         elif isinstance(stmt, Assign):
             self._set(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
         elif isinstance(stmt, Gemm):
@@ -162,7 +167,7 @@ class KernelWriter:
         dtype = stmt.region.tensor.dtype
         options = [tidy(place.pointer)]
         if place.mask:
-            options += [f"mask={tidy(place.mask)}", f"other={_pad(stmt.pad, dtype)}"]
+            options += [f"mask={tidy(place.mask)}", f"other={pad_text(stmt.pad, dtype)}"]
         if self._streamed and stmt.region.tensor.name not in self._streamed:
             # measured on an H200: marking the stream to leave first instead costs 5 %
             options.append('eviction_policy="evict_last"')
@@ -272,14 +277,6 @@ class KernelWriter:
         return max(sizes, key=lambda s: (len(s[1]), s[0]), default=(1, []))
 
 
-def _pad(pad: float, dtype: DType) -> str:
-    if dtype is DType.BOOL:
-        return repr(bool(pad))
-    if not dtype.is_float:
-        return repr(int(pad))
-    return repr(float(pad)) if abs(pad) != float("inf") else f'float("{float(pad)}")'
-
-
 def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:
     """Is the first statement of ``rest`` that mentions ``tile`` a plain write of it in this block?"""
     for stmt in rest:
@@ -307,17 +304,9 @@ def _dots_in(body: Sequence[Statement]) -> list[tuple[Value, Value]]:
     for stmt in statements(tuple(body)):
         if isinstance(stmt, Gemm):
             found.append((stmt.a, stmt.b))
-        for value in _values(stmt):
+        for value in values_of(stmt):
             found += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
     return found
-
-
-def _values(stmt: Statement) -> tuple[Value, ...]:
-    if isinstance(stmt, (Store, AtomicAdd, Assign)):
-        return (stmt.value,)
-    if isinstance(stmt, Gemm):
-        return (stmt.a, stmt.b)
-    return stmt.args if isinstance(stmt, MultiAssign) else ()
 
 
 def _read_once(kernel: Kernel) -> frozenset[str]:

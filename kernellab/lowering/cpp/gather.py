@@ -1,0 +1,77 @@
+"""Elements at indices that are values: a check for each index that cannot be proved to be inside, then the element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.lowering.cpp.index import Index, align, wrap
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Apply, Point, Range, Tensor, Value
+
+if TYPE_CHECKING:
+    from kernellab.lowering.cpp.nests import Nest
+    from kernellab.lowering.cpp.scalar import Scalars
+
+Items = tuple[Point | Range | None, ...]
+
+
+def gather_text(value: Apply, index: Sequence[str], ints: Ints) -> str:
+    """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist."""
+    from kernellab.lowering.cpp.scalar import is_narrow, literal
+
+    tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
+    assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
+    address, checks = place_at(tensor, index, items, ints)
+    element = f"{tensor.name}[{address}]"
+    if is_narrow(tensor.dtype):
+        element = f"float({element})"
+    return f"({' && '.join(checks)} ? {element} : {literal(pad, tensor.dtype)})" if checks else element
+
+
+def place_at(tensor: Tensor, index: Sequence[str], items: Items, ints: Ints) -> tuple[str, list[str]]:
+    """Row-major position of ``index``, and the checks without which it may lie outside."""
+    address, checks = "", []
+    for text, item, size in zip(index, items, tensor.shape, strict=True):
+        if not _is_inside(item, size, ints):
+            checks.append(f"kl::within({text}, {ints.cpp(size)})")
+        at = wrap(text)
+        if not address:
+            address = "" if text == "0" else at
+        else:
+            address = f"{wrap(address)} * {ints.operand(size)}" + ("" if text == "0" else f" + {at}")
+    return address or "0", checks
+
+
+def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:
+
+    if isinstance(item, Point):
+        return ints.nonnegative(item.at) and ints.below(item.at, size)
+    return isinstance(item, Range) and ints.fits(item.start, item.extent, item.step, size)
+
+
+def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
+    """The statement that writes one element of a scatter."""
+    from kernellab.lowering.cpp.scalar import MEMORY_TYPE, converted, is_narrow, strip
+
+    stmt, packed = nest.scatter, nest.value
+    assert stmt is not None and isinstance(packed, Apply)
+    tensor = stmt.tensor
+
+    def element(value: Value) -> str:
+        return scalars.element(value, align(variables, value.type.shape, scalars.ints))
+
+    value, *index = (element(a) for a in packed.args)
+    address, checks = place_at(tensor, [strip(i) for i in index], stmt.items, scalars.ints)
+    text = strip(converted(value, packed.args[0].type.dtype, tensor.dtype.compute))
+    target = f"{tensor.name}[{address}]"
+    if stmt.add:
+        wide = text if is_narrow(tensor.dtype) else f"{MEMORY_TYPE[tensor.dtype]}({text})"
+        line = f"kl::atomic_add(&{target}, {wide});"
+    else:
+        line = f"{target} = {text};"
+    return f"if ({' && '.join(checks)}) {line}" if checks else line
+
+
+__all__ = ["gather_text", "place_at", "scatter_text"]

@@ -1,0 +1,120 @@
+"""Loads, stores and atomics at indices that are tiles, with a mask for what cannot be proved to be inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.triton.text import is_atom, tidy
+from kernellab.lowering.triton.values import ElementWriter, Text
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import Apply, DType, Point, Range, Scatter, Tensor, Value
+
+if TYPE_CHECKING:
+    from kernellab.lowering.triton.kernel import KernelWriter
+
+
+class GatherWriter(ElementWriter):
+    """Adds ``gather`` to the values."""
+
+    def _op_gather(self, value: Apply) -> Text:
+        tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
+        assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
+        pointer, tests = self.pointer_at(tensor, value.args, items)
+        options = [pointer]
+        if tests:
+            options += [f"mask={' & '.join(tests)}", f"other={pad_text(pad, tensor.dtype)}"]
+        shape = self._broadcast([a.type.shape for a in value.args])
+        if shape and len(shape) != len(value.type.shape):
+            raise LoweringError("The indices of a gather do not reach its shape.", "Broadcast them first.")
+        return Text(f"tl.load({', '.join(options)})", shape)
+
+    def pointer_at(
+        self, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...]
+    ) -> tuple[str, list[str]]:
+        """Where the elements are, and the conditions under which they exist."""
+        terms, tests = [tensor.name], []
+        for dim, (value, item) in enumerate(zip(index, items, strict=True)):
+            size = tensor.shape[dim]
+            text = self.write(value)
+            at = text.code if is_atom(text.code) else self.temporary(tidy(text.code))
+            if not self._is_inside(item, size):
+                tests.append(self._test(at, self._int_text(size), text))
+            if at == "0":
+                continue
+            factors = [at, *(self._factor(s) for s in tensor.shape[dim + 1 :] if not s.is_one)]
+            terms.append(" * ".join(factors))
+        return " + ".join(terms), tests
+
+    def _test(self, at: str, size: str, text: Text) -> str:
+        size = size if is_atom(size) else f"({size})"
+        if self._interpreter and not text.shape:
+            # the interpreter makes an integer of a scalar condition that meets a vector of them
+            return f"(tl.full([1], tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
+        return f"({at} >= 0) & ({at} < {size})"
+
+    def _factor(self, size: IntExpr) -> str:
+        text = tidy(self._int_text(size))
+        return text if is_atom(text) else f"({text})"
+
+    def _is_inside(self, item: Point | Range | None, size: IntExpr) -> bool:
+        """Is a slice or scalar shown to stay inside the dimension, the lanes that pad a tile left aside?"""
+        ints = self._shapes.ints
+        if isinstance(item, Range):
+            extent = self._shapes.extent(item.extent)
+            if item.start == num(0) and item.step.is_one and ints.same(item.extent, size):
+                return extent.exact
+            return False
+        if isinstance(item, Point):
+            room = ints.low(int_op("-", size, int_op("+", item.at, num(1))))
+            return ints.nonnegative(item.at) and room is not None and room >= 0
+        return False
+
+
+def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
+    """``scatter`` and ``atomic_add`` at tile indices; lanes that only pad a tile write nothing.
+
+    Raises:
+        LoweringError: Triton has no atomic addition on the tensor's dtype.
+    """
+    tensor, values = stmt.tensor, writer.values
+    if stmt.add and (tensor.dtype.bytes < 2 or tensor.dtype is DType.I16):
+        raise LoweringError(f"Triton has no atomic_add on {tensor.dtype.value}.", "Accumulate in f32 or i32.")
+    pointer, tests = values.pointer_at(tensor, stmt.index, stmt.items)
+    rank = len(stmt.shape)
+    code = values.filled(stmt.value, stmt.shape)
+    value = values.cast(Text(code, stmt.shape), stmt.value.type.dtype, tensor.dtype).code
+    for axis, extent in enumerate(stmt.shape):
+        test = writer.shapes.real(extent, writer.int_text(extent), axis, rank)
+        tests += [test] if test else []
+    if rank:
+        # an index that is the same along a dimension still writes every lane of it
+        zero = f"tl.full({writer.shapes.text(stmt.shape)}, 0, tl.int32)"
+        pointer = f"{pointer} + {zero}" if not _reaches(stmt) else pointer
+    mask = f", mask={tidy(' & '.join(tests))}" if tests else ""
+    if stmt.add:
+        writer.out.put(f'tl.atomic_add({tidy(pointer)}, {tidy(value)}{mask}, sem="relaxed")')
+    else:
+        writer.out.put(f"tl.store({tidy(pointer)}, {tidy(value)}{mask})")
+
+
+def _reaches(stmt: Scatter) -> bool:
+    """Do the indices together have every dimension of the value?"""
+    rank = len(stmt.shape)
+    for axis, extent in enumerate(stmt.shape):
+        own = [v.type.shape[axis - rank + len(v.type.shape)] for v in stmt.index if len(v.type.shape) >= rank - axis]
+        if not extent.is_one and all(e.is_one for e in own):
+            return False
+    return True
+
+
+def pad_text(pad: float, dtype: DType) -> str:
+    """A pad as a literal of the tensor's dtype."""
+    if dtype is DType.BOOL:
+        return repr(bool(pad))
+    if not dtype.is_float:
+        return repr(int(pad))
+    return repr(float(pad)) if abs(pad) != float("inf") else f'float("{float(pad)}")'
+
+
+__all__ = ["GatherWriter", "pad_text", "write_scatter"]

@@ -1,0 +1,25 @@
+"""Traffic at indices that are tiles: an element a place, and never more than the tensor holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from kernellab.sketch.check_gather import box
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Region, Scatter, Statement, Tensor, gathers
+
+
+def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, bool]]:
+    """Each gather and scatter of ``stmt``: the box round what it may touch, its shape, is it written, is it read."""
+    for value in gathers(stmt):
+        tensor, items = value.attr("tensor"), value.attr("items")
+        assert isinstance(tensor, Tensor) and isinstance(items, tuple)
+        yield box(tensor, items), value.type.shape, False, True
+    if isinstance(stmt, Scatter):
+        yield box(stmt.tensor, stmt.items), stmt.shape, True, stmt.add
+
+
+def elements(shape: tuple[IntExpr, ...], env: Mapping[str, int]) -> int:
+    """Places that one execution names."""
+    return prod(max(0, e.evaluate(env)) for e in shape)
