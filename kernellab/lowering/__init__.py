@@ -12,7 +12,7 @@ from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program
 from kernellab.target import Target
 
-DSLS = ("cpp", "triton")
+DSLS = ("cpp", "triton", "cuda_c")
 
 
 def lower(program: Program, binding: Binding, target: Target) -> Source:
@@ -34,6 +34,10 @@ def lower(program: Program, binding: Binding, target: Target) -> Source:
         from kernellab.lowering.triton import lower_triton
 
         return lower_triton(program, binding, target)
+    if target.dsl == "cuda_c":
+        from kernellab.lowering.cuda_c import lower_cuda_c
+
+        return lower_cuda_c(program, binding, target)
     raise LoweringError(
         f"There is no lowering to {target.dsl!r}.", f"Choose one of {', '.join(DSLS)}, or a model or human Coder."
     )

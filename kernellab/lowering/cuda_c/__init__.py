@@ -1,0 +1,64 @@
+"""Sketch -> CUDA C++: a .cu file for each sketch, kl_cuda.h, and kernel.py that compiles and launches them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.cuda_c.host import CudaHost
+from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
+from kernellab.records import Source
+from kernellab.sketch.bind import Binding
+from kernellab.sketch.program import Program
+from kernellab.target import Target
+
+HEADER = "kl_cuda.h"
+
+
+def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
+    """CUDA C++ that computes what ``program`` means; needs torch, NumPy and cuda-core, and a GPU to import.
+
+    Raises:
+        LoweringError: a statement that has no CUDA-C form here, with its line.
+    """
+    extents = {c.name for c in program.constexprs if c.is_extent}
+    runtime = tuple(n for n in binding.scalars if n not in extents)
+    consts = {n: int(v) for n, v in binding.constexpr.items() if n not in runtime and float(v).is_integer()}
+    consts |= binding.fixed
+    sources: dict[str, str] = {}
+    lines: dict[str, dict[int, int]] = {}
+    kernels = []
+    for kernel in program.kernels:
+        writer = Writer(program.text)
+        emitter = KernelWriter(program, kernel, consts, runtime)
+        try:
+            written = emitter.write(writer)
+        except LoweringError as error:
+            if error.message.startswith("Line "):
+                raise
+            raise LoweringError(f"In sketch {kernel.name!r}: {error.message}", error.remedy) from error
+        given = ", ".join([*written.constants, "V", "THREADS"])
+        about = [
+            f"// {kernel.name}: a block for each iteration of the parallel loops. Written from a kernellab sketch.",
+            f"// kernel.py compiles in {given} (V elements move at once).",
+        ]
+        file = f"{kernel.name}.cu"
+        sources[file] = "\n".join(about) + "\n" + writer.text
+        lines[file] = {n + len(about): line for n, line in writer.line_map.items()}
+        kernels.append(written)
+    spelled = {n: f"{n}_" for n in RESERVED}
+    return Source(
+        dsl="cuda_c",
+        files={
+            "kernel.py": CudaHost(program, binding, kernels, spelled).source(),
+            **sources,
+            HEADER: (files("kernellab.lowering.cuda_c") / HEADER).read_text(),
+        },
+        entry_file="kernel.py",
+        entry="kernel",
+        line_map=lines,
+    )
+
+
+__all__ = ["HEADER", "lower_cuda_c"]

@@ -1,0 +1,86 @@
+"""The parallel loops of a kernel as one flat grid of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.triton.ints import Ints as Bounds
+from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import Loop, Statement
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Iterations of each parallel loop, outermost first; their product is the number of blocks."""
+
+    trips: tuple[IntExpr, ...]
+    vars: tuple[str, ...]
+
+
+def peel(body: tuple[Statement, ...]) -> tuple[list[Loop], tuple[Statement, ...]]:
+    """The parallel loops, and what one block runs: what stands between them is computed in each."""
+    loops: list[Loop] = []
+    before: tuple[Statement, ...] = ()
+    while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:
+        before += body[:-1]
+        loops.append(body[-1])
+        body = body[-1].body
+    return loops, (*before, *body)
+
+
+def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> Grid:
+    """Writes each loop's variable as this block has it; the innermost varies fastest."""
+    bounds = Bounds(dict(ints.consts), {loop.var: loop for loop in loops})
+    trips: list[IntExpr] = []
+    for loop in loops:
+        most = bounds.high(int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step))
+        if most is None:
+            raise LoweringError(
+                f"The parallel loop over {loop.var!r} has no bound on its iterations that the host can compute.",
+                "Let its bounds depend on symbols, constexprs and outer loops only.",
+            )
+        trips.append(most)
+    for loop, number in zip(loops, _numbers(loops, trips, ints, w, fresh), strict=True):
+        text = number
+        if not ints.is_one(loop.step):
+            text = f"{number} * {ints.operand(loop.step)}"
+        if loop.start != num(0):
+            text = f"{ints.operand(loop.start)} + {text}"
+        w(f"const index_t {ints.cpp(IntExpr(IntKind.LOOP, name=loop.var))} = {text};", loop.span.line)
+    for loop in loops:
+        if loop.start.loop_vars() | loop.stop.loop_vars():
+            # the same for all threads of the block
+            w(f"if ({ints.cpp(IntExpr(IntKind.LOOP, name=loop.var))} >= {ints.cpp(loop.stop)}) return;")
+    return Grid(tuple(trips), tuple(loop.var for loop in loops))
+
+
+def _numbers(loops: list[Loop], trips: list[IntExpr], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> list[str]:
+    if len(loops) < 2:
+        return ["index_t(blockIdx.x)"] * len(loops)
+    counts = [ints.operand(t) for t in trips]
+    group = next((loop.hints.swizzle for loop in loops if loop.hints.swizzle), None)
+    numbers: list[str] = []
+    left = "index_t(blockIdx.x)"
+    if group:
+        # rows in groups: blocks that run at once share both their rows of a and their columns of b
+        rows, columns = counts[-2:]
+        first, count, within = fresh("group_row"), fresh("group_rows"), fresh("in_group")
+        plane = f"{left} % ({rows} * {columns})" if len(loops) > 2 else left
+        w(f"const index_t {first} = {plane} / ({group} * {columns}) * {group};")
+        w(f"const index_t {count} = kl::imin(index_t({group}), {rows} - {first});")
+        w(f"const index_t {within} = {plane} % ({group} * {columns});")
+        numbers = [f"({first} + {within} % {count})", f"({within} / {count})"]
+        left = f"{left} / ({rows} * {columns})"
+        counts = counts[:-2]
+    for n in range(len(counts) - 1, -1, -1):
+        numbers.insert(0, f"({left})" if n == 0 else f"({left} % {counts[n]})")
+        if n:
+            left = f"{left} / {counts[n]}"
+    return numbers
+
+
+__all__ = ["Grid", "peel", "write_grid"]

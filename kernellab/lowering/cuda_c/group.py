@@ -1,0 +1,255 @@
+"""A fused group as a loop of each thread over its elements of a tile: vectors in, one element at a time, vectors out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kernellab.lowering.cpp.fuse import Group
+from kernellab.lowering.cpp.index import Index, align
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind, subvalues
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, Scalars, converted, literal, place, strip
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.cuda_c.access import access, wide_when
+from kernellab.lowering.cuda_c.homes import Home, Layouts
+from kernellab.lowering.cuda_c.reduce import Fold
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Read, Region, Tile
+
+
+@dataclass
+class Wishes:
+    """What a kernel asks of its host so that vectors may be used: divisors of their width, and aligned tensors."""
+
+    numbers: dict[str, IntExpr] = field(default_factory=dict)
+    tensors: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the groups of a kernel share. ``name`` gives a tile's name, ``fresh`` a new one like the one asked for."""
+
+    ints: Ints
+    homes: Mapping[str, Home]
+    layouts: Layouts
+    name: Callable[[Tile], str]
+    fresh: Callable[[str], str]
+    #: the type before a variable's first write, "" once it is declared
+    declare: Callable[[Tile], str]
+    params: Mapping[str, str]
+    wishes: Wishes
+
+
+class GroupWriter:
+    """Writes one group."""
+
+    def __init__(self, group: Group, context: Context, writer: Writer) -> None:
+        self.group, self.k, self.w = group, context, writer
+        self.ints = context.ints
+        self.scalars = Scalars(self.ints, self._read, self._fetch, context.params)
+        self._dims = [d for d, v in enumerate(group.vars) if v != "0"]
+        self._last = group.vars[self._dims[-1]] if self._dims else "0"
+        self._first = context.fresh(f"{self._last}0") if self._dims else "0"
+        #: lines before the loop over a vector, and behind it; vectors by what they hold
+        self._before: list[tuple[str, int]] = []
+        self._behind: list[tuple[str, int]] = []
+        self._vectors: dict[tuple[object, ...], str] = {}
+        #: tiles in shared memory that this group makes: the name of the vector on its way there
+        self._made: dict[str, str] = {}
+        self._local: set[str] = set()
+        stored = {n.region.tensor.name for n in group.nests if n.region is not None}
+        fetched = {f.region.tensor.name for n in group.nests for f in subvalues(n.value) if isinstance(f, Fetch)}
+        #: read and written here: moved one by one, in order
+        self._ordered = stored & fetched
+
+    def emit(self) -> None:
+        if not self._dims:
+            for nest in self.group.nests:
+                for line in self._statement(nest, None):
+                    self.w(line, nest.line)
+            return
+        layout = self.k.layouts.of(self.group.domain)
+        folds = {id(n): Fold(n, self.group, layout, self.k) for n in self.group.nests if n.kind is NestKind.REDUCE}
+        body: list[tuple[str, int]] = []
+        for nest in self.group.nests:
+            body += [(line, nest.line) for line in self._statement(nest, folds.get(id(nest)))]
+        for fold in folds.values():
+            fold.before(self.w)
+        self.w("#pragma unroll")
+        with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
+            self._positions(layout.name, layout.split, "\n".join(t for t, _ in (*body, *self._before, *self._behind)))
+            said: set[int] = set()
+            self._put(self._before, said)
+            self._each(layout.name, body, said)
+            self._put(self._behind, said)
+        for fold in folds.values():
+            fold.after(self.w)
+
+    def _put(self, lines: list[tuple[str, int]], said: set[int]) -> None:
+        for text, line in lines:
+            self.w(text, line, line not in said)
+            said.add(line)
+
+    def _each(self, layout: str, body: list[tuple[str, int]], said: set[int]) -> None:
+        if not body:
+            return
+        self.w("#pragma unroll")
+        with self.w.block(f"for (int v = 0; v < {layout}::WIDE; ++v)"):
+            if any(re.search(rf"\b{self._last}\b", text) for text, _ in body):
+                self.w(f"const index_t {self._last} = {self._first} + v;")
+            self._put(body, said)
+
+    def _positions(self, layout: str, split: int, text: str) -> None:
+        """The indices of this thread's elements, and the end of the loop where there is no such element."""
+        names = [self.group.vars[d] for d in self._dims]
+        extents = [self.group.domain[d] for d in self._dims]
+        rows, columns = names[:split], [*names[split:-1], self._first]
+        row = self._part(rows, extents[:split], f"{layout}::row(at)", "row", text)
+        column = self._part(columns, extents[split:], f"{layout}::column(at)", "column", text)
+        self.w(f"if (!{layout}::has({row}, {column})) continue;")
+        self._unflatten(rows, extents[:split], row, text)
+        self._unflatten(columns, extents[split:], column, text)
+
+    def _part(self, names: list[str], extents: list[IntExpr], position: str, what: str, text: str) -> str:
+        if not names:
+            return "0"
+        name = names[0] if len(names) == 1 else self.k.fresh(what)
+        self.w(f"const index_t {name} = {position};")
+        return name
+
+    def _unflatten(self, names: list[str], extents: list[IntExpr], flat: str, text: str) -> None:
+        if len(names) < 2:
+            return
+        left = flat
+        for n in range(len(names) - 1, -1, -1):
+            used = n == len(names) - 1 and names[n] == self._first
+            if used or re.search(rf"\b{names[n]}\b", text):
+                number = left if n == 0 else f"{left} % {self.ints.operand(extents[n])}"
+                self.w(f"const index_t {names[n]} = {number};")
+            if n:
+                left = f"{left} / {self.ints.operand(extents[n])}"
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def element(self, nest: Nest) -> str:
+        return self.scalars.element(nest.value, align(self.group.vars, nest.value.type.shape, self.ints))
+
+    def _statement(self, nest: Nest, fold: Fold | None) -> list[str]:
+        text = self.element(nest)
+        if nest.kind is NestKind.REDUCE:
+            if fold is not None:
+                return fold.update(text)
+            return self._fold_of_one(nest, text)
+        if nest.kind is NestKind.POINT:
+            assert nest.tile is not None
+            return [self._write(nest.tile, strip(converted(text, nest.value.type.dtype, nest.tile.dtype)))]
+        assert nest.region is not None
+        return self._store(nest, nest.region, text)
+
+    def _fold_of_one(self, nest: Nest, text: str) -> list[str]:
+        """A reduction over dimensions of 1."""
+        tile = nest.tile
+        assert tile is not None
+        source = nest.value.type.dtype
+        if nest.op in ("argmax", "argmin"):
+            return [self._write(tile, "0")]
+        text = f"({text} != 0)" if nest.op == "reduce_any" else text
+        return [self._write(tile, strip(converted(text, source, tile.dtype)))]
+
+    def _write(self, tile: Tile, text: str) -> str:
+        home, name = self.k.homes[tile.uid], self.k.name(tile)
+        if home is Home.REGISTERS:
+            return f"{name}[at + v] = {text};"
+        if home is Home.UNIFORM:
+            return f"{self.k.declare(tile)}{name} = {text};"
+        if home is Home.LOCAL:
+            fresh = tile.uid not in self._local
+            self._local.add(tile.uid)
+            writes = sum(n.tile is not None and n.tile.uid == tile.uid for n in self.group.nests)
+            kind = f"{'const ' if writes == 1 else ''}{VALUE_TYPE[tile.dtype]} " if fresh else ""
+            return f"{kind}{name} = {text};"
+        if not self._dims:
+            return f"if (threadIdx.x == 0) {name}[0] = {text};"
+        if tile.uid not in self._made:
+            vector = self.k.fresh(f"{name}_v")
+            self._made[tile.uid] = vector
+            layout = self.k.layouts.of(self.group.domain).name
+            self._before.append((f"kl::Vec<{VALUE_TYPE[tile.dtype]}, {layout}::WIDE> {vector};", 0))
+            target = place(name, self._at_first(align(self.group.vars, tile.shape, self.ints)), tile.shape, self.ints)
+            self._behind.append((f"kl::store(&{target}, {vector});", 0))
+        return f"{self._made[tile.uid]}[v] = {text};"
+
+    def _at_first(self, index: Index) -> Index:
+        return tuple(self._first if i == self._last else i for i in index)
+
+    def _is_wide(self, region: Region, index: Index, *, atomic: bool = False) -> bool:
+        if atomic or region.tensor.name in self._ordered:
+            return False
+        wanted = wide_when(region, index, self._last, self.ints)
+        if wanted is None:
+            return False
+        for expr in wanted:
+            self.k.wishes.numbers.setdefault(str(expr), expr)
+        self.k.wishes.tensors[region.tensor.name] = region.tensor.dtype.bytes
+        return True
+
+    def _store(self, nest: Nest, region: Region, text: str) -> list[str]:
+        tensor, index, atomic = region.tensor, self.group.vars, nest.kind is NestKind.ATOMIC
+        kind = VALUE_TYPE[tensor.dtype]
+        text = strip(converted(text, nest.value.type.dtype, tensor.dtype.compute))
+        if self._dims and self._is_wide(region, index, atomic=atomic):
+            layout = self.k.layouts.of(self.group.domain).name
+            vector = self.k.fresh(f"{tensor.name}_v")
+            site = access(region, self._at_first(index), self.ints)
+            self._before.append((f"kl::Vec<{kind}, {layout}::WIDE> {vector};", 0))
+            check = f"if ({' && '.join(site.checks)}) " if site.checks else ""
+            self._behind.append((f"{check}kl::store(&{tensor.name}[{site.address}], {vector});", nest.line))
+            return [f"{vector}[v] = {text};"]
+        site = access(region, index, self.ints)
+        checks = list(site.checks) if self._dims else ["threadIdx.x == 0", *site.checks]
+        target = f"{tensor.name}[{site.address}]"
+        line = f"{target} = {MEMORY_TYPE[tensor.dtype]}({text});"
+        if atomic:
+            line = f"kl::atomic_add(&{target}, {MEMORY_TYPE[tensor.dtype]}({text}));"
+        return [f"if ({' && '.join(checks)}) {line}" if checks else line]
+
+    # -- leaves ----------------------------------------------------------------------------------------------------
+
+    def _read(self, read: Read, index: Index) -> str:
+        tile = read.tile
+        home, name = self.k.homes[tile.uid], self.k.name(tile)
+        if home is Home.REGISTERS:
+            return f"{name}[at + v]"
+        if home is not Home.SHARED:
+            return name
+        if tile.uid in self._made and index == align(self.group.vars, tile.shape, self.ints):
+            return f"{self._made[tile.uid]}[v]"
+        text = place(name, index, tile.shape, self.ints)
+        return f"float({text})" if MEMORY_TYPE[tile.dtype] != VALUE_TYPE[tile.dtype] else text
+
+    def _fetch(self, fetch: Fetch, index: Index) -> str:
+        region = fetch.region
+        tensor = region.tensor
+        kind, pad = VALUE_TYPE[tensor.dtype], literal(fetch.pad, tensor.dtype)
+        if self._dims and self._is_wide(region, index):
+            key = (region, fetch.pad, index)
+            if key not in self._vectors:
+                layout = self.k.layouts.of(self.group.domain).name
+                name = self._vectors[key] = self.k.fresh(f"{tensor.name}_v")
+                site = access(region, self._at_first(index), self.ints)
+                inside = f", {' && '.join(site.checks)}, {kind}({pad})" if site.checks else ""
+                line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>(&{tensor.name}[{site.address}]{inside});"
+                self._before.append((line, self._line_of(fetch)))
+            return f"{self._vectors[key]}[v]"
+        site = access(region, index, self.ints)
+        text = f"{tensor.name}[{site.address}]"
+        text = f"float({text})" if MEMORY_TYPE[tensor.dtype] != kind else text
+        return f"({' && '.join(site.checks)} ? {text} : {kind}({pad}))" if site.checks else text
+
+    def _line_of(self, fetch: Fetch) -> int:
+        return next((n.line for n in self.group.nests if any(v is fetch for v in subvalues(n.value))), 0)
+
+
+__all__ = ["Context", "GroupWriter", "Wishes"]

@@ -1,0 +1,74 @@
+"""kernel.py: checks the arguments, makes the outputs, compiles each .cu by NVRTC and launches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from kernellab.lowering.cuda_c.kernel import Written
+from kernellab.lowering.triton.host import Host
+from kernellab.lowering.triton.text import tidy
+from kernellab.sketch.bind import Binding
+from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program import Program
+
+#: elements of the largest tile that one thread holds at most; a product's tile has room for more
+_SHARE = 32
+_PRODUCT_SHARE = 64
+#: bytes that a thread moves at once, and the most elements
+_VECTOR_BYTES = 16
+_MOST_WIDE = 8
+
+
+class CudaHost(Host):
+    """The host function; what it checks and makes is what Triton's does."""
+
+    def __init__(self, program: Program, binding: Binding, kernels: list[Written], spelled: Mapping[str, str]) -> None:
+        super().__init__(program, binding, [], "")
+        self.written = kernels
+        self.spelled = spelled
+
+    def source(self) -> str:
+        """The whole of kernel.py."""
+        title = f'"""{", ".join(k.name for k in self.written)}: written from a kernellab sketch."""\n\n'
+        preamble = (files("kernellab.lowering.cuda_c") / "launch.py.in").read_text()
+        return title + preamble + self.write()
+
+    def int_text(self, expr: IntExpr) -> str:
+        return tidy(_python(expr))
+
+    def _launches(self) -> None:
+        for kernel in self.written:
+            self._start(kernel)
+
+    def _start(self, k: Written) -> None:
+        blocks = " * ".join(f"({self.int_text(t)})" for t in k.grid.trips) or "1"
+        constants = ", ".join(f'"{self.spelled.get(n, n)}": {n}' for n in k.constants)
+        elements = ", ".join(dict.fromkeys(self.int_text(e) for e in k.largest)) or "1"
+        elements = f"max({elements})" if "," in elements else elements
+        share = _PRODUCT_SHARE if k.is_product else _SHARE
+        warps = "num_warps" if "num_warps" in k.constants else ("4" if k.is_product else "1")
+        multiples = ", ".join(dict.fromkeys(self.int_text(e) for e in k.wishes.numbers.values()))
+        most = min(_MOST_WIDE, _VECTOR_BYTES // k.narrowest) if k.wishes.numbers else 1
+        most = min(most, 4) if k.is_product else most
+        self._put(f"# {k.name}: a block for each iteration over {', '.join(k.grid.vars) or 'nothing'}")
+        self._put(f"threads = _block({warps}, {elements}, {share})")
+        self._put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
+        lists = [f"[{', '.join(names)}]" for names in (k.tensors, k.symbols, k.numbers)]
+        self._put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
+
+
+def _python(expr: IntExpr) -> str:
+    if expr.kind is IntKind.NUM:
+        return str(expr.value)
+    if expr.kind is not IntKind.OP:
+        return expr.name
+    args = [_python(a) for a in expr.args]
+    if expr.op == "cdiv":
+        return f"(-(-({args[0]}) // ({args[1]})))"
+    if expr.op in ("min", "max"):
+        return f"{expr.op}({', '.join(args)})"
+    return f"({expr.op} {args[0]})" if len(args) == 1 else f"({args[0]} {expr.op} {args[1]})"
+
+
+__all__ = ["CudaHost"]

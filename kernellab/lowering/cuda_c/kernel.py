@@ -1,0 +1,352 @@
+"""One sketch as one ``__global__`` function: a block of threads for each iteration of the parallel loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.cpp.flatten import Flattener, has_steps
+from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
+from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.cpp.kernel import Names
+from kernellab.lowering.cpp.nests import Fetch, GemmCall, NestKind, ScanCall, subvalues, tiles_read
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.cuda_c.grid import Grid, peel, write_grid
+from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
+from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
+from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.program import Kernel, Param, Program, Tile, statements
+from kernellab.sketch.program import subvalues as values_in
+
+#: names of CUDA and of kl_cuda.h that no sketch's name may hide
+RESERVED = frozenset(
+    "threadIdx blockIdx blockDim gridDim warpSize index_t at v r row joined x own int64_t V THREADS block "
+    "sqrt exp log abs pow floor ceil asm half".split()
+)
+#: shared memory that a kernel may declare without asking the driver for more
+SHARED_BYTES = 48 << 10
+
+_SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
+
+
+@dataclass
+class Written:
+    """A lowered kernel: what its host function must pass, compile in and launch."""
+
+    name: str
+    tensors: list[str]
+    symbols: list[str]
+    numbers: list[str]
+    #: names that are compiled in: constexprs, and symbols that a tile's extent needs
+    constants: list[str]
+    grid: Grid
+    wishes: Wishes
+    #: elements of the largest tile that threads share out
+    largest: tuple[IntExpr, ...]
+    is_product: bool
+    #: bytes of the narrowest element that is moved
+    narrowest: int
+
+
+@dataclass
+class _Barrier:
+    """Names in shared memory (and tensors that a kernel both writes and reads) since the last barrier."""
+
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+
+class KernelWriter:
+    """Writes the function of one kernel; ``consts`` are the integers that the source fixes."""
+
+    def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
+        self.program, self.kernel, self.scalars = program, kernel, scalars
+        self.names = Names(program, kernel)
+        self.names.taken |= RESERVED
+        self._spelled = {n: f"{n}_" for n in _declared(program, kernel) if n in RESERVED}
+        self.ints = Ints(consts, self._spelled)
+        self._barrier = _Barrier()
+        self._pending: set[str] = set()
+        self._once: set[str] = set()
+        self._bytes = 0
+
+    def write(self, writer: Writer) -> Written:
+        self.w = writer
+        loops, body = peel(self.kernel.body)
+        for loop in loops:
+            self.ints.loops[loop.var] = loop
+        flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
+        fused = Fuser(self.ints, self.names.loop_vars).block(flat)
+        self.layouts = Layouts(self.ints, fused)
+        self.homes = Homes(self.ints, self.layouts).homes(fused)
+        self._once = _written_once(fused)
+        self._ordered = self.kernel.reads & self.kernel.writes
+        steps = steps_of(fused)
+        domains = [s.domain for s in steps if isinstance(s, Group)] + [
+            s.acc.shape for s in steps if isinstance(s, GemmCall)
+        ]
+        params = {c.name: self._spelled.get(c.name, c.name) for c in self.program.constexprs}
+        self._context = Context(
+            self.ints, self.homes, self.layouts, self.tile, self.names.fresh, self._declared, params, Wishes()
+        )
+        frozen = self._frozen(domains)
+        written = Written(
+            self.kernel.name, self._tensors(), [s for s in self.program.symbols if s not in {*self.ints.consts, *frozen}],
+            self._numbers(), self._constants(frozen), Grid((), ()), self._context.wishes,
+            self._largest(domains), any(isinstance(s, GemmCall) for s in steps), self._narrowest(),
+        )  # fmt: skip
+        head = f'extern "C" __global__ void __launch_bounds__(THREADS) {self.kernel.name}({self._parameters(written)})'
+        with writer.block(head, self.kernel.span.line, said=False):
+            written.grid = write_grid(loops, self.ints, writer, self.names.fresh)
+            start = len(writer.lines)
+            self._block(fused)
+            self._insert_layouts(start)
+        return written
+
+    # -- signature -------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> list[str]:
+        used = self.kernel.reads | self.kernel.writes
+        return [t.name for t in self.program.tensors if t.name in used]
+
+    def _numbers(self) -> list[str]:
+        found = {
+            v.name
+            for s in statements(self.kernel.body)
+            for root in (
+                getattr(s, "value", None),
+                getattr(s, "a", None),
+                getattr(s, "b", None),
+                *getattr(s, "args", ()),
+            )
+            if root is not None
+            for v in values_in(root)
+            if isinstance(v, Param)
+        }
+        return [n for n in self.scalars if n in found]
+
+    def _constants(self, frozen: list[str]) -> list[str]:
+        fixed = [s for s in self.program.symbols if s in self.ints.consts]
+        return [c.name for c in self.program.constexprs if c.name not in self.scalars] + fixed + frozen
+
+    def _frozen(self, domains: Sequence[tuple[IntExpr, ...]]) -> list[str]:
+        """Symbols of which a tile's extent is made: a call's value is compiled in."""
+        names = frozenset().union(*(e.names() for shape in domains for e in shape)) if domains else frozenset()
+        return [s for s in self.program.symbols if s in names and s not in self.ints.consts]
+
+    def _narrowest(self) -> int:
+        used = self.kernel.reads | self.kernel.writes
+        return min((t.dtype.bytes for t in self.program.tensors if t.name in used), default=4)
+
+    def _largest(self, domains: Sequence[tuple[IntExpr, ...]]) -> tuple[IntExpr, ...]:
+        sizes = []
+        for shape in domains:
+            total = num(1)
+            for extent in shape:
+                total = int_op("*", total, extent)
+            sizes.append(total)
+        return tuple(dict.fromkeys(sizes))
+
+    def _parameters(self, written: Written) -> str:
+        parts = []
+        for name in written.tensors:
+            const = "" if name in self.kernel.writes else "const "
+            restrict = "" if name in self._ordered else " __restrict__"
+            parts.append(f"{const}{MEMORY_TYPE[self.program.tensor(name).dtype]}*{restrict} {name}")
+        parts += [f"index_t {self._spelled.get(s, s)}" for s in written.symbols]
+        return ", ".join([*parts, *(f"double {self._spelled.get(n, n)}" for n in written.numbers)])
+
+    # -- tiles -----------------------------------------------------------------------------------------------------
+
+    def tile(self, tile: Tile) -> str:
+        return f"{tile.name}_" if tile.name in RESERVED else self.names.tile(tile)
+
+    def _declared(self, tile: Tile) -> str:
+        if tile.uid not in self._pending:
+            return ""
+        self._pending.discard(tile.uid)
+        return f"{'const ' if tile.uid in self._once else ''}{VALUE_TYPE[tile.dtype]} "
+
+    def _declare(self, tile: Tile) -> None:
+        name = self.tile(tile)
+        if self.homes[tile.uid] is Home.REGISTERS:
+            self.w(f"{VALUE_TYPE[tile.dtype]} {name}[{self.layouts.of(tile.shape).name}::ITEMS];")
+            return
+        count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
+        self.w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {name}[{count}];")
+        size = tile.dtype.bytes
+        for extent in tile.shape:
+            size *= self.ints.const(extent) or 1
+        self._bytes += size
+        if self._bytes > SHARED_BYTES:
+            raise LoweringError(
+                f"The tile {tile.name!r} and those before it take {self._bytes >> 10} KiB of shared memory; a CUDA-C "
+                f"kernel of this lowering has {SHARED_BYTES >> 10}.",
+                "Choose smaller tiles, or lower with --dsl triton.",
+            )
+
+    def _insert_layouts(self, at: int) -> None:
+        lines = []
+        for layout in self.layouts.used.values():
+            rows = " * ".join(self.ints.operand(e) for e in layout.extents[: layout.split]) or "1"
+            columns = " * ".join(self.ints.operand(e) for e in layout.extents[layout.split :]) or "1"
+            last = self.ints.cpp(layout.extents[-1]) if layout.extents else "1"
+            side = f", {layout.side}" if layout.side != 32 else ""
+            lines.append(f"  using {layout.name} = kl::Layout<{rows}, {columns}, {last}, V, THREADS{side}>;")
+        self.w.lines[at:at] = lines
+        self.w.line_map = {n + len(lines) if n > at else n: line for n, line in self.w.line_map.items()}
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _block(self, block: FusedBlock) -> None:
+        pending = [t for t in block.declares if self.homes.get(t.uid) not in (None, Home.LOCAL)]
+        for step in block.steps:
+            touched = {u for s in _inside(step) for u in (*_reads(s), *_writes(s))}
+            for tile in [t for t in pending if t.uid in touched]:
+                if self.homes[tile.uid] is not Home.UNIFORM:
+                    self._declare(tile)
+                elif isinstance(step, Group):
+                    self._pending.add(tile.uid)
+                else:
+                    self.w(f"{VALUE_TYPE[tile.dtype]} {self.tile(tile)};")
+            pending = [t for t in pending if t.uid not in touched]
+            self._step(step)
+
+    def _step(self, step: FusedStep) -> None:
+        if isinstance(step, FusedLoop):
+            self._loop(step)
+            return
+        if isinstance(step, FusedIf):
+            self._if(step)
+            return
+        self._meet(step)
+        if isinstance(step, Group):
+            GroupWriter(step, self._context, self.w).emit()
+        elif isinstance(step, ScanCall):
+            self._scan(step)
+        else:
+            self._gemm(step)
+
+    def _loop(self, step: FusedLoop) -> None:
+        loop = step.loop
+        var = self._spelled.get(loop.var, loop.var)
+        advance = f"++{var}" if self.ints.is_one(loop.step) else f"{var} += {self.ints.cpp(loop.step)}"
+        # what the iteration before has left
+        for inner in steps_of(step.body):
+            self._barrier.read |= self._moving(_reads(inner))
+            self._barrier.written |= self._moving(_writes(inner))
+        if loop.hints.unroll is not None:
+            self.w(f"#pragma unroll{f' {loop.hints.unroll}' if loop.hints.unroll else ''}")
+        head = f"for (index_t {var} = {self.ints.cpp(loop.start)}; {var} < {self.ints.cpp(loop.stop)}; {advance})"
+        before = _Barrier(set(self._barrier.read), set(self._barrier.written))
+        with self.w.block(head, loop.span.line):
+            self.ints.loops[loop.var] = loop
+            self._block(step.body)
+            del self.ints.loops[loop.var]
+        self._barrier.read |= before.read
+        self._barrier.written |= before.written
+
+    def _if(self, step: FusedIf) -> None:
+        before = _Barrier(set(self._barrier.read), set(self._barrier.written))
+        with self.w.block(f"if ({self.ints.cpp(step.cond)})", step.line):
+            self._block(step.then)
+        after, self._barrier = self._barrier, before
+        if step.orelse.steps:
+            with self.w.block("else"):
+                self._block(step.orelse)
+        self._barrier.read |= after.read
+        self._barrier.written |= after.written
+
+    def _meet(self, step: Group | ScanCall | GemmCall) -> None:
+        """A barrier where ``step`` reads what other threads may still write, or writes what they may still read."""
+        reads, writes = self._moving(_reads(step)), self._moving(_writes(step))
+        if reads & self._barrier.written or writes & (self._barrier.read | self._barrier.written):
+            self.w("__syncthreads();")
+            self._barrier = _Barrier()
+        self._barrier.read |= reads
+        self._barrier.written |= writes
+
+    def _moving(self, names: set[str]) -> set[str]:
+        return {n for n in names if self.homes.get(n) is Home.SHARED or n in self._ordered}
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _scan(self, call: ScanCall) -> None:
+        shape, axis = call.tile.shape, call.axis
+        parts = (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])
+        sizes = ["int(" + (" * ".join(self.ints.operand(e) for e in part) or "1") + ")" for part in parts]
+        if any(not self.ints.same_shape(source.shape, shape) for source in call.source):
+            raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
+        operands = [self.tile(t) for t in (call.tile, *call.source)]
+        word = "kl::linear_scan<THREADS>"
+        if call.combine != "linear":
+            word = f"kl::scan<THREADS, kl::{_SCANS[call.combine]}>"
+        self.w(f"{word}({', '.join([*operands, *sizes])});", call.line)
+
+    def _gemm(self, call: GemmCall) -> None:
+        a, b, acc = call.a, call.b, call.acc
+        assert isinstance(a, Tile) and isinstance(b, Tile)
+        lead = [e for t in (a, b, acc) for e in t.shape[:-2]]
+        if not all(map(self.ints.is_one, lead)) or (
+            self.ints.is_one(acc.shape[-1]) and not self.ints.is_one(acc.shape[-2])
+        ):
+            raise LoweringError(
+                f"Line {call.line}: CUDA-C multiplies two matrices at a time, of more than one column.",
+                "Loop over the batch, or lower with --dsl triton.",
+            )
+        layout, k = self.layouts.of(acc.shape).name, self.ints.operand(a.shape[-1])
+        name = self.tile(acc)
+        if self.homes[acc.uid] is Home.REGISTERS:
+            self.w(f"kl::gemm<{layout}, {k}>({name}, {self.tile(a)}, {self.tile(b)});", call.line)
+            return
+        part = self.names.fresh(f"{acc.name}_own")
+        kind = VALUE_TYPE[acc.dtype]
+        with self.w.block("", call.line):
+            self.w(f"{kind} {part}[{layout}::ITEMS];")
+            self.w(f"kl::held<{layout}>({part}, {name});")
+            self.w(f"kl::gemm<{layout}, {k}>({part}, {self.tile(a)}, {self.tile(b)});")
+            self.w(f"kl::put<{layout}>({name}, {part});")
+
+
+# -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _declared(program: Program, kernel: Kernel) -> set[str]:
+    found = set(program.symbols) | {c.name for c in program.constexprs}
+    return found | {s.var for s in statements(kernel.body) if hasattr(s, "var")}
+
+
+def _inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
+    if isinstance(step, FusedLoop):
+        return steps_of(step.body)
+    if isinstance(step, FusedIf):
+        return steps_of(step.then) + steps_of(step.orelse)
+    return [step]
+
+
+def _reads(step: Group | ScanCall | GemmCall) -> set[str]:
+    if isinstance(step, Group):
+        found = {u for n in step.nests for u in tiles_read(n.value)}
+        return found | {v.region.tensor.name for n in step.nests for v in subvalues(n.value) if isinstance(v, Fetch)}
+    return {t.uid for t in (step.source if isinstance(step, ScanCall) else step.tiles)}
+
+
+def _writes(step: Group | ScanCall | GemmCall) -> set[str]:
+    if isinstance(step, Group):
+        tiles = {n.tile.uid for n in step.nests if n.tile is not None}
+        return tiles | {n.region.tensor.name for n in step.nests if n.region is not None}
+    return {step.tile.uid if isinstance(step, ScanCall) else step.acc.uid}
+
+
+def _written_once(block: FusedBlock) -> set[str]:
+    writes: dict[str, list[NestKind]] = {}
+    for step in steps_of(block):
+        for nest in step.nests if isinstance(step, Group) else []:
+            if nest.tile is not None:
+                writes.setdefault(nest.tile.uid, []).append(nest.kind)
+    return {uid for uid, kinds in writes.items() if len(kinds) == 1}
+
+
+__all__ = ["KernelWriter", "Written"]

@@ -1,0 +1,122 @@
+"""A reduction over a tile's elements: each thread folds its own, then threads join what they have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernellab.lowering.cpp.fuse import Group
+from kernellab.lowering.cpp.index import flat
+from kernellab.lowering.cpp.nests import Nest
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
+from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.cuda_c.homes import Home, Layout
+from kernellab.sketch.program import DType
+
+if TYPE_CHECKING:
+    from kernellab.lowering.cuda_c.group import Context
+
+_OPS = {
+    "reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_prod": "Prod", "reduce_any": "Any", "reduce_max": "Max",
+    "reduce_min": "Min", "argmax": "ArgMax", "argmin": "ArgMin",
+}  # fmt: skip
+_START = {"reduce_prod": 1.0, "reduce_max": float("-inf"), "reduce_min": float("inf")}
+
+
+class Fold:
+    """One reduction of a group over the layout's elements: over all of them, along its rows, or down its columns."""
+
+    def __init__(self, nest: Nest, group: Group, layout: Layout, context: Context) -> None:
+        assert nest.tile is not None
+        self.nest, self.tile, self.layout, self.k = nest, nest.tile, layout, context
+        self.group = group
+        real = [d for d, v in enumerate(group.vars) if v != "0"]
+        folded = [d in nest.axes for d in real]
+        self.whole = all(folded)
+        self.along = not self.whole and folded[-1]
+        self.none = not any(folded)
+        self.is_arg = nest.op in ("argmax", "argmin")
+        self.dtype = nest.value.type.dtype if self.is_arg else self.tile.dtype
+        kind = "int32_t" if nest.op == "reduce_any" else VALUE_TYPE[self.dtype]
+        self.kind = f"kl::Best<{kind}>" if self.is_arg else kind
+        self.op = f"kl::{_OPS[nest.op]}()"
+        self.name = context.fresh(f"{self.tile.name}_own")
+
+    def _start(self) -> str:
+        if self.is_arg:
+            return "{0, -1}"
+        start = _START.get(self.nest.op, 0.0)
+        return literal(start, DType.I32 if self.nest.op == "reduce_any" else self.dtype)
+
+    def before(self, w: Writer) -> None:
+        """Declares what each thread folds into."""
+        if self.none:
+            return
+        size = "" if self.whole else f"[{self.layout.name}::{'R' if self.along else 'C'}]"
+        if not size:
+            w(f"{self.kind} {self.name} = {self._start()};")
+            return
+        w(f"{self.kind} {self.name}{size};")
+        start = f"{self.kind}{self._start()}" if self.is_arg else self._start()
+        w(f"for (auto& own : {self.name}) own = {start};")
+
+    def update(self, text: str) -> list[str]:
+        """Folds one element in."""
+        source = self.nest.value.type.dtype
+        text = converted(text, source, DType.BOOL if self.nest.op == "reduce_any" else self.dtype)
+        if self.none:
+            return [f"{self._place(self._kept())} = {self._finish('0' if self.is_arg else strip(text))};"]
+        item = "at / {0}::C" if self.along else "at % {0}::C + v"
+        own = self.name if self.whole else f"{self.name}[{item.format(self.layout.name)}]"
+        if self.is_arg:
+            positions = tuple(self.group.vars[d] for d in self.nest.axes)
+            position = flat(positions, tuple(self.group.domain[d] for d in self.nest.axes), self.k.ints)
+            return [f"{own} = {self.op}({own}, {self.kind}{{{strip(text)}, int64_t({position})}});"]
+        symbol = {"Sum": "+=", "Prod": "*=", "Any": "|="}.get(_OPS[self.nest.op])
+        if symbol:
+            return [f"{own} {symbol} {strip(text)};"]
+        return [f"{own} = kl::{_OPS[self.nest.op].lower()}({own}, {strip(text)});"]
+
+    def after(self, w: Writer) -> None:
+        """Joins the threads' results and puts them where the tile lives."""
+        if self.none:
+            return
+        layout, line = self.layout.name, self.nest.line
+        if self.whole:
+            joined = f"kl::across<THREADS, THREADS>({self.name}, {self.op})"
+            if self.k.homes[self.tile.uid] is Home.UNIFORM:
+                w(f"{self.k.declare(self.tile)}{self.k.name(self.tile)} = {self._finish(joined)};", line)
+            else:
+                w(f"{self.name} = {joined};", line)
+                w(f"if (threadIdx.x == 0) {self.k.name(self.tile)}[0] = {self._finish(self.name)};")
+        elif self.along:
+            w("#pragma unroll")
+            with w.block(f"for (int r = 0; r < {layout}::R; ++r)", line):
+                w(f"const auto joined = kl::across<{layout}::LANES, THREADS>({self.name}[r], {self.op});")
+                w(f"const int row = {layout}::row_at(r);")
+                target = f"{self.k.name(self.tile)}[row]"
+                w(f"if ({layout}::lane() == 0 && row < {layout}::ROWS) {target} = {self._finish('joined')};")
+        else:
+            finish = f"[&](auto x) {{ return {self._finish('x')}; }}"
+            w(f"kl::down<{layout}>({self.name}, {self.op}, {self.k.name(self.tile)}, {finish});", line)
+
+    def _finish(self, text: str) -> str:
+        """What the tile gets of a fold's result."""
+        if self.is_arg:
+            text = text if self.none else f"{text}.at"
+            return text if self.tile.dtype is DType.I64 else f"{VALUE_TYPE[self.tile.dtype]}({text})"
+        if self.nest.op == "reduce_mean":
+            count = " * ".join(self.k.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
+            text = f"{text} / {VALUE_TYPE[self.tile.dtype]}({count})"
+        elif self.nest.op == "reduce_any":
+            text = f"{text} != 0"
+        narrow = MEMORY_TYPE[self.tile.dtype]
+        return f"kl::rounded<{narrow}>({text})" if narrow != VALUE_TYPE[self.tile.dtype] else text
+
+    def _kept(self) -> tuple[str, ...]:
+        return tuple(v for d, v in enumerate(self.group.vars) if d not in self.nest.axes or self.nest.keepdims)
+
+    def _place(self, index: tuple[str, ...]) -> str:
+        return f"{self.k.name(self.tile)}[{flat(index, self.tile.shape, self.k.ints)}]"
+
+
+__all__ = ["Fold"]
