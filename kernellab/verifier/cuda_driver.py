@@ -66,7 +66,8 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-def _call(name: str, *args: Any) -> None:
+def call(name: str, *args: Any) -> None:
+    """One function of the driver by name. Raises DriverError."""
     code = getattr(library(), name)(*args)
     if code:
         raise DriverError(name, code)
@@ -86,7 +87,7 @@ def properties(device: int) -> AllocationProperties:
 def granularity(device: int) -> int:
     """Bytes that physical memory comes in multiples of (2 MiB on the GPUs known)."""
     size = ctypes.c_size_t()
-    _call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties(device)), ctypes.c_int(0))
+    call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties(device)), ctypes.c_int(0))
     return size.value
 
 
@@ -107,7 +108,7 @@ class Mapping:
     def export(self) -> int:
         """A file descriptor of the memory, for the other process; the caller closes it."""
         fd = ctypes.c_int(-1)
-        _call(
+        call(
             "cuMemExportToShareableHandle", ctypes.byref(fd), ctypes.c_ulonglong(self.handle), ctypes.c_int(_POSIX),
             ctypes.c_ulonglong(0),
         )  # fmt: skip
@@ -127,7 +128,7 @@ def create(size: int, device: int) -> Mapping:
     """New memory of at least ``size`` bytes, mapped for reading and writing. Raises DriverError."""
     size = round_up(max(size, 1), granularity(device))
     handle = ctypes.c_ulonglong()
-    _call(
+    call(
         "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(properties(device)),
         ctypes.c_ulonglong(0),
     )  # fmt: skip
@@ -137,7 +138,7 @@ def create(size: int, device: int) -> Mapping:
 def attach(fd: int, size: int, device: int, access: int = READ_WRITE) -> Mapping:
     """The memory of another process behind ``fd``, of exactly ``size`` bytes. Raises DriverError."""
     handle = ctypes.c_ulonglong()
-    _call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), ctypes.c_int(_POSIX))
+    call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), ctypes.c_int(_POSIX))
     return _map(handle.value, size, device, access)
 
 
@@ -145,17 +146,17 @@ def _map(handle: int, size: int, device: int, access: int) -> Mapping:
     address = ctypes.c_ulonglong()
     lib = library()
     try:
-        _call(
+        call(
             "cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0),
             ctypes.c_ulonglong(0), ctypes.c_ulonglong(0),
         )  # fmt: skip
         try:
-            _call(
+            call(
                 "cuMemMap", address, ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_ulonglong(handle),
                 ctypes.c_ulonglong(0),
             )  # fmt: skip
             described = Access(Location(_DEVICE, device), access)
-            _call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(described), ctypes.c_size_t(1))
+            call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(described), ctypes.c_size_t(1))
         except DriverError:
             lib.cuMemUnmap(address, ctypes.c_size_t(size))
             lib.cuMemAddressFree(address, ctypes.c_size_t(size))

@@ -10,6 +10,7 @@ device-wide synchronisation. What this module needs of torch it takes before the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from typing import Any
 from kernellab.verifier import cuda_driver, cuda_pool, cuda_trace, wire
 from kernellab.verifier.control import BAD_OUTPUT, RAISED
 from kernellab.verifier.device import set_precision
+from kernellab.verifier.shared_poison import SharedPoison
 from kernellab.verifier.worker import BadOutput, Worker, _nothing, _place, _poisoned, _wait, explain, flatten
 
 _DONE = 1 << 32
@@ -34,6 +36,8 @@ class DeviceWorker(Worker):
         self.device_pool: cuda_pool.Pool | None = None
         self.mapped: dict[int, cuda_driver.Mapping] = {}
         self.tiny: Any = None
+        #: None where the driver does not take it
+        self.shared_poison: SharedPoison | None = None
         self.events: tuple[Any, Any] | None = None
         self.synchronize: Callable[[], Any] = _nothing
 
@@ -68,6 +72,8 @@ class DeviceWorker(Worker):
         self.tiny.add_(1)
         make: Any = torch.cuda.Event
         self.events = make(enable_timing=True), make(enable_timing=True)
+        with contextlib.suppress(cuda_driver.DriverError, OSError):
+            self.shared_poison = SharedPoison()
         self.synchronize = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
         self.synchronize()
 
@@ -162,17 +168,20 @@ class DeviceWorker(Worker):
             args = self._arguments(message)
             if not message.get("poison", False):
                 self.kept = []
-            with _poisoned(message.get("poison", False), "cuda"):
-                self._run(message["sequence"], args)
+            poison = message.get("poison", False)
+            with _poisoned(poison, "cuda"):
+                self._run(message["sequence"], args, self.shared_poison if poison else None)
         except BaseException as error:
             self._failed(error, message)
 
-    def _run(self, sequence: int, args: list[Sequence[Any]]) -> None:
+    def _run(self, sequence: int, args: list[Sequence[Any]], poison: SharedPoison | None) -> None:
         control, done = self.control, self.done
         self.synchronize()
         for number, given in enumerate(args):
             os.eventfd_write(done, 1)
             _wait(control.words, sequence + number)
+            if poison is not None:
+                poison(0)
             result = self.function(*given)
             self.synchronize()
             outputs = [self._on_device(t) for t in flatten(result, self.role == "candidate")]
