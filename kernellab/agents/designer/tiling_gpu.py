@@ -167,14 +167,14 @@ class GpuTiler(Tiler):
         if dtype == "float64":
             # no instruction for it here: sums of products in registers, which small tiles keep there
             return 32, 32, 16, 4, 2
+        if self._fused_multiply_add:
+            return self._product_of_scalars(k, rows, cols)
         if not self.style.measured:
             m, n, d = self.style.matmul
             return m, n, d, 4, 3
-        others = math.prod(self._size(a) for a in k.par if a is not rows and a is not cols)
 
         def enough(m: int, n: int) -> bool:
-            tiles = others * -(-self._size(rows) // m) * -(-self._size(cols) // n)
-            return 2 * tiles >= 3 * self.target.chip.cores
+            return self._enough(k, rows, cols, m, n)
 
         assert k.dot is not None
         if k.dot.parts:
@@ -186,6 +186,24 @@ class GpuTiler(Tiler):
         if _on_tensor_cores(self._precision(k)):
             return (128, 64, 32, 4, 4) if enough(128, 64) else (64, 32, 32, 4, 4)
         return 128, 64, 32, 8, 3
+
+    def _enough(self, k: Kernel, rows: Axis, cols: Axis, m: int, n: int) -> bool:
+        """Do tiles of ``m`` by ``n`` give every SM one or two?"""
+        others = math.prod(self._size(a) for a in k.par if a is not rows and a is not cols)
+        tiles = others * -(-self._size(rows) // m) * -(-self._size(cols) // n)
+        return 2 * tiles >= 3 * self.target.chip.cores
+
+    @property
+    def _fused_multiply_add(self) -> bool:
+        """Are products made of scalar multiply-adds in registers? The CUDA-C lowering has no tensor cores."""
+        return self.target.dsl == "cuda_c"
+
+    def _product_of_scalars(self, k: Kernel, rows: Axis, cols: Axis) -> tuple[int, int, int, int, int]:
+        """As :meth:`_product`; a thread's 8 x 8 elements of the result read a quarter of what 4 x 4 read."""
+        d = 32 if self.style.matmul[0] < 64 else 16
+        if self.style.measured and self._enough(k, rows, cols, 128, 128):
+            return 128, 128, 16, 8, 2
+        return 64, 64, d, 4, 2
 
     def _operand(self, k: Kernel) -> str:
         """The wider dtype of the two factors."""
@@ -201,13 +219,15 @@ class GpuTiler(Tiler):
         a chain of f32 additions is off by 1.4e-7 to 1.6e-6. Tensor cores take TF32 only where the summed axis is the
         contiguous one of both factors; elsewhere bf16x6 is the faster (1.3 against 1.1 times eager).
         """
-        if not (self.gpu and "matmul" not in self.task.precision and self._of_float32(k)):
+        if not (self.gpu and self._of_float32(k)):
             return super()._precision(k)
         assert k.dot is not None
         return "tf32x3" if all(_along(side, k.dot) for side in (k.dot.a, k.dot.b)) else "bf16x6"
 
     def _of_float32(self, k: Kernel) -> bool:
-        """Is it a product of float32 at that precision?"""
+        """Is it a product of float32 at that precision, for tensor cores to make of narrower ones?"""
+        if self._fused_multiply_add:
+            return False
         return k.dot is not None and "matmul" not in self.task.precision and self._operand(k) == "float32"
 
     # -- threads
