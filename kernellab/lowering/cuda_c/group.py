@@ -1,4 +1,4 @@
-"""A fused group as a loop of each thread over its elements of a tile: vectors in, one element at a time, vectors out."""
+"""A fused group as a loop of each thread over its elements: vectors in, one element at a time, vectors out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernellab.lowering.cpp.fuse import Group
+from kernellab.lowering.cpp.gather import scatter_text
 from kernellab.lowering.cpp.index import Index, align
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind, subvalues
@@ -60,6 +61,7 @@ class GroupWriter:
         self._made: dict[str, str] = {}
         self._local: set[str] = set()
         stored = {n.region.tensor.name for n in group.nests if n.region is not None}
+        stored |= {n.scatter.tensor.name for n in group.nests if n.scatter is not None}
         fetched = {f.region.tensor.name for n in group.nests for f in subvalues(n.value) if isinstance(f, Fetch)}
         #: read and written here: moved one by one, in order
         self._ordered = stored & fetched
@@ -137,6 +139,9 @@ class GroupWriter:
         return self.scalars.element(nest.value, align(self.group.vars, nest.value.type.shape, self.ints))
 
     def _statement(self, nest: Nest, fold: Fold | None) -> list[str]:
+        if nest.scatter is not None:
+            line = scatter_text(nest, self.group.vars, self.scalars)
+            return [line] if self._dims else [f"if (threadIdx.x == 0) {{ {line} }}"]
         text = self.element(nest)
         if nest.kind is NestKind.REDUCE:
             if fold is not None:
@@ -191,6 +196,8 @@ class GroupWriter:
         if wanted is None:
             return False
         for expr in wanted:
+            if self.ints.const(expr) == 0:
+                continue
             self.k.wishes.numbers.setdefault(str(expr), expr)
         self.k.wishes.tensors[region.tensor.name] = region.tensor.dtype.bytes
         return True

@@ -9,7 +9,7 @@ from enum import Enum
 from kernellab.errors import LoweringError
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, Group, Place, Placer
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import GemmCall, Nest, NestKind, ScanCall
+from kernellab.lowering.cpp.nests import GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.sketch.ints import IntExpr, IntKind
 
 
@@ -55,7 +55,7 @@ class Layouts:
     def of(self, shape: tuple[IntExpr, ...]) -> Layout:
         key = self._key(shape)
         if key not in self.used:
-            extents = self._real(shape)
+            extents = self.real(shape)
             name = "_".join(["Tile", *(_label(self.ints.fold(e), e) for e in extents)])
             taken = {layout.name for layout in self.used.values()}
             while name in taken:
@@ -67,11 +67,11 @@ class Layouts:
     def same(self, a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> bool:
         return self._key(a) == self._key(b)
 
-    def _real(self, shape: tuple[IntExpr, ...]) -> tuple[IntExpr, ...]:
+    def real(self, shape: tuple[IntExpr, ...]) -> tuple[IntExpr, ...]:
         return tuple(e for e in shape if not self.ints.is_one(e))
 
     def _key(self, shape: tuple[IntExpr, ...]) -> tuple[str, ...]:
-        return tuple(str(self.ints.fold(e)) for e in self._real(shape))
+        return tuple(str(self.ints.fold(e)) for e in self.real(shape))
 
     def _split_for(self, nest: Nest) -> None:
         """Rows and columns are cut where a reduction wants them cut: it folds either all rows or all columns."""
@@ -131,6 +131,8 @@ def steps_of(block: FusedBlock) -> list[Group | ScanCall | GemmCall]:
             found += steps_of(step.body)
         elif isinstance(step, FusedIf):
             found += steps_of(step.then) + steps_of(step.orelse)
+        elif isinstance(step, SortCall):
+            raise LoweringError(f"Line {step.line}: CUDA-C has no sort.", "Lower with --dsl triton or --dsl cpp.")
         else:
             found.append(step)
     return found

@@ -14,6 +14,8 @@ from kernellab.sketch.program import Program
 
 #: elements of the largest tile that one thread holds at most; a product's tile has room for more
 _SHARE = 32
+#: where the sketch says nothing of warps
+_FREE_SHARE = 8
 _PRODUCT_SHARE = 64
 #: bytes that a thread moves at once, and the most elements
 _VECTOR_BYTES = 16
@@ -46,8 +48,9 @@ class CudaHost(Host):
         constants = ", ".join(f'"{self.spelled.get(n, n)}": {n}' for n in k.constants)
         elements = ", ".join(dict.fromkeys(self.int_text(e) for e in k.largest)) or "1"
         elements = f"max({elements})" if "," in elements else elements
-        share = _PRODUCT_SHARE if k.is_product else _SHARE
-        warps = "num_warps" if "num_warps" in k.constants else ("4" if k.is_product else "1")
+        declared = self.declares(k.name, "num_warps")
+        share = _PRODUCT_SHARE if k.is_product else _SHARE if declared else _FREE_SHARE
+        warps = "num_warps" if declared else ("4" if k.is_product else "1")
         multiples = ", ".join(dict.fromkeys(self.int_text(e) for e in k.wishes.numbers.values()))
         most = min(_MOST_WIDE, _VECTOR_BYTES // k.narrowest) if k.wishes.numbers else 1
         most = min(most, 4) if k.is_product else most

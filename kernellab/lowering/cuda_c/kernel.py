@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,21 +11,22 @@ from kernellab.lowering.cpp.flatten import Flattener, has_steps
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.kernel import Names
-from kernellab.lowering.cpp.nests import Fetch, GemmCall, NestKind, ScanCall, subvalues, tiles_read
+from kernellab.lowering.cpp.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
 from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.cpp.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, peel, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
 from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
 from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Kernel, Param, Program, Tile, statements
+from kernellab.sketch.program import Apply, Kernel, Param, Program, Tensor, Tile, Value, statements, values_of
 from kernellab.sketch.program import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
-RESERVED = frozenset(
+_RESERVED_WORDS = (
     "threadIdx blockIdx blockDim gridDim warpSize index_t at v r row joined x own int64_t V THREADS block "
-    "sqrt exp log abs pow floor ceil asm half".split()
+    "sqrt exp log abs pow floor ceil asm half"
 )
+RESERVED = frozenset(_RESERVED_WORDS.split())
 #: shared memory that a kernel may declare without asking the driver for more
 SHARED_BYTES = 48 << 10
 
@@ -92,17 +94,27 @@ class KernelWriter:
             self.ints, self.homes, self.layouts, self.tile, self.names.fresh, self._declared, params, Wishes()
         )
         frozen = self._frozen(domains)
+        runtime = [s for s in self.program.symbols if s not in self.ints.consts and s not in frozen]
         written = Written(
-            self.kernel.name, self._tensors(), [s for s in self.program.symbols if s not in {*self.ints.consts, *frozen}],
-            self._numbers(), self._constants(frozen), Grid((), ()), self._context.wishes,
-            self._largest(domains), any(isinstance(s, GemmCall) for s in steps), self._narrowest(),
-        )  # fmt: skip
+            name=self.kernel.name,
+            tensors=self._tensors(),
+            symbols=runtime,
+            numbers=self._numbers(),
+            constants=self._constants(frozen),
+            grid=Grid((), ()),
+            wishes=self._context.wishes,
+            largest=self._largest(domains),
+            is_product=any(isinstance(s, GemmCall) for s in steps),
+            narrowest=self._narrowest(),
+        )
         head = f'extern "C" __global__ void __launch_bounds__(THREADS) {self.kernel.name}({self._parameters(written)})'
         with writer.block(head, self.kernel.span.line, said=False):
             written.grid = write_grid(loops, self.ints, writer, self.names.fresh)
             start = len(writer.lines)
             self._block(fused)
             self._insert_layouts(start)
+        words = set(re.findall(r"\w+", writer.text))
+        written.constants = [n for n in written.constants if self._spelled.get(n, n) in words]
         return written
 
     # -- signature -------------------------------------------------------------------------------------------------
@@ -115,13 +127,7 @@ class KernelWriter:
         found = {
             v.name
             for s in statements(self.kernel.body)
-            for root in (
-                getattr(s, "value", None),
-                getattr(s, "a", None),
-                getattr(s, "b", None),
-                *getattr(s, "args", ()),
-            )
-            if root is not None
+            for root in values_of(s)
             for v in values_in(root)
             if isinstance(v, Param)
         }
@@ -143,6 +149,8 @@ class KernelWriter:
     def _largest(self, domains: Sequence[tuple[IntExpr, ...]]) -> tuple[IntExpr, ...]:
         sizes = []
         for shape in domains:
+            if not self.layouts.real(shape):
+                continue
             total = num(1)
             for extent in shape:
                 total = int_op("*", total, extent)
@@ -221,6 +229,7 @@ class KernelWriter:
         if isinstance(step, FusedIf):
             self._if(step)
             return
+        assert not isinstance(step, SortCall)
         self._meet(step)
         if isinstance(step, Group):
             GroupWriter(step, self._context, self.w).emit()
@@ -323,19 +332,29 @@ def _inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
         return steps_of(step.body)
     if isinstance(step, FusedIf):
         return steps_of(step.then) + steps_of(step.orelse)
+    assert not isinstance(step, SortCall)
     return [step]
 
 
 def _reads(step: Group | ScanCall | GemmCall) -> set[str]:
     if isinstance(step, Group):
         found = {u for n in step.nests for u in tiles_read(n.value)}
-        return found | {v.region.tensor.name for n in step.nests for v in subvalues(n.value) if isinstance(v, Fetch)}
+        for value in (v for n in step.nests for v in subvalues(n.value)):
+            tensor = value.region.tensor if isinstance(value, Fetch) else _gathered(value)
+            found |= {tensor.name} if tensor is not None else set()
+        return found
     return {t.uid for t in (step.source if isinstance(step, ScanCall) else step.tiles)}
+
+
+def _gathered(value: Value) -> Tensor | None:
+    tensor = value.attr("tensor") if isinstance(value, Apply) and value.op == "gather" else None
+    return tensor if isinstance(tensor, Tensor) else None
 
 
 def _writes(step: Group | ScanCall | GemmCall) -> set[str]:
     if isinstance(step, Group):
         tiles = {n.tile.uid for n in step.nests if n.tile is not None}
+        tiles |= {n.scatter.tensor.name for n in step.nests if n.scatter is not None}
         return tiles | {n.region.tensor.name for n in step.nests if n.region is not None}
     return {step.tile.uid if isinstance(step, ScanCall) else step.acc.uid}
 

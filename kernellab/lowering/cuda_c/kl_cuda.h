@@ -24,8 +24,8 @@ using uint64_t = unsigned long long;
 
 namespace kl {
 
-constexpr float INF = __builtin_huge_valf();
-constexpr float NAN_ = __builtin_nanf("");
+constexpr float INF = __builtin_bit_cast(float, 0x7f800000);
+constexpr float NAN_ = __builtin_bit_cast(float, 0x7fc00000);
 
 template <class A, class B> constexpr bool same = false;
 template <class A> constexpr bool same<A, A> = true;
@@ -99,10 +99,10 @@ template <class A, class B> KL_INLINE bool within(A i, B size) { return i >= 0 &
 
 // -- a tile over the threads of a block ----------------------------------------------------------------------------
 
-constexpr int divisor(int a, int b) { return b == 0 ? a : divisor(b, a % b); }
-constexpr int power(int n) { int p = 1; while (p < n) p *= 2; return p; }
-constexpr int least(int a, int b) { return a < b ? a : b; }
-constexpr int most(int a, int b) { return a > b ? a : b; }
+__device__ constexpr int divisor(int a, int b) { return b == 0 ? a : divisor(b, a % b); }
+__device__ constexpr int power(int n) { int p = 1; while (p < n) p *= 2; return p; }
+__device__ constexpr int least(int a, int b) { return a < b ? a : b; }
+__device__ constexpr int most(int a, int b) { return a > b ? a : b; }
 
 // Rows of columns: LANES threads stand side by side along a row, each with WIDE neighbouring columns, then the same
 // further right; the others take the rows below. A thread holds ITEMS elements; ``at`` counts them, WIDE at a time.

@@ -142,7 +142,7 @@ class Host:
         self._put(f"{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:
-        declared = [name for name in LAUNCH_OPTIONS if self._declares(kernel, name)]
+        declared = [name for name in LAUNCH_OPTIONS if self.declares(kernel.name.removesuffix("_kernel"), name)]
         options = [(name, name) for name in declared]
         if "num_warps" not in declared:
             options.append(("num_warps", _warps(kernel)))
@@ -150,12 +150,12 @@ class Host:
             options.append(("num_stages", "3"))
         return options
 
-    def _declares(self, kernel: Written, option: str) -> bool:
-        """Does this kernel's own sketch ask for the launch option? Another sketch of the file speaks for itself."""
+    def declares(self, kernel: str, option: str) -> bool:
+        """Does the sketch of that name ask for the launch option? Another sketch of the file speaks for itself."""
         if option not in {c.name for c in self.program.constexprs}:
             return False
-        starts = {f"{k.name}_kernel": k.span.line for k in self.program.kernels}
-        first = starts[kernel.name]
+        starts = {k.name: k.span.line for k in self.program.kernels}
+        first = starts[kernel]
         last = min((line for line in starts.values() if line > first), default=0)
         lines = self.program.text.splitlines()[first - 1 : last - 1 if last else None]
         return not lines or any(re.search(rf"\b{option}\b", line.split("#")[0]) for line in lines)
