@@ -105,11 +105,23 @@ class _Padding:
                 for tile in stmt.tiles:
                     self.tiles[tile.uid] = _PLAIN
                 axes = dict(stmt.attrs).get("axes", ())
+                if OPS[stmt.op].kind is OpKind.SORT:
+                    self._order(stmt)
+                    continue
                 self._reduce(stmt.op, self.lanes(stmt.args[0]), axes)  # type: ignore[arg-type]
             elif isinstance(stmt, Scatter):
                 self._scatter(stmt)
             else:
                 self.lanes(stmt.value)
+
+    def _order(self, stmt: MultiAssign) -> None:
+        """Notes padding that would come before what is real."""
+        attrs = dict(stmt.attrs)
+        last = "-inf" if attrs["descending"] else "inf"
+        lanes = self.lanes(stmt.args[0])
+        pad = lanes.pads.get(attrs["axis"], _IDENTITY[last])  # type: ignore[call-overload]
+        if pad is None or not (math.isnan(pad) or pad == _IDENTITY[last]):
+            self._note("pad-identity", tile=lanes.source, pad=_word(pad), op=stmt.op, identity=last)
 
     def _scatter(self, stmt: Scatter) -> None:
         """Notes an index whose padding is an element of the tensor: what was never there would be written."""

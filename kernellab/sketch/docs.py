@@ -37,6 +37,8 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "argmax": ("argmax(x, axis=?)", "The i64 index of the first largest element; NaN wins."),
     "argmin": ("argmin(x, axis=?)", "The i64 index of the first smallest element; NaN wins."),
     "welford": ("mean, var = welford(x, axis=0)", "Mean and biased variance in one stable pass, of a tile never padded."),
+    "sort": ("values, order = sort(x, axis=0, descending=false)", "The elements in stable order and where they were; NaN is the greatest."),
+    "topk": ("values, order = topk(x, K, axis=0, largest=true)", "The first K of the stable order, largest first, and where they were."),
     "cumsum": ("cumsum(x, axis=0)", "Running sums along an axis."),
     "cumprod": ("cumprod(x, axis=0)", "Running products along an axis."),
     "cummax": ("cummax(x, axis=0)", "Running maxima along an axis."),

@@ -84,6 +84,11 @@ class _Walk:
         if isinstance(value, tree.Call) and value.func == "alloc":
             self._alloc(stmt, value)
             return
+        if isinstance(value, tree.Call) and value.func in ("sort", "topk") and len(stmt.targets) == 2:
+            kinds: tuple[Kind, ...] = (self.kind(value.args[0]) if value.args else None, DType.I64)
+            for target, kind in zip(stmt.targets, kinds, strict=True):
+                self._write(target.id, lambda kind=kind: kind, id(target))  # type: ignore[misc]
+            return
         for target in stmt.targets:
             self._write(target.id, lambda: self.kind(value), id(stmt))
 

@@ -139,6 +139,9 @@ _TABLE = (
     # elements of a tensor at index values: the tensor, the slices among the indices and the pad are attributes
     Op("gather", OpKind.PICK, 1, flops=0),
     Op("scatter", OpKind.PICK, 1, flops=0),
+    # rows in order: the values, and where they were
+    Op("sort", OpKind.SORT, 1, flops=20),
+    Op("topk", OpKind.SORT, 2, flops=8),
     # composite: reduces along axis and keeps the shape
     Op("softmax", OpKind.REDUCE, 1, torch="torch.softmax(a, dim)", flops=14, result="float"),
 )  # fmt: skip

@@ -43,6 +43,7 @@ from kernellab.sketch.program import (
 )
 from kernellab.sketch.resolve_call import PRECISIONS, CallReader
 from kernellab.sketch.resolve_gather import gathered, has_tile_index, scattered
+from kernellab.sketch.resolve_sort import SORTS, sorted_pair
 from kernellab.sketch.scope import LetEntry, PoisonEntry, Refused, TileEntry
 
 
@@ -94,11 +95,13 @@ class BodyReader(CallReader):
                 return [self._move(move)]
             if value.func == "welford":
                 return self._welford(stmt.targets, value, stmt)
+            if value.func in SORTS:
+                return sorted_pair(self, stmt.targets, value, stmt)
             if value.func == "gemm":
                 raise self.gemm_value(value, stmt.targets[0].id)
         if len(stmt.targets) != 1:
             what = f"One value is assigned to {len(stmt.targets)} names."
-            remedy = "Only welford gives two results: mean, var = welford(x, axis=0)."
+            remedy = "Only welford, sort and topk give two results: mean, var = welford(x, axis=0)."
             raise self.scope.refuse("arguments", stmt.span, what=what, remedy=remedy)
         return self._write(stmt.targets[0], self.known_operand(value), stmt, rest)
 
@@ -110,13 +113,13 @@ class BodyReader(CallReader):
         if isinstance(entry, PoisonEntry):
             raise Refused
         if isinstance(entry, TileEntry):
-            tile = self._writable(entry, target)
+            tile = self.writable(entry, target)
             if not fits(shape_of(operand), tile.shape):
                 raise scope.refuse(
                     "new-name", target.span, name=name, old=show(tile.shape), new=show(shape_of(operand))
                 )
             return [Assign(tile, typed(operand, tile.dtype), False, stmt.span)]
-        self._free(target)
+        self.free(target)
         if isinstance(operand, IntExpr) and not is_condition(operand) and not walk.is_written(name, rest):
             scope.bind(name, LetEntry(operand))
             return []
@@ -124,10 +127,14 @@ class BodyReader(CallReader):
         tile = self._declare(name, shape_of(operand), dtype, (), True)
         return [Assign(tile, typed(operand, dtype), True, stmt.span)]
 
-    def _free(self, target: tree.Name) -> None:
+    def free(self, target: tree.Name) -> None:
         what = self.scope.declared_as(target.id)
         if what is not None:
             raise self.scope.refuse("declared-twice", target.span, name=target.id, what=what)
+
+    def declare(self, name: str, shape: tuple[IntExpr, ...], dtype: DType) -> Tile:
+        """A new tile that this statement writes."""
+        return self._declare(name, shape, dtype, (), True)
 
     def _declare(
         self, name: str, shape: tuple[IntExpr, ...], dtype: DType, hints: tuple[str, ...], written: bool
@@ -136,7 +143,7 @@ class BodyReader(CallReader):
         self.scope.bind(name, TileEntry(tile, len(self.scope.parallel), written))
         return tile
 
-    def _writable(self, entry: TileEntry, target: tree.Name) -> Tile:
+    def writable(self, entry: TileEntry, target: tree.Name) -> Tile:
         """The tile of ``entry``, marked written; a tile from outside the parallel loop is refused."""
         scope = self.scope
         if entry.parallel < len(scope.parallel):
@@ -153,7 +160,7 @@ class BodyReader(CallReader):
         entry = self.scope.find(target.id)
         if isinstance(entry, TileEntry):
             raise self.scope.refuse("alloc-visible", target.span, name=target.id)
-        self._free(target)
+        self.free(target)
         shape = self.shape(bound["shape"])
         dtype = self.dtype(bound["dtype"]) if "dtype" in bound else self.scope.dtypes.get(id(stmt), DType.F32)
         hints = memory_hints(bound.get("llm_hint"), self)
@@ -172,11 +179,11 @@ class BodyReader(CallReader):
             if isinstance(entry, PoisonEntry):
                 raise Refused
             if not isinstance(entry, TileEntry):
-                self._free(target)
+                self.free(target)
                 tiles.append(self._declare(target.id, shape, dtype, (), True))
                 declares.append(True)
                 continue
-            tile = self._writable(entry, target)
+            tile = self.writable(entry, target)
             if not fits(shape, tile.shape):
                 raise self.scope.refuse("new-name", target.span, name=target.id, old=show(tile.shape), new=show(shape))
             if tile.dtype is dtype and same_shape(shape, tile.shape):
@@ -207,7 +214,7 @@ class BodyReader(CallReader):
         if len(keywords) != len(call.keywords):
             dests, args = (walk.destination(call),), call.args
         else:
-            count = 2 if call.func == "welford" else 1
+            count = 2 if call.func == "welford" or call.func in SORTS else 1
             dests, args = call.args[-count:], call.args[:-count]
         if call.misordered:
             self.scope.note("keyword-order", call.span, name=call.func)
@@ -223,6 +230,8 @@ class BodyReader(CallReader):
         inner = tree.Call(call.func, args, keywords, span=call.span)
         if call.func == "welford":
             return self._welford(names, inner, stmt)
+        if call.func in SORTS:
+            return sorted_pair(self, names, inner, stmt)
         if names[0].id in self.scope.names.tensors:
             what = f"'{call.func}' writes tensor '{names[0].id}'."
             remedy = f"Write to a tile, then store(tile -> {names[0].id}[...])."
@@ -254,7 +263,7 @@ class BodyReader(CallReader):
         if not entry.written:
             self.scope.note("undefined-read", target.span, name=target.id)
         a, b, result = self.matrix(bound["a"], bound["b"], "gemm", call.span)
-        tile = self._writable(entry, target)
+        tile = self.writable(entry, target)
         if not same_shape(tile.shape, result.shape):
             raise self.scope.refuse(
                 "shape-mismatch", call.span,
@@ -317,7 +326,7 @@ class BodyReader(CallReader):
             raise Refused
         region = self._region(stmt.source, "read")
         if isinstance(entry, TileEntry):
-            tile = self._writable(entry, target)
+            tile = self.writable(entry, target)
             region = _widened(region, tile.shape)
             if not same_shape(region.shape, tile.shape):
                 raise scope.refuse(
@@ -326,7 +335,7 @@ class BodyReader(CallReader):
                     remedy="Give both the same shape; a scalar index drops its dimension.",
                 )  # fmt: skip
             return Load(tile, region, pad, False, stmt.span)
-        self._free(target)
+        self.free(target)
         tile = self._declare(target.id, region.shape, region.tensor.dtype, (), True)
         return Load(tile, region, pad, True, stmt.span)
 

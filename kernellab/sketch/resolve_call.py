@@ -72,6 +72,9 @@ class CallReader(ExpressionReader):
         if name == "welford":
             what, remedy = "welford gives two results.", "Write mean, var = welford(x, axis=0)."
             raise self.scope.refuse("arguments", expr.span, what=what, remedy=remedy)
+        if name in ("sort", "topk"):
+            what, remedy = f"{name} gives two results.", f"Write values, order = {name}(x, ...)."
+            raise self.scope.refuse("arguments", expr.span, what=what, remedy=remedy)
         if name in ("min", "max", "ceil") and len(expr.args) >= 2 and not expr.keywords:
             return self._index_call(expr)
         handler = _HANDLERS.get(name)

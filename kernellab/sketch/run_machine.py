@@ -40,6 +40,7 @@ from kernellab.sketch.run_values import (
     Scope,
     convert,
     evaluate,
+    in_order,
     matmul,
     poison,
     stretch,
@@ -160,6 +161,13 @@ class Machine:
 
     def _several(self, stmt: MultiAssign, scope: Scope) -> None:
         attrs = dict(stmt.attrs)
+        if stmt.op in ("sort", "topk"):
+            count = scope.extents(stmt.tiles[1].shape)[cast(int, attrs["axis"])]
+            x = evaluate(stmt.args[0], scope)
+            pair = in_order(x, cast(int, attrs["axis"]) + 1, bool(attrs["descending"]), count)
+            for tile, value in zip(stmt.tiles, pair, strict=True):
+                self._set(tile, value, scope)
+            return
         if stmt.op != "welford":
             raise NotImplementedError(f"{stmt.op} has no several results")
         axes = cast("tuple[int, ...]", attrs.get("axes", ()))

@@ -276,6 +276,17 @@ def welford(x: Tensor, axes: Sequence[int], keepdims: bool, dtype: torch.dtype) 
     return (mean if keepdims else x.mean(over)), variance
 
 
+def in_order(x: Tensor, axis: int, down: bool, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` along ``axis`` in stable order, and where they were; NaN is greater than every number."""
+    import torch
+
+    if x.shape[axis] < count:
+        raise ValueError(f"the first {count} of {x.shape[axis]} elements are asked for")
+    keys = x.float() if x.dtype.itemsize == 1 and x.is_floating_point() else x
+    order = torch.sort(keys, dim=axis, descending=down, stable=True).indices.narrow(axis, 0, count)
+    return x.gather(axis, order), order
+
+
 def _scan(value: Apply, args: list[Tensor], dtype: torch.dtype) -> Tensor:
     import torch
 

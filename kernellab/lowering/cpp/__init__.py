@@ -16,6 +16,8 @@ from kernellab.target import Target
 HEADERS = ("kl_math.h", "kl_tile.h")
 #: products over windows, where a kernel has some
 WINDOWS = "kl_window.h"
+#: rows in order, where a kernel sorts
+SORTS = "kl_sort.h"
 
 
 def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
@@ -42,6 +44,9 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     if any(e.gathers for e in emitters):
         wanted = (*HEADERS, WINDOWS)
         writer.lines[0] = f'#include "{WINDOWS}"'
+    if any(e.sorts for e in emitters):
+        wanted = (*wanted, SORTS)
+        writer.lines[1] = f'#include "{SORTS}"'
     headers = {name: (files("kernellab.lowering.cpp") / name).read_text() for name in wanted}
     return Source(
         dsl="cpp",

@@ -20,6 +20,7 @@ from kernellab.lowering.cpp.nests import (
     Nest,
     NestKind,
     ScanCall,
+    SortCall,
     subvalues,
     tiles_read,
 )
@@ -279,6 +280,18 @@ class Flattener:
         self._block.steps.append(GemmCall(acc, tiles[0], tiles[1], self._line))
 
     def _several(self, stmt: MultiAssign) -> None:
+        if stmt.op in ("sort", "topk"):
+            options = dict(stmt.attrs)
+            source = self._tile_of(stmt.args[0], "row").tile
+            for tile, fresh in zip(stmt.tiles, stmt.declares, strict=True):
+                self._declare(tile, fresh)
+            values, order = stmt.tiles
+            if source.uid in (values.uid, order.uid):
+                source = self._temp("row", source.shape, source.dtype)
+                self._point(source, stmt.args[0])
+            axis = int(options["axis"])  # type: ignore[call-overload]
+            self._block.steps.append(SortCall(values, order, source, axis, bool(options["descending"]), self._line))
+            return
         if stmt.op != "welford":
             raise LoweringError(f"Line {self._line}: {stmt.op} with several results has no C++ lowering.")
         mean, var = stmt.tiles[:2]

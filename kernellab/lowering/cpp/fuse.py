@@ -23,6 +23,7 @@ from kernellab.lowering.cpp.nests import (
     Nest,
     NestKind,
     ScanCall,
+    SortCall,
     tiles_read,
     with_tile,
 )
@@ -62,7 +63,7 @@ class FusedIf:
     line: int
 
 
-FusedStep = Union[Group, ScanCall, GemmCall, FusedLoop, FusedIf]
+FusedStep = Union[Group, ScanCall, SortCall, GemmCall, FusedLoop, FusedIf]
 
 
 @dataclass(eq=False)
@@ -219,6 +220,8 @@ class Placer:
                     self._note(step, nest, depth)
             elif isinstance(step, ScanCall):
                 self._note_call(step, (step.tile,), step.source, depth)
+            elif isinstance(step, SortCall):
+                self._note_call(step, (step.values, step.order), (step.source,), depth)
             else:
                 self._note_call(step, (step.acc,), step.tiles, depth)
 

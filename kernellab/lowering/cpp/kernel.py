@@ -12,9 +12,10 @@ from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedSte
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, window_text
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, tiles_read
+from kernellab.lowering.cpp.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
 from kernellab.lowering.cpp.writer import Writer
 from kernellab.sketch.program import (
@@ -99,6 +100,7 @@ class KernelEmitter:
         #: does any product gather its operands over loops, and the name of what gathers them
         self.gathers = False
         self._gathering = ""
+        self.sorts = False
 
     # -- signature -------------------------------------------------------------------------------------------------
 
@@ -175,6 +177,9 @@ class KernelEmitter:
                     self._block(step.orelse)
         elif isinstance(step, ScanCall):
             self._scan(step)
+        elif isinstance(step, SortCall):
+            self.sorts = True
+            self.w(sort_text(step, self.ints, self.names.tile), step.line)
         else:
             self._gemm(step)
 
@@ -299,6 +304,8 @@ def _touched(step: FusedStep) -> set[str]:
         return {uid for s in step.body.steps for uid in _touched(s)}
     if isinstance(step, FusedIf):
         return {uid for b in (step.then, step.orelse) for s in b.steps for uid in _touched(s)}
+    if isinstance(step, SortCall):
+        return {step.values.uid, step.order.uid, step.source.uid}
     tiles = (step.tile, *step.source) if isinstance(step, ScanCall) else step.tiles
     return {t.uid for t in tiles}
 

@@ -56,6 +56,18 @@ class ScanCall:
     line: int
 
 
+@dataclass(eq=False)
+class SortCall:
+    """``values, order``: the first of ``source`` along ``axis`` in stable order, and where they were."""
+
+    values: Tile
+    order: Tile
+    source: Tile
+    axis: int
+    down: bool
+    line: int
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A rectangle of a tensor that a product reads where it lies, turned if ``turned``."""
@@ -105,7 +117,7 @@ class IfItem:
     line: int
 
 
-Step = Union[Nest, ScanCall, GemmCall, LoopItem, IfItem]
+Step = Union[Nest, ScanCall, SortCall, GemmCall, LoopItem, IfItem]
 
 
 @dataclass(eq=False)

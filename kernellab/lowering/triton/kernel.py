@@ -14,6 +14,7 @@ from kernellab.lowering.triton.grid import Grid, write_grid
 from kernellab.lowering.triton.ints import Ints, host_text
 from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Shapes
+from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Names, Writer, tidy
 from kernellab.lowering.triton.values import TL_DTYPES, Text
 from kernellab.sketch.ints import IntExpr, IntKind, num
@@ -141,7 +142,7 @@ class KernelWriter:
         elif isinstance(stmt, Scatter):
             write_scatter(self, stmt)
         elif isinstance(stmt, Assign):
-            self._set(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
+            self.set_tile(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
         elif isinstance(stmt, Gemm):
             self._gemm(stmt)
         elif isinstance(stmt, MultiAssign):
@@ -151,7 +152,8 @@ class KernelWriter:
         else:
             self._if(stmt)
 
-    def _set(self, tile: Tile, code: str) -> None:
+    def set_tile(self, tile: Tile, code: str) -> None:
+        """Writes ``tile = code``."""
         self.shapes.check_size(f"The tile {tile.name!r}", tile.shape)
         self.out.put(f"{self.tile_name(tile)} = {tidy(code)}")
 
@@ -159,7 +161,9 @@ class KernelWriter:
         # Triton has no undefined tile: one is needed only where a nested block is the first to write it
         if stmt.init_zero or not _written_next(stmt.tile, rest):
             zero = {True: "0.0", False: "0"}[stmt.tile.dtype.is_float]
-            self._set(stmt.tile, f"tl.full({self.shapes.text(stmt.tile.shape)}, {zero}, {TL_DTYPES[stmt.tile.dtype]})")
+            self.set_tile(
+                stmt.tile, f"tl.full({self.shapes.text(stmt.tile.shape)}, {zero}, {TL_DTYPES[stmt.tile.dtype]})"
+            )
 
     def _load(self, stmt: Load) -> None:
         folded = self._folded.get(id(stmt))
@@ -173,7 +177,7 @@ class KernelWriter:
             options.append('eviction_policy="evict_last"')
         code = f"tl.load({', '.join(options)})"
         tile = folded.tile if folded else stmt.tile
-        self._set(tile, self.values.cast(Text(code, tile.shape), dtype, tile.dtype).code)
+        self.set_tile(tile, self.values.cast(Text(code, tile.shape), dtype, tile.dtype).code)
 
     def _target(self, region_value: Store | AtomicAdd) -> tuple[str, str, str]:
         region, value = region_value.region, region_value.value
@@ -197,10 +201,10 @@ class KernelWriter:
     def _gemm(self, stmt: Gemm) -> None:
         name = self.tile_name(stmt.acc)
         if self._is_small((stmt.a, stmt.b)):
-            self._set(stmt.acc, f"{name} + {self.values.outer_sum(stmt.a, stmt.b, stmt.acc.dtype)}")
+            self.set_tile(stmt.acc, f"{name} + {self.values.outer_sum(stmt.a, stmt.b, stmt.acc.dtype)}")
         else:
             a, b = (self._swapped.get(id(v), v) for v in (stmt.a, stmt.b))
-            self._set(stmt.acc, self.values.dot(a, b, name, stmt.acc.dtype, stmt.precision))
+            self.set_tile(stmt.acc, self.values.dot(a, b, name, stmt.acc.dtype, stmt.precision))
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
         """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
@@ -209,11 +213,14 @@ class KernelWriter:
         return any(self.ints.value(d) == 1 for d in dims) or a.type.dtype is DType.F64
 
     def _multi(self, stmt: MultiAssign) -> None:
+        if stmt.op in ("sort", "topk"):
+            write_sort(self, stmt)
+            return
         if stmt.op != "welford":
             raise LoweringError(f"The Triton lowering has no operation {stmt.op!r} with several results.")
         mean, var = stmt.tiles
         for tile, code in zip((mean, var), self.values.moments(stmt.args[0], stmt.attrs, mean.dtype), strict=True):
-            self._set(tile, self.values.spread(code, tile.shape))
+            self.set_tile(tile, self.values.spread(code, tile.shape))
 
     # -- control ---------------------------------------------------------------------------------------------------
 

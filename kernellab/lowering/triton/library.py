@@ -240,6 +240,37 @@ def kl_cummin(x, axis: tl.constexpr):
 
 
 @triton.jit
+def kl_order_key(x, real, axis: tl.constexpr, down: tl.constexpr):
+    """A 64-bit integer that grows along the order wanted: the key above, the place below; lanes not real come last."""
+    if x.dtype.is_floating():
+        y = x.to(tl.float32)
+        bits = tl.where(y == 0, 0.0, y).to(tl.int32, bitcast=True)
+        key = tl.where(y != y, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    else:
+        key = x.to(tl.int32)
+    if down:
+        key = ~key
+    key = tl.where(real, key, 0x7FFFFFFF)
+    size: tl.constexpr = x.shape[axis]
+    ones: tl.constexpr = [1] * axis + [size] + [1] * (len(x.shape) - axis - 1)
+    return (key.to(tl.int64) << 32) | tl.reshape(tl.arange(0, size), ones).to(tl.int64)
+
+
+@triton.jit
+def kl_first_in_order(x, count: tl.constexpr):
+    """The ``count`` smallest along the last dimension, in order."""
+    size: tl.constexpr = x.shape[len(x.shape) - 1]
+    if size == 1:
+        return x
+    elif count >= size:
+        return tl.sort(x)
+    elif count == 1:
+        return tl.min(x, len(x.shape) - 1, keep_dims=True)
+    else:
+        return ~tl.topk(~x, count)
+
+
+@triton.jit
 def kl_linear_step(a1, b1, a2, b2):
     return a1 * a2, b1 * a2 + b2
 
