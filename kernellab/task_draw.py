@@ -29,6 +29,9 @@ class Family(str, Enum):
     #: a mean a thousand times the spread: the difference of two large sums loses every digit
     OFFSET = "offset"
     MIXED = "mixed"
+    #: rows of about a thousandth, and of all sizes down from a tenth, between rows as they usually are: a constant that
+    #: is added to a root or a divisor counts there
+    SMALL = "small"
 
 
 class Support(str, Enum):
@@ -76,6 +79,8 @@ def draw(like: Tensor, legal: Legal, family: Family, generator: torch.Generator)
         return _sorted(picked, legal).to(like.dtype)
     if family in WIDE:
         return _sorted(_wide(like, legal, family, generator), legal).to(like.dtype).contiguous()
+    if family is Family.SMALL:
+        return _sorted(_small(shape, legal, generator), legal).to(like.dtype).contiguous()
     z = _unconstrained(shape, family, generator)
     if family in (Family.STRUCTURED, Family.MIXED):
         # round numbers stay round: the sum of a constant row is exact in any order
@@ -110,6 +115,33 @@ def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator
     row = torch.arange(shape[0] if len(shape) > 1 else 1, device=z.device).reshape(-1, *[1] * (len(shape) - 1)) % 2
     moved, spread = z + 95 + 15 * first, z * (30 + 10 * second)
     return _into(torch.where(row == 0, moved, spread).reshape(shape) / legal.rms, legal)
+
+
+def _small(shape: tuple[int, ...], legal: Legal, generator: torch.Generator) -> Tensor:
+    """Three rows of four made small, as far as the support has room; all as usual where there are fewer than four.
+
+    A row is what a sample is: a place along the first dimension, or along the first few where that one is shorter.
+    """
+    import torch
+
+    z = torch.randn(shape, generator=generator, device=generator.device)
+    least = max(legal.low, -legal.high, 0.0) / legal.rms
+    leading = next((i for i in range(1, len(shape)) if prod(shape[:i]) >= _ROWS), 0)
+    rows = prod(shape[:leading])
+    if not leading or legal.support is Support.PROB:
+        return _into(z, legal)
+    row = torch.arange(rows, device=z.device) % _ROWS
+    any_size = 10.0 ** -(1 + 4 * torch.rand(rows, generator=generator, device=z.device))
+    thousandth = 1e-3 * 2.0 ** (2 * torch.rand(rows, generator=generator, device=z.device) - 1)
+    size = torch.where(row == 1, any_size, torch.where(row == _ROWS - 1, torch.ones_like(any_size), thousandth))
+    # values that a bound from below would make equal are no values
+    size = size.clamp_min(min(100 * least, 1.0)).reshape(*shape[:leading], *[1] * (len(shape) - leading))
+    inside: Tensor = _into(z, legal) * size
+    return inside.clamp(legal.low, legal.high)
+
+
+#: rows of the small family that are drawn alike: every fourth
+_ROWS = 4
 
 
 def _unconstrained(shape: tuple[int, ...], family: Family, generator: torch.Generator) -> Tensor:

@@ -56,6 +56,8 @@ class Limits:
 
     floor: float
     tau: float
+    #: tau and a tile's norm are relative to at least this share of the whole output's rms
+    share: float = 0.0
 
     @staticmethod
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
@@ -206,16 +208,16 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
         return Mismatch(
             "frobenius", f"the relative error {relative:.2e} is over the limit {limit:.1e}", wrong, relative
         ), relative
-    bad_tile = _tiles(error, own, want, rms, limits.floor)
+    bad_tile = _tiles(error, own, want, rms, limits)
     if bad_tile is not None:
         wrong, message = bad_tile
         return Mismatch("tile", message, wrong, relative), relative
-    share = _share(error, want, have, rms, limits.tau)
-    own_share = _share(ERROR.framework_factor * own, want, want, rms, limits.tau)
+    share = _share(error, want, have, rms, limits)
+    own_share = _share(ERROR.framework_factor * own, want, want, rms, limits)
     # of a few dozen elements one more or less is chance
     chance = ERROR.tau_deviations * (limits.tau / want.numel()) ** 0.5
     if share > max(limits.tau + chance, 2 * own_share):
-        wrong = error > limits.tau * want.abs().clamp_(min=ERROR.epsilon * rms)
+        wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
         message = (
             f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
         )
@@ -223,25 +225,24 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     return None, relative
 
 
-def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, tau: float) -> float:
+def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> float:
     """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero."""
-    return _share_counts(error, want, have, rms, tau) / max(error.numel(), 1)
+    return _share_counts(error, want, have, rms, limits) / max(error.numel(), 1)
 
 
-def _share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, tau: float) -> int:
+def _share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> int:
     import torch
 
-    scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs())
-    return int((error > tau * scale).sum())
+    scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs()).clamp_(min=limits.share * rms)
+    return int((error > limits.tau * scale).sum())
 
 
-def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, floor: float) -> tuple[Tensor, str] | None:
+def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits) -> tuple[Tensor, str] | None:
     """The worst tile of the last two dimensions over its limit, as a mask of all such tiles."""
     error2, own2, want2 = (_tile_norms(t) for t in (error, own, want))
     size = _tile_norms(error.new_ones(error.shape))
-    scale = want2.clamp(min=ERROR.tile_norm_share * rms) * 1.0
-    scale = scale.maximum(ERROR.tile_norm_share * rms * size)
-    limit = (ERROR.framework_factor * own2 / scale).clamp(min=ERROR.tile_factor * floor)
+    scale = want2.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
+    limit = (ERROR.framework_factor * own2 / scale).clamp(min=ERROR.tile_factor * limits.floor)
     over = error2 / scale > limit
     if not bool(over.any()):
         return None

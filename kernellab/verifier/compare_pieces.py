@@ -143,7 +143,7 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
     def ratio(p: _Piece) -> tuple[Tensor, Tensor]:
         error, own, want = (_tile_norms(t) for t in (p.error, p.own, p.want))
         size = _tile_norms(torch.ones_like(p.error))
-        scale = want.clamp(min=ERROR.tile_norm_share * rms).maximum(ERROR.tile_norm_share * rms * size)
+        scale = want.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
         return error / scale, (ERROR.framework_factor * own / scale).clamp(min=ERROR.tile_factor * limits.floor)
 
     for p in pieces:
@@ -153,8 +153,8 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
         if bool(over.any()):
             over_count += int(over.sum())
             worst = max(worst, float(found[over].max()))
-        off += _share_counts(p.error, p.want, p.have, rms, limits.tau)
-        own_off += _share_counts(ERROR.framework_factor * p.own, p.want, p.want, rms, limits.tau)
+        off += _share_counts(p.error, p.want, p.have, rms, limits)
+        own_off += _share_counts(ERROR.framework_factor * p.own, p.want, p.want, rms, limits)
     if over_count:
 
         def bad(p: _Piece) -> Tensor:
@@ -167,7 +167,7 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
     share = off / count
     chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
     if share > max(limits.tau + chance, 2 * own_off / count):
-        least = ERROR.epsilon * rms
+        least = max(ERROR.epsilon, limits.share) * rms
         mask = pieces.where(lambda p: p.error > limits.tau * p.want.abs().clamp_(min=least))
         message = (
             f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"

@@ -214,7 +214,7 @@ def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[T
         around = Reference(nudged.native.to(one.dtype), other.double(), None)
         if nudged.nudged is not None:
             around = Reference(around.native, other.double(), other.double() + (nudged.nudged - nudged.want))
-        twice = Limits(2 * limits.floor, 2 * limits.tau)
+        twice = Limits(2 * limits.floor, 2 * limits.tau, limits.share)
         if compare(one, around, twice)[0] is not None:
             raise stages.refused(case, "not-equivariant", f"{what} and output {i} does not follow")
 

@@ -1,6 +1,9 @@
-"""Two families that break kernels which all milder inputs let pass; honest kernels are right on them."""
+"""Families that break kernels which all milder inputs let pass; honest kernels are right on them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +12,8 @@ from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task_inputs import Family, families, redraw
 from kernellab.verifier import cases
+from kernellab.verifier.compare import Limits, compare
+from kernellab.verifier.rules import ERROR
 
 from .kit import Judge
 
@@ -117,3 +122,55 @@ def test_what_a_task_marks_static_keeps_its_values_while_held() -> None:
         assert torch.equal(w, v) and other.shape == (7,)
         assert not torch.equal(x[:5], y)
     assert not torch.equal(args(8, 16, Family.OWN)[1], w)
+
+
+NORMS = {
+    "rms": (
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
+        lambda x: x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + 1e-6),
+        lambda x: x / (torch.sqrt((x * x).mean(-1, keepdim=True)) + 1e-6),
+    ),
+    "layer": (
+        "torch.nn.functional.layer_norm(x, (x.shape[-1],))",
+        lambda x: (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True, correction=0) + 1e-5),
+        lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True, correction=0),
+    ),
+}
+#: what loses digits of a small x, and is written everywhere
+PLAIN = {
+    "elu": ("torch.nn.functional.elu(x)", lambda x: torch.where(x > 0, x, torch.exp(x) - 1)),
+    "log1p": ("torch.log1p(x.abs())", lambda x: torch.log(1 + x.abs())),
+    "cos": ("1 - torch.cos(x)", lambda x: 1 - torch.cos(x)),
+    "tanh": ("torch.tanh(x)", lambda x: 1 - 2 / (torch.exp(2 * x) + 1)),
+    "sinh": ("torch.sinh(x)", lambda x: (torch.exp(x) - torch.exp(-x)) / 2),
+    "var": (
+        "x.var(-1)",
+        lambda x: ((x * x).sum(-1) - x.sum(-1) ** 2 / x.shape[-1]) / (x.shape[-1] - 1),
+    ),
+}
+
+
+def _refusals(reference: str, kernel: Callable[[torch.Tensor], torch.Tensor], shape: str) -> list[bool]:
+    task = load_task(f"import torch\ndef reference(x):\n    return {reference}\ndef inputs():\n    return {shape}\n")
+    assert Family.SMALL in families(task)
+    limits = replace(Limits.of(task.outputs[0].dtype), share=ERROR.small_share)
+    found = []
+    for seed in range(6):
+        case = cases.Case(task, (), Family.SMALL, seed)
+        wrong = [compare(kernel(case.args[0]), among[0], limits)[0] for among in (case.references, case.nudged)]
+        found.append(all(w is not None for w in wrong))
+    return found
+
+
+@pytest.mark.parametrize("shape", ["torch.randn(96, 64)", "torch.randn(8, 3, 40, 40)", "torch.rand(96, 64)"])
+@pytest.mark.parametrize("name", NORMS)
+def test_an_epsilon_at_the_wrong_place_shows_in_small_rows(name: str, shape: str) -> None:
+    reference, right, wrong = NORMS[name]
+    assert not any(_refusals(reference, right, shape))
+    assert all(_refusals(reference, wrong, shape))
+
+
+@pytest.mark.parametrize("shape", ["torch.randn(96, 64)", "torch.randn(8, 3, 40, 40)"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_formulas_are_right_on_small_rows_too(name: str, shape: str) -> None:
+    assert not any(_refusals(*PLAIN[name], shape))

@@ -18,9 +18,7 @@ from .show import Finding, Keeper
 
 ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 #: exhibits that the Verifier does not meet yet, and what it needs to
-NOT_YET: dict[str, str] = {
-    "eps_outside_the_root": "rows of about a thousandth, on which epsilon counts; today it hangs on the draw",
-}
+NOT_YET: dict[str, str] = {}
 #: compiles torch's headers for a minute or two; another that does, model_with_load_inline, is among the tests
 BY_COMMAND = ("aten_from_cpp",)
 SLOW = ("model_with_load_inline",)
