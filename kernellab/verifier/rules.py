@@ -45,6 +45,8 @@ class ErrorRule:
     #: a sum of equal terms is rounded the same way each time, so that errors add up: thousands of small ones after a
     #: large one are off by 1.6e-5
     structured_factor: float = 2.0
+    #: rows of a thousandth beside usual ones: what is smaller than this share of the output's rms counts as that large
+    small_share: float = 1e-2
     #: rows from this length on say something of mean and spread
     row: int = 32
     #: standard deviations by which the number of elements that tau allows may be exceeded in a small output
