@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _COPIES = 20
 #: bytes of a device that does not tell
 _MEMORY = 80 << 30
+#: bytes of a task's tensors up to which a judge stays for the next problem with what it holds, and the part of a
+#: device's memory that is shared out, so that the rest is enough for that
+_SMALL, _SHARED = 128 << 20, 0.85
 
 
 class Job(Record):
@@ -93,12 +96,14 @@ def _room(job: Job, task: Task) -> Iterator[None]:
     if target.backend is not Backend.CUDA:
         yield
         return
-    with turns.share(_COPIES * input_bytes(task) / (target.chip.memory_bytes or _MEMORY)):
+    size = input_bytes(task)
+    with turns.share(_COPIES * size / (_SHARED * (target.chip.memory_bytes or _MEMORY))):
         try:
             yield
         finally:
             # a warm judge and its workers keep what they have allocated
-            engine().drop_verifier()
+            if size > _SMALL:
+                engine().drop_verifier()
 
 
 def named(row: Row, job: Job) -> Row:

@@ -315,6 +315,18 @@ def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str
 
 
 def _in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """The reference's answer in float64; None where it has none, or the device no memory for it: what lies between
+    arguments and outputs is not known before."""
+    import torch
+
+    try:
+        return _doubled(task, args)
+    except torch.OutOfMemoryError:
+        device.give_back()
+        return None
+
+
+def _doubled(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     import torch
 
     from kernellab.errors import KernellabError

@@ -323,9 +323,9 @@ def calibrated(verifier: Verifier, target: Target) -> bool:
                 if "device's clock" in verdict.label:
                     # kernels alone, without the gaps between them
                     low = 0.2 * queued
-                elif queued < 0.8 * beside:
+                elif "launch-bound" in verdict.label:
                     # launches decide: the same code takes 17 to 32 us from process to process
-                    low, high = 0.7 * queued, 2 * beside
+                    low, high = 0.7 * queued, 2 * high
                 if not low <= value <= high and not wrong:
                     wrong = f"at {mib} MiB the judge says {value:.1f} us for {who}; {low:.1f} to {high:.1f} is expected"
             apart = abs(judged / float(told[2]) - 1) if told and "device's clock" not in verdict.label else 0.0
