@@ -183,4 +183,7 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
 def _passed(verdict: Verdict) -> str:
     eager, compiled = verdict.against("eager"), verdict.against("compile")
     figures = [f"{c.speedup:.2f}x {name}" for c, name in ((eager, "eager"), (compiled, "torch.compile")) if c]
-    return f"Verified at {verdict.trust.value}" + (f": {', '.join(figures)}." if figures else ".")
+    said = f"Verified at {verdict.trust.value}" + (f": {', '.join(figures)}." if figures else ".")
+    if eager and eager.high < 1:
+        said += " The framework's own kernel is faster here; with --allow-library a kernel may call it, labelled so."
+    return said

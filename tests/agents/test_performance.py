@@ -109,6 +109,11 @@ def test_it_is_the_end_when_going_on_cannot_pay(task: Any, fields: dict[str, Any
     assert why in found.reason
 
 
+def test_where_the_framework_is_faster_it_is_said(task: Any) -> None:
+    assert "framework's own kernel is faster" in route(task, passed(0.9), improve=False).reason
+    assert "framework" not in route(task, passed(1.1), improve=False).reason
+
+
 def test_rounds_without_a_gain_end_it(task: Any) -> None:
     rounds = tuple(Attempt(sketch="s", verdict=passed(s)) for s in (2.0, 2.01))
     assert route(task, passed(2.02), history=rounds).to is RouteKind.FINISH
