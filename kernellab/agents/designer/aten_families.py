@@ -335,7 +335,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     a_shape = b.shape(left)
     k = a_shape[-1]
     taken = frozenset(leaf for ix in index for leaf in ix.leaves())
-    over = Ix() if k == 1 else Ix((b._pick(k, set(taken)),))
+    over = Ix() if k == 1 else Ix((b._pick(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from kernellab.agents.designer.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, walk
+from kernellab.agents.designer.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, operands, walk
 
 #: the value that changes nothing, by kind of reduction; None where there is none
 IDENTITY: dict[str, float | None] = {
@@ -31,6 +31,9 @@ def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free) -> float
     """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
     if isinstance(e, Num):
         return float(e.value)
+    if isinstance(e, Leaf) and any(axis in free(a) for a in operands(e)):
+        # what an index names past the end is some element
+        return None
     if isinstance(e, Leaf) and axis in free(e):
         return pads.get(id(e), 0.0)
     if isinstance(e, Iota) or not isinstance(e, Op):
@@ -47,6 +50,8 @@ def _apply(op: str, v: list[float | None]) -> float | None:
     if op == "mul" and 0.0 in v and not any(x is not None and math.isinf(x) for x in v):
         # zero times what is unknown is zero where that is finite, as sound values inside the row make it
         return 0.0
+    if any(x is not None and math.isnan(x) for x in v):
+        return math.nan
     if op in ("add", "sub") and None in v:
         first, second = v
         if first is not None and math.isinf(first):
@@ -55,7 +60,8 @@ def _apply(op: str, v: list[float | None]) -> float | None:
             return second if op == "add" else -second
         return None
     if any(x is None for x in v):
-        return None
+        # what is unknown is finite, but has either sign
+        return math.nan if op in ("mul", "div") and any(x is not None and math.isinf(x) for x in v) else None
     known = [float(x) for x in v if x is not None]
     try:
         # what is computed from pads alone is known; where this table cannot say, it is not the identity either

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kernellab.agents.designer.build import Builder
+from kernellab.agents.designer.cuts import cut_nodes, without_twins
 from kernellab.agents.designer.emit import Emitter, Tiling
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
 from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, Win, operands, walk
@@ -20,6 +21,7 @@ from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_p
 from kernellab.agents.designer.styles import Style, styles
 from kernellab.agents.designer.text import DTYPES, Names, number
 from kernellab.agents.designer.tiling_windows import WindowTiler
+from kernellab.agents.designer.views import in_own_names, join
 from kernellab.capture import Graph
 from kernellab.target import Target
 from kernellab.task import Task
@@ -44,33 +46,40 @@ class _Scheduler(WindowTiler):
 
     def __init__(self, task: Task, graph: Graph, target: Target, style: Style) -> None:
         super().__init__(task, target, style)
-        self.graph = graph
+        self.graph = without_twins(graph)
         self.scalars = {a.name: a for a in task.args if not a.is_tensor}
         self.output_names: list[str] = []
         self.kernels: list[Kernel] = []
 
     def text(self) -> str:
-        groups, shapes = self._expressions()
-        outputs, layout = collapse([o for group in groups for o in group], shapes)
+        units, shapes = self._expressions()
+        layout = Layout({}, shapes, {})
         kernels: list[Kernel] = []
-        for group in groups:
-            mine, outputs = outputs[: len(group)], outputs[len(group) :]
-            planned, layout = self._planned(mine, layout)
-            kernels += planned
+        for unit in units:
+            outputs, own = collapse([o for group in unit for o in group], shapes)
+            outputs, layout = join(outputs, own, layout)
+            for group in unit:
+                mine, outputs = outputs[: len(group)], outputs[len(group) :]
+                planned, layout = self._planned(mine, layout)
+                kernels += planned
         if self.gpu and self.style.measured:
             kernels = in_planes(kernels, layout, self._size, self.target.chip, self._of_float32)
         self.kernels = kernels
         names = [self.task.name] if len(kernels) == 1 else self._titles(kernels)
         tilings = [self._tiling(k) for k in kernels]
         self.warps = self._file_warps(kernels, tilings)
+        self.stages = next((t.stages for k, t in self._heaviest(kernels, tilings) if _pipelined(k)), 0)
         parts = [self._sketch(*each, layout) for each in zip(names, kernels, tilings, strict=True)]
-        return "\n\n".join(parts) + "\n"
+        return in_own_names("\n\n".join(parts) + "\n", layout)
 
     # -- from graph to kernels
 
-    def _expressions(self) -> tuple[list[list[Output]], dict[str, tuple[Extent, ...]]]:
-        """Groups of outputs, each of which reads what the ones before it store; and the shapes of all tensors."""
-        builder = Builder(self.graph, self.task.name)
+    def _expressions(self) -> tuple[list[list[list[Output]]], dict[str, tuple[Extent, ...]]]:
+        """Groups of outputs, each of which reads what the ones before it store; and the shapes of all tensors.
+
+        Groups of one unit see their tensors in the same views.
+        """
+        builder = Builder(self.graph, self.task.name, frozenset() if self.style.fused else cut_nodes(self.graph))
         shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in self.graph.inputs}
         taken = Names({a.name for a in self.task.args} | set(self.sizes) | _RESERVED)
         outputs = []
@@ -81,16 +90,21 @@ class _Scheduler(WindowTiler):
             outputs.append(Output(name, index, builder.value(ref, index), dtype))
             shapes[name] = shape
         self.output_names = [o.tensor for o in outputs]
+        units: list[list[list[Output]]] = [[]]
+        for c in builder.cuts:
+            units[-1].append([Output(c.name, c.index, c.value, c.value.dtype)])
+            if not c.serves:
+                units.append([])
+        units[-1].append(outputs)
         if self.gpu and self.style.split:
-            outputs = split_products(outputs, self._size, self.target.chip.cores)
-        cuts = [[Output(c.name, c.index, c.value, c.value.dtype)] for c in builder.cuts]
+            units = [[split_products(group, self._size, self.target.chip.cores) for group in unit] for unit in units]
         shapes |= {c.name: c.shape for c in builder.cuts}
-        return [*cuts, outputs], shapes
+        return units, shapes
 
     def _planned(self, outputs: list[Output], layout: Layout) -> tuple[list[Kernel], Layout]:
         """Kernels; reductions with too few programs are split into partial results first."""
         for attempt in range(2):
-            trial = Layout(dict(layout.views), layout.shapes, dict(layout.dtypes))
+            trial = replace(layout, views=dict(layout.views), dtypes=dict(layout.dtypes))
             planner = Planner(outputs, trial)
             kernels = planner.plan()
             if attempt or not self.style.split:
@@ -181,7 +195,8 @@ class _Scheduler(WindowTiler):
         seen: dict[int, object] = {}
         for root in [*k.reds, *k.scans, *([k.dot] if k.dot else []), *(o.expr for o in k.outs)]:
             read |= {e.tensor: None for e in walk(root, seen) if isinstance(e, Leaf)}
-        inputs = [i.name for i in self.graph.inputs if i.name in read]
+        given = {i.name: n for n, i in enumerate(self.graph.inputs)}
+        inputs = sorted((t for t in read if layout.name(t) in given), key=lambda t: given[layout.name(t)])
         temps = [t for t in read if t not in inputs]
         written = [o.tensor for o in k.outs]
         found = []
@@ -203,18 +218,21 @@ class _Scheduler(WindowTiler):
         if self.gpu and self._warps(k, t) == self.warps:
             # one value for the file: for a kernel that needs another the lowering chooses
             found.append(f"num_warps = {self.warps} in {{1, 2, 4, 8, 16}}")
-        if self.gpu and k.dot is not None:
+        if self.gpu and _pipelined(k) and t.stages == self.stages:
             found.append(f"num_stages = {t.stages} in {{2, 3, 4, 5}}")
         return found
 
     def _file_warps(self, kernels: list[Kernel], tilings: list[Tiling]) -> int:
         """The warps of the kernel that moves the most, the first of them."""
+        return self._warps(*self._heaviest(kernels, tilings)[0])
 
-        def moved(k: Kernel) -> int:
-            return math.prod(self._size(a) for a in k.par | k.red)
+    def _heaviest(self, kernels: list[Kernel], tilings: list[Tiling]) -> list[tuple[Kernel, Tiling]]:
+        """The kernels by what they move, most first."""
 
-        heaviest = max(range(len(kernels)), key=lambda i: moved(kernels[i]))
-        return self._warps(kernels[heaviest], tilings[heaviest])
+        def moved(pair: tuple[Kernel, Tiling]) -> int:
+            return math.prod(self._size(a) for a in pair[0].par | pair[0].red)
+
+        return sorted(zip(kernels, tilings, strict=True), key=moved, reverse=True)
 
     def _why(self, k: Kernel, t: Tiling) -> list[str]:
         if isinstance(k.dot, Win):
@@ -243,6 +261,11 @@ class _Scheduler(WindowTiler):
                 return ["Columns side by side share each load; the reduction runs down them."]
             return ["One pass over the row for each reduction that needs the one before."]
         return ["Pointwise: each element is read once and written once."]
+
+
+def _pipelined(k: Kernel) -> bool:
+    """Does it stream factors of a product through its loop?"""
+    return k.dot is not None and (not isinstance(k.dot, Win) or k.dot.packed)
 
 
 def _words(text: str) -> set[str]:

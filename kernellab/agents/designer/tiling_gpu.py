@@ -61,7 +61,8 @@ class GpuTiler(Tiler):
 
     def _chunk_of_row(self, k: Kernel, t: Tiling, red: list[Axis]) -> Tiling:
         inner = red[-1]
-        chunk = self.sizes["CHUNK"]
+        assert k.chunk is not None
+        chunk = self.sizes[self.chunks[k.chunk]]
         if len(red) == 1:
             default = min(self.style.row_block, chunk)
             t.blocks = {inner: self.consts.add("BLOCK", default, _around(default, 256, chunk))}
@@ -96,8 +97,8 @@ class GpuTiler(Tiler):
         if red:
             down = self.style.down
             if k.chunk is not None and red[-1] is red[0]:
-                down = min(down, self.sizes["CHUNK"])
-                t.blocks[red[-1]] = self.consts.add("DOWN", down, _around(down, 4, self.sizes["CHUNK"]))
+                down = min(down, self.sizes[self.chunks[k.chunk]])
+                t.blocks[red[-1]] = self.consts.add("DOWN", down, _around(down, 4, self.sizes[self.chunks[k.chunk]]))
             else:
                 t.blocks[red[-1]] = self._block("DOWN", down, red[-1], 4, 256)
         t.exact = self._exact(t)
@@ -149,7 +150,7 @@ class GpuTiler(Tiler):
             return super()._dot_tiling(k, t)
         assert k.dot is not None
         rows, cols = [a for a in t.order if a in k.par][-2:]
-        axis = k.dot.axes[0]
+        axis = k.dot.axes[-1]
         t.precision = "" if k.dot.parts else self._precision(k)
         m, n, d, t.warps, t.stages = self._product(k, rows, cols)
         t.blocks = {

@@ -80,8 +80,8 @@ def at_window(b: Builder, ref: Ref, index: Index) -> Expr:
 
 
 def _is_view(b: Builder, ref: Ref) -> bool:
-    """Is it an input, seen through nothing that shifts or splits an index?"""
-    while ref.name not in b.inputs:
+    """Is it an input or stored, seen through nothing that shifts or splits an index?"""
+    while ref.name not in b.inputs and ref.name not in b.stops:
         node = b.nodes[ref.name]
         if node.op.split(".")[1] not in _VIEWS or not isinstance(node.args[0], Ref):
             return False

@@ -1,0 +1,90 @@
+"""Where a graph is cut into launches: behind a product or a window, and the pointwise work that goes out with it.
+
+What reads the stored value has it as a plain tensor: a reduction over rows and columns runs along one merged axis, a
+group's channels are a view, and nothing of the product's tiles limits those of what follows. A value that only leaves
+the graph is not cut off; it is stored as an output by its own launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kernellab.agents.designer.aten import OPERATIONS
+from kernellab.agents.designer.convs import CONVOLUTIONS
+from kernellab.agents.designer.pools import POOLS
+from kernellab.capture import Graph, Node, Ref
+
+_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+_HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
+#: pointwise although their table of handlers is another
+_ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
+
+
+def cut_nodes(graph: Graph) -> frozenset[str]:
+    """Names of the nodes whose values are stored for all that reads them."""
+    users: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for ref in node.refs():
+            users.setdefault(ref.name, []).append(node.name)
+    outputs = {ref.name for ref in graph.outputs}
+    #: values that cost no product: what the graph is given, what is stored, and pointwise work on those
+    light = {i.name for i in graph.inputs}
+    cut: set[str] = set()
+    absorbed: set[str] = set()
+    for node in graph.nodes:
+        if _kind(node) in OPERATIONS and all(ref.name in light for ref in node.refs()):
+            light.add(node.name)
+        if _kind(node) not in _HEAVY or node.name in absorbed:
+            continue
+        region = _region(graph, node, light)
+        absorbed |= region
+        exits = [n for n in region if n in outputs or any(u not in region for u in users.get(n, []))]
+        if any(u not in region for n in exits for u in users.get(n, [])):
+            # with several ways out the product itself is kept, and each way makes its pointwise work again
+            last = exits[0] if len(exits) == 1 else node.name
+            cut.add(last)
+            light.add(last)
+    return frozenset(cut)
+
+
+def without_twins(graph: Graph) -> Graph:
+    """``graph`` with each value computed once, however often the reference writes it."""
+    first: dict[Any, str] = {}
+    same: dict[str, str] = {}
+
+    def own(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return replace(value, name=same.get(value.name, value.name))
+        return type(value)(own(v) for v in value) if type(value) in (tuple, list) else value
+
+    kept = []
+    for node in graph.nodes:
+        turned = replace(node, args=own(node.args), kwargs=own(node.kwargs))
+        key = repr((turned.op, turned.args, turned.kwargs))
+        if key in first:
+            same[node.name] = first[key]
+        else:
+            first[key] = node.name
+            kept.append(turned)
+    return replace(graph, nodes=tuple(kept), outputs=own(graph.outputs))
+
+
+def _kind(node: Node) -> str:
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def _region(graph: Graph, heavy: Node, light: set[str]) -> set[str]:
+    """``heavy`` and the pointwise nodes of its shape that follow from it and from light values alone."""
+    region = {heavy.name}
+    for node in graph.nodes:
+        if _kind(node) not in OPERATIONS and _kind(node) not in _ALSO:
+            continue
+        refs = {ref.name for ref in node.refs()}
+        if refs & region and refs <= region | light and node.shape == _shape(heavy):
+            region.add(node.name)
+    return region
+
+
+def _shape(node: Node) -> Any:
+    return node.results[0][0] if node.results else node.shape
