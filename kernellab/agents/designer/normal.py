@@ -24,7 +24,6 @@ from kernellab.agents.designer.expr import (
     Win,
     operands,
     walk,
-    with_ats,
 )
 from kernellab.agents.designer.extents import Extent
 from kernellab.errors import DesignError
@@ -64,7 +63,7 @@ def _resolved(ix: Ix) -> Ix:
 def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
     ids = tuple(id(a) for a in args)
     if isinstance(e, Leaf):
-        index = with_ats(tuple(_resolved(ix) for ix in e.index), args)
+        index = tuple(_resolved(ix) for ix in e.index)
         return Leaf(e.tensor, index, e.dtype, e.line), ("leaf", e.tensor, index)
     if isinstance(e, Num):
         return e, ("num", type(e.value), repr(e.value), e.dtype)
@@ -101,30 +100,15 @@ def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
     found = []
     for ix, extent in zip(index, shape, strict=True):
         leaves = ix.leaves()
-        if extent == 1 and not leaves and ix.at is None:
+        if extent == 1 and not leaves:
             continue
         if leaves and ix.plain and extents.same(ix.extent, extent):
             found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
-        elif (parts := _slice_of_parts(ix, extent)) is not None:
-            found += parts
         elif len(leaves) > 1 and ix.win is None:
             raise DesignError("A slice of a reshaped dimension has no rectangular view.", "Slice before reshaping.")
         else:
             found.append(Slot(ix.over(leaves), extent))
     return found
-
-
-def _slice_of_parts(ix: Ix, extent: Extent) -> list[Slot] | None:
-    """Slots of a slice of a dimension that is split, where whole inner parts are cut off: heads 3 to 5 of nine."""
-    first, *inner = ix.leaves() or [None]
-    if first is None or not inner or ix.sign != 1 or ix.win is not None:
-        return None
-    size = extents.times([a.extent for a in inner])
-    if not (isinstance(size, int) and isinstance(extent, int) and isinstance(ix.offset, int)):
-        return None
-    if extent % size or ix.offset % size:
-        return None
-    return [Slot(Ix((first,), ix.offset // size), extent // size), *(Slot(Ix((a,)), a.extent) for a in inner)]
 
 
 @dataclass
@@ -272,7 +256,7 @@ def _rewrite(
         args = tuple(visit(a) for a in operands(e))
         made: Expr
         if isinstance(e, Leaf):
-            made = Leaf(e.tensor, with_ats(index(e.tensor, e.index), args), e.dtype, e.line)
+            made = Leaf(e.tensor, index(e.tensor, e.index), e.dtype, e.line)
             layout.dtypes[e.tensor] = e.dtype
         elif isinstance(e, Red):
             made = Red(e.kind, args[0], axes(e.axes), e.dtype, e.line)
@@ -283,7 +267,7 @@ def _rewrite(
         elif isinstance(e, Win):
             made = windowed(e, args)
         elif isinstance(e, Dot):
-            made = Dot(args[0], args[1], e.over, e.dtype, e.line)
+            made = Dot(args[0], args[1], e.axes[0], e.dtype, e.line)
         else:
             made = e
         done[id(e)] = (e, made)
