@@ -19,6 +19,10 @@ from kernellab.records import Source
 
 _HEADER = (Path(__file__).parent / "emulated.h").read_text()
 _HALVES = """
+KL_INLINE uint16_t brain_bits(float x) {
+  const uint32_t u = __float_as_uint(x);
+  return x != x ? 0x7fc0u : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
 KL_INLINE uint16_t half_bits(float x) { _Float16 h = x; uint16_t u; std::memcpy(&u, &h, 2); return u; }
 KL_INLINE float half_value(uint16_t u) { _Float16 h; std::memcpy(&h, &u, 2); return h; }
 """
@@ -34,7 +38,7 @@ class Program:
         return self
 
     def get_kernel(self, name: str) -> Callable[..., None]:
-        code = re.sub(r"KL_INLINE \w+ half_\w+\(.*asm\(.*\n", "", self.code)
+        code = re.sub(r"KL_INLINE \w+ (?:half|brain)_\w+\(.*asm\(.*\n", "", self.code)
         code = code.replace("struct bf16 {", _HALVES + "\nstruct bf16 {", 1)
         found = re.search(rf"void __launch_bounds__\(THREADS\) {name}\(([^)]*)\)", code)
         assert found is not None, code

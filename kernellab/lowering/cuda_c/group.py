@@ -17,7 +17,7 @@ from kernellab.lowering.cuda_c.access import access, wide_when
 from kernellab.lowering.cuda_c.homes import Home, Layouts
 from kernellab.lowering.cuda_c.reduce import Fold
 from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Read, Region, Tile
+from kernellab.sketch.program import Const, Read, Region, Tile
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Context:
     declare: Callable[[Tile], str]
     params: Mapping[str, str]
     wishes: Wishes
+    #: for each loop variable the name of the first element of a vector along it
+    firsts: dict[str, str] = field(default_factory=dict)
 
 
 class GroupWriter:
@@ -52,7 +54,12 @@ class GroupWriter:
         self.scalars = Scalars(self.ints, self._read, self._fetch, context.params)
         self._dims = [d for d, v in enumerate(group.vars) if v != "0"]
         self._last = group.vars[self._dims[-1]] if self._dims else "0"
-        self._first = context.fresh(f"{self._last}0") if self._dims else "0"
+        self._first = "0"
+        if self._dims:
+            # loops stand side by side, so that the same name serves them all
+            if self._last not in context.firsts:
+                context.firsts[self._last] = context.fresh(f"{self._last}0")
+            self._first = context.firsts[self._last]
         #: lines before the loop over a vector, and behind it; vectors by what they hold
         self._before: list[tuple[str, int]] = []
         self._behind: list[tuple[str, int]] = []
@@ -73,6 +80,8 @@ class GroupWriter:
                     self.w(line, nest.line)
             return
         layout = self.k.layouts.of(self.group.domain)
+        if self._fill():
+            return
         folds = {id(n): Fold(n, self.group, layout, self.k) for n in self.group.nests if n.kind is NestKind.REDUCE}
         body: list[tuple[str, int]] = []
         for nest in self.group.nests:
@@ -88,6 +97,16 @@ class GroupWriter:
             self._put(self._behind, said)
         for fold in folds.values():
             fold.after(self.w)
+
+    def _fill(self) -> bool:
+        """Registers that get one number: no position matters."""
+        homes = [self.k.homes[n.tile.uid] if n.tile is not None else None for n in self.group.nests]
+        if any(not isinstance(n.value, Const) for n in self.group.nests) or set(homes) != {Home.REGISTERS}:
+            return False
+        for nest in self.group.nests:
+            assert nest.tile is not None
+            self.w(f"for (auto& own : {self.k.name(nest.tile)}) own = {self.element(nest)};", nest.line)
+        return True
 
     def _put(self, lines: list[tuple[str, int]], said: set[int]) -> None:
         for text, line in lines:

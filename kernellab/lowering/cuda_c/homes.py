@@ -8,8 +8,10 @@ from enum import Enum
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, Group, Place, Placer
+from kernellab.lowering.cpp.index import align, leaves
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import GemmCall, Nest, NestKind, ScanCall, SortCall
+from kernellab.lowering.cpp.nests import Fetch, GemmCall, Nest, NestKind, ScanCall, SortCall
+from kernellab.lowering.cuda_c.access import wide_when
 from kernellab.sketch.ints import IntExpr, IntKind
 
 
@@ -35,6 +37,8 @@ class Layout:
     split: int
     #: threads side by side along a row, at most
     side: int
+    #: may a thread hold neighbouring columns? Else neighbours do, for a tensor is read in steps or at any offset
+    wide: bool
 
 
 class Layouts:
@@ -44,11 +48,14 @@ class Layouts:
         self.ints = ints
         self._splits: dict[tuple[str, ...], int] = {}
         self._products: set[tuple[str, ...]] = set()
+        self._apart: set[tuple[str, ...]] = set()
         self.used: dict[tuple[str, ...], Layout] = {}
         for step in steps_of(block):
             if isinstance(step, Group):
                 for nest in step.nests:
                     self._split_for(nest)
+                if not all(_is_wide(step, nest, ints) for nest in step.nests):
+                    self._apart.add(self._key(step.domain))
             elif isinstance(step, GemmCall):
                 self._products.add(self._key(step.acc.shape))
 
@@ -61,7 +68,8 @@ class Layouts:
             while name in taken:
                 name += "_"
             split = self._splits.get(key, max(len(extents) - 1, 0))
-            self.used[key] = Layout(name, extents, split, 16 if key in self._products else 32)
+            side = 16 if key in self._products else 32
+            self.used[key] = Layout(name, extents, split, side, key in self._products or key not in self._apart)
         return self.used[key]
 
     def same(self, a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> bool:
@@ -121,6 +129,15 @@ class Homes(Placer):
         if nest.kind is NestKind.REDUCE and nest.tile is not None and nest.tile.uid == uid:
             return False
         return self.ints.same_shape(step.domain, tile.shape) and self._pointwise_reads(step, uid)
+
+
+def _is_wide(group: Group, nest: Nest, ints: Ints) -> bool:
+    """Do all reads of tensors by ``nest`` that follow its innermost dimension follow it in vectors?"""
+    last = next((v for v in reversed(group.vars) if v != "0"), "0")
+    for leaf, index in leaves(nest.value, align(group.vars, nest.value.type.shape, ints), ints):
+        if isinstance(leaf, Fetch) and last in index and wide_when(leaf.region, index, last, ints) is None:
+            return False
+    return True
 
 
 def steps_of(block: FusedBlock) -> list[Group | ScanCall | GemmCall]:

@@ -202,7 +202,8 @@ class KernelWriter:
             columns = " * ".join(self.ints.operand(e) for e in layout.extents[layout.split :]) or "1"
             last = self.ints.cpp(layout.extents[-1]) if layout.extents else "1"
             side = f", {layout.side}" if layout.side != 32 else ""
-            lines.append(f"  using {layout.name} = kl::Layout<{rows}, {columns}, {last}, V, THREADS{side}>;")
+            wide = "V" if layout.wide else "1"
+            lines.append(f"  using {layout.name} = kl::Layout<{rows}, {columns}, {last}, {wide}, THREADS{side}>;")
         self.w.lines[at:at] = lines
         self.w.line_map = {n + len(lines) if n > at else n: line for n, line in self.w.line_map.items()}
 

@@ -35,15 +35,13 @@ template <class T> constexpr bool is_signed = T(-1) < T(0);
 // -- narrow floats: stored narrow, computed in float ---------------------------------------------------------------
 
 KL_INLINE uint16_t half_bits(float x) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+KL_INLINE uint16_t brain_bits(float x) { uint16_t b; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(x)); return b; }
 KL_INLINE float half_value(uint16_t h) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
 
 struct bf16 {
   uint16_t raw;
   bf16() = default;
-  KL_INLINE bf16(float x) {
-    const uint32_t u = __float_as_uint(x);
-    raw = x != x ? 0x7fc0u : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-  }
+  KL_INLINE bf16(float x) : raw(brain_bits(x)) {}
   KL_INLINE operator float() const { return __uint_as_float(uint32_t(raw) << 16); }
 };
 
@@ -298,6 +296,16 @@ template <int LANES, int THREADS, class Op, class T> KL_INLINE T across(T x, Op 
   }
   return x;
 }
+
+// What a tile gets of a reduction's result.
+struct AsIs { template <class T> KL_INLINE T operator()(T x) const { return x; } };
+struct NotZero { template <class T> KL_INLINE bool operator()(T x) const { return x != 0; } };
+struct Place { template <class T> KL_INLINE int64_t operator()(Best<T> x) const { return x.at; } };
+template <class N> struct Over {
+  N count;
+  template <class T> KL_INLINE T operator()(T x) const { return x / T(count); }
+};
+template <class N> Over(N) -> Over<N>;
 
 // Column by column what the threads above each other have: column j's goes to to[j]. ``mine`` holds L::C columns.
 template <class L, class Op, class T, class To, class Finish>

@@ -96,8 +96,18 @@ class Fold:
                 target = f"{self.k.name(self.tile)}[row]"
                 w(f"if ({layout}::lane() == 0 && row < {layout}::ROWS) {target} = {self._finish('joined')};")
         else:
-            finish = f"[&](auto x) {{ return {self._finish('x')}; }}"
-            w(f"kl::down<{layout}>({self.name}, {self.op}, {self.k.name(self.tile)}, {finish});", line)
+            w(f"kl::down<{layout}>({self.name}, {self.op}, {self.k.name(self.tile)}, {self._functor()});", line)
+
+    def _functor(self) -> str:
+        """:meth:`_finish` as an object; what it gives is rounded when it is stored."""
+        if self.is_arg:
+            return "kl::Place()"
+        if self.nest.op == "reduce_mean":
+            return f"kl::Over{{{self._count()}}}"
+        return "kl::NotZero()" if self.nest.op == "reduce_any" else "kl::AsIs()"
+
+    def _count(self) -> str:
+        return " * ".join(self.k.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
 
     def _finish(self, text: str) -> str:
         """What the tile gets of a fold's result."""
@@ -105,8 +115,7 @@ class Fold:
             text = text if self.none else f"{text}.at"
             return text if self.tile.dtype is DType.I64 else f"{VALUE_TYPE[self.tile.dtype]}({text})"
         if self.nest.op == "reduce_mean":
-            count = " * ".join(self.k.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
-            text = f"{text} / {VALUE_TYPE[self.tile.dtype]}({count})"
+            text = f"{text} / {VALUE_TYPE[self.tile.dtype]}({self._count()})"
         elif self.nest.op == "reduce_any":
             text = f"{text} != 0"
         narrow = MEMORY_TYPE[self.tile.dtype]
