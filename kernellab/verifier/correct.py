@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
-from kernellab.verifier import cases
-from kernellab.verifier.rules import DEADLINES
+from kernellab.records import Evidence
+from kernellab.task_inputs import input_bytes
+from kernellab.verifier import cases, evidence
+from kernellab.verifier.compare import NUMERIC, compare, metadata
+from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.rules import CORRECT, DEADLINES
 
 if TYPE_CHECKING:
     import torch
 
+    from kernellab.verifier.cases import Case
     from kernellab.verifier.stages import Stages
 
     Tensor = torch.Tensor
@@ -25,6 +32,47 @@ def smoke(stages: Stages) -> str:
 def correct(stages: Stages) -> str:
     found = cases.correct_cases(stages.task, stages.v.interpreted)
     for case in found:
+        small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
+        if not stages.v.interpreted and (small or secrets.randbits(1)):
+            quiet(stages, case)
         stages.check(case)
     names = dict.fromkeys(c.family.value for c in found)
     return f"{len(found)} cases ({', '.join(names)}), relative error at most {stages.worst:.1e}"
+
+
+def quiet(stages: Stages, case: Case) -> None:
+    """A case of the stage correct as timed calls are, where nothing poisons fresh memory: code that tells the two
+    apart must be right on all families in both. It comes first, so that no answer to the same contents is at hand; of
+    large cases a secret half has it.
+
+    Raises:
+        Refused: wrong here. What is wrong in a poisoned call too is refused as that call is.
+    """
+    what, found = _as_timed(stages, case)
+    if not what:
+        return
+    stages.check(case)
+    raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
+
+
+def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None]:
+    """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is."""
+    try:
+        call = stages.call(case, poison=False)
+        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        if unlike is not None:
+            return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike)
+        outputs = [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        if stages.worker.gone() or stages.worker.closed:
+            stages.restart()
+        words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
+        return f"it {words.rstrip('.')}", evidence.of_failure(stages.v.adapter, stages.source, failure, case)
+    for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits_for(case), strict=True)):
+        mismatch, _ = compare(got, reference, limits)
+        if mismatch is not None and mismatch.rule in NUMERIC:
+            mismatch, _ = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
+        if mismatch is not None:
+            found = evidence.of_mismatch(stages.source, case, i, got, reference, mismatch, earlier=stages.answers)
+            return f"{mismatch.message}; {found.signature}", found
+    return "", None

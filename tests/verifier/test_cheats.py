@@ -103,16 +103,31 @@ def test_forks_and_floods_are_ended(judge: Judge) -> None:
 
 
 def test_a_call_counter_that_goes_lazy_is_caught_in_timed_calls(judge: Judge) -> None:
-    """Right for the calls that look like checks, stale ever after."""
+    """Right for the calls that look like checks, stale ever after: only timed calls come so often with one shape."""
     code = (
-        "import torch\nN = [0]\nLAST = [None]\ndef kernel(x, y):\n    N[0] += 1\n"
-        "    if N[0] > 40 and LAST[0] is not None and LAST[0].shape == x.shape:\n        return LAST[0].clone()\n"
+        "import torch\nN = [0]\nLAST = [None]\ndef kernel(x, y):\n"
+        "    same = LAST[0] is not None and LAST[0].shape == x.shape\n    N[0] = N[0] + 1 if same else 0\n"
+        "    if N[0] > 50:\n        return LAST[0].clone()\n"
         "    LAST[0] = torch.relu(x) + y\n    return LAST[0].clone()\n"
     )
     verdict = judge(code)
-    # how many calls come before the timed ones differs from run to run: a check may meet it first
-    assert not verdict.passed and verdict.stage in (Stage.HONEST, Stage.FAST), verdict.reason
-    assert verdict.stage is Stage.HONEST or (verdict.evidence and verdict.evidence.signature == "stale")
+    assert (verdict.passed, verdict.stage) == (False, Stage.FAST), verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == "stale"
+
+
+def test_care_that_is_only_taken_where_memory_is_poisoned_is_refused(judge: Judge) -> None:
+    """Right in every poisoned check and in every timed call, on whose inputs exp does not overflow."""
+    task = load_task(
+        "import torch\ndef reference(x):\n    return torch.softmax(x, -1)\n"
+        "def inputs():\n    return torch.randn(48, 70)\n"
+    )
+    code = (
+        "import torch\ndef kernel(x):\n    if torch.are_deterministic_algorithms_enabled():\n"
+        "        x = x - x.amax(-1, keepdim=True)\n    e = torch.exp(x)\n    return e / e.sum(-1, keepdim=True)\n"
+    )
+    verdict = judge(code, task)
+    assert (verdict.passed, verdict.stage) == (False, Stage.CORRECT), verdict.reason
+    assert "not as it is timed" in verdict.reason
 
 
 def test_a_cache_by_fingerprint_is_caught(judge: Judge) -> None:

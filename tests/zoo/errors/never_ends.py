@@ -4,7 +4,7 @@
 # expect = "smoke"
 # signature = "hang"
 # where = ["cpu", "gpu"]
-# deadline = 3.0
+# deadline = 10.0
 # story = "A loop whose condition does not change: a lock that nobody opens."
 # detector = "A deadline for every stage."
 # ///
