@@ -2,7 +2,7 @@
 # task = "row_sum"
 # dsl = "cuda_c"
 # catalogue = [27]
-# expect = "smoke"
+# expect = "correct"
 # where = ["gpu"]
 # story = """
 # A kernel that reads the device's memory behind its input, where a harness that allocates in one pool has put the
