@@ -177,8 +177,11 @@ class Verification:
     def _step(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
         """One stage, where none before it has failed."""
         if self.failure is None:
-            # a turn at the clock comes between stages: the time of others is not the candidate's
-            self.end += turns.give_way()
+            if turns.wanted():
+                stages.worker.stop()
+                with self.pool.quiet():
+                    # the time of others is not the candidate's
+                    self.end += turns.give_way()
             with self._stage(stage) as note:
                 note.append(work(stages))
 

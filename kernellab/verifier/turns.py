@@ -53,8 +53,21 @@ def working(designing: bool = False) -> Iterator[None]:
                 fcntl.flock(main, fcntl.LOCK_UN)
 
 
+def wanted() -> bool:
+    """Does somebody wait for the clock while this process works?"""
+    place = _place(False)
+    if place is None or not _depth:
+        return False
+    _, queue = place
+    if not _free(queue):
+        return True
+    fcntl.flock(queue, fcntl.LOCK_UN)
+    return False
+
+
 def give_way() -> float:
-    """Lets those who wait for their turn at the clock have it, from inside :func:`working`; the seconds it took."""
+    """Lets those who wait for the clock have it, from inside :func:`working`; the seconds it took. Nothing of this
+    process's may work on meanwhile."""
     began = time.monotonic()
     with aside():
         pass

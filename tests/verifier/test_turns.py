@@ -54,6 +54,35 @@ def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> No
     assert turns.environment() == {}
 
 
+STEPS = """
+import sys, time
+from kernellab.verifier import turns
+
+until = time.monotonic() + 60
+with turns.working():
+    print("in", flush=True)
+    while time.monotonic() < until:
+        if turns.wanted():
+            turns.give_way()
+            print("went on", time.monotonic(), flush=True)
+            break
+        time.sleep(0.02)
+"""
+
+
+def test_who_works_long_gives_way_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"all:{tmp_path}/turns")
+    worker = subprocess.Popen([sys.executable, "-c", STEPS], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None and worker.stdout.readline()
+    with turns.working():
+        assert not turns.wanted(), "one that works does not wait for the clock"
+        with turns.alone():
+            time.sleep(0.2)
+            ended = time.monotonic()
+    word, _, at = worker.communicate(timeout=60)[0].strip().rpartition(" ")
+    assert word == "went on" and float(at) >= ended
+
+
 HOLDER = """
 import sys, time
 from kernellab.verifier import turns
