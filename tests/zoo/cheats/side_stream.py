@@ -2,13 +2,14 @@
 # task = "relu"
 # dsl = "cuda_c"
 # catalogue = [1]
-# expect = "fast"
+# expect = "correct"
 # where = ["gpu"]
 # story = """
 # Launches on a stream that nobody waits for. Events on the default stream see no work at all: a third of one system's
 # published kernels did this."""
 # detector = """
-# The judge synchronises the whole device before it stops its clock; clocks that disagree make the verdict invalid."""
+# Fresh memory is poisoned on the caller's stream, which this one does not wait for. The judge synchronises the whole
+# device before it stops its clock; clocks that disagree make the verdict invalid."""
 # harmless = "Every clock ends with a synchronisation of the whole device."
 # ///
 import torch
