@@ -74,3 +74,11 @@ def test_what_goes_out_with_a_product_is_stored_behind_it() -> None:
 def test_what_only_leaves_the_graph_is_not_cut_off() -> None:
     text = HEAD + CONV + "def reference(x, w, b, g):\n    return F.mish(F.conv2d(x, w, b))\n"
     assert not cut_nodes(capture(load_task(text, "cut")))
+
+
+def test_a_view_on_the_way_out_is_no_reader() -> None:
+    text = (
+        HEAD
+        + "def inputs():\n    return (torch.randn(2, 4, 30),)\n\n\ndef reference(x):\n    return F.max_pool1d(x, 3)\n"
+    )
+    assert not cut_nodes(capture(load_task(text, "cut")))

@@ -7,10 +7,12 @@ the graph is not cut off; it is stored as an output by its own launch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kernellab.agents.designer.aten import OPERATIONS
+from kernellab.agents.designer.aten_views import VIEWS
 from kernellab.agents.designer.convs import CONVOLUTIONS
 from kernellab.agents.designer.pools import POOLS
 from kernellab.capture import Graph, Node, Ref
@@ -28,6 +30,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
         for ref in node.refs():
             users.setdefault(ref.name, []).append(node.name)
     outputs = {ref.name for ref in graph.outputs}
+    nodes = {n.name: n for n in graph.nodes}
     #: values that cost no product: what the graph is given, what is stored, and pointwise work on those
     light = {i.name for i in graph.inputs}
     cut: set[str] = set()
@@ -40,7 +43,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
         region = _region(graph, node, light)
         absorbed |= region
         exits = [n for n in region if n in outputs or any(u not in region for u in users.get(n, []))]
-        if any(u not in region for n in exits for u in users.get(n, [])):
+        if any(u not in region for n in exits for u in _readers(n, users, nodes)):
             # with several ways out the product itself is kept, and each way makes its pointwise work again
             last = exits[0] if len(exits) == 1 else node.name
             cut.add(last)
@@ -68,6 +71,15 @@ def without_twins(graph: Graph) -> Graph:
             first[key] = node.name
             kept.append(turned)
     return replace(graph, nodes=tuple(kept), outputs=own(graph.outputs))
+
+
+def _readers(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node]) -> Iterator[str]:
+    """Nodes that compute with the value, seen through views of it."""
+    for user in users.get(name, []):
+        if _kind(nodes[user]) in VIEWS:
+            yield from _readers(user, users, nodes)
+        else:
+            yield user
 
 
 def _kind(node: Node) -> str:
