@@ -35,7 +35,7 @@ def bench(
         str | None, typer.Option(help="Cut static tasks along their batch to so many bytes; KernelBench on a CPU: 64M.")
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
-    resume: Annotated[bool, typer.Option(help="Keep the rows that the folder already holds.")] = False,
+    resume: Annotated[bool, typer.Option(help="Keep the rows of the folder that passed; run the others.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task passed."""

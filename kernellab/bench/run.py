@@ -1,7 +1,7 @@
 """Runs a suite: one session a task in worker processes, one row a session, kept on disk as it goes.
 
-Several problems are designed, built and checked at once while one is timed; ``resume`` skips the tasks that already
-have a row.
+Several problems are designed, built and checked at once while one is timed; ``resume`` skips the tasks that passed in
+an earlier run into the same folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_suite(
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    done = {(r.title or r.name, r.suite): r for r in read_rows(path)} if resume else {}
+    done = {(r.title or r.name, r.suite): r for r in read_rows(path) if r.passed} if resume else {}
     if not resume:
         path.write_text("")
     common = {

@@ -21,6 +21,8 @@ from kernellab.verifier import turns
 
 #: how often a waiting thread looks whether it is to end
 _LOOK_SECONDS = 0.5
+#: a worker that holds more than this is replaced before its next problem: what tasks and torch keep adds up
+_MOST_BYTES = 3 << 29
 
 
 def run_jobs(
@@ -98,7 +100,7 @@ def _serve(
                 return
             worker = worker or _Worker(workspace, environment)
             row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
-            if worker.gone():
+            if worker.gone() or worker.resident() > _MOST_BYTES:
                 worker.close()
                 worker = None
             done.put(row)
@@ -152,6 +154,14 @@ class _Worker:
                 return
             *lines, self._rest = (self._rest + block).split(b"\n")
             yield from lines
+
+    def resident(self) -> int:
+        """Bytes of memory that the worker holds; 0 where /proc does not tell."""
+        try:
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
     def gone(self) -> bool:
         return self._process.poll() is not None

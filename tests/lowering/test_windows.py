@@ -56,11 +56,15 @@ def test_triton_computes_windows(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(got, task.module().reference(args)[0], rtol=3e-3, atol=3e-3)
 
 
-def test_a_product_over_taps_gathers_its_operands() -> None:
+def test_a_product_over_taps_copies_its_input_once() -> None:
     _, source = lowered("plain", CPP)
-    text = source.files["kernel.cpp"]
-    assert "kl::Gathered<float>" in text
+    assert "kl::Slab<float, 4, 1, 2>" in source.files["kernel.cpp"]
     assert "kl_window.h" in source.files
+
+
+def test_rows_with_gaps_are_gathered_tap_by_tap() -> None:
+    text = lowered("one dimension", CPP)[1].files["kernel.cpp"]
+    assert "kl::Gathered<float>" in text and "kl::Slab" not in text
 
 
 def test_a_window_is_loaded_in_the_shape_of_its_product() -> None:

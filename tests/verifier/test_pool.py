@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +65,19 @@ def test_compiled_baselines_do_not_precompile_headers(pool: Pool) -> None:
         assert _environment(worker).items() >= INDUCTOR.items()
     with pool.worker("cpp", Backend.CPU, "candidate", 1) as worker:
         assert not INDUCTOR.keys() & _environment(worker).keys()
+
+
+def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from kernellab.verifier.forkserver import _unasked
+
+    def driver() -> bool:
+        raise AssertionError("no child could start CUDA any more")
+
+    monkeypatch.setattr(torch.cuda, "is_available", driver)
+    with _unasked():
+        assert torch.cuda.is_available() is (
+            hasattr(torch._C, "_cuda_getDeviceCount") and os.path.exists("/dev/nvidiactl")
+        )
+    assert torch.cuda.is_available is driver

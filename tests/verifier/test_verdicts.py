@@ -173,6 +173,12 @@ def test_an_import_error_is_a_build_failure_with_its_line(judge: Judge) -> None:
     assert verdict.evidence is not None and verdict.evidence.compiler[0].line == 2
 
 
+def test_an_exception_in_a_library_names_the_candidates_line_and_the_librarys(judge: Judge) -> None:
+    verdict = judge("import json\ndef kernel(x, y):\n    return json.loads('[')\n")
+    assert (verdict.passed, verdict.stage) == (False, Stage.SMOKE), verdict.reason
+    assert verdict.reason.startswith("kernel.py, line 3: ") and " (in json/decoder.py, line " in verdict.reason
+
+
 def test_library_operators_are_refused_unless_allowed(judge: Judge) -> None:
     task = load_task(
         "import torch\ndef reference(x, y):\n    return x @ y\n"

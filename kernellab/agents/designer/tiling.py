@@ -276,8 +276,9 @@ class Tiler:
         budget = self.target.chip.l2_bytes or 1 << 20
         while max(m, n) > 32:
             tiles = -(-sizes[rows] // m) * -(-sizes[cols] // n) * others
-            # the accumulator, what the epilogue reads, and both operands with a turned copy of one
-            taken = 4 * (m * n * (1 + wide) + d * (m + 2 * n))
+            # the packed rows of one operand, of which the other's panels stay in L1; the accumulator and what the
+            # epilogue reads pass through
+            taken = 4 * (m * n * (1 + wide) // 2 + d * m)
             if tiles >= 2 * self.target.chip.cores and taken <= budget:
                 break
             m, n = (m // 2, n) if m >= n else (m, n // 2)

@@ -10,10 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Block, Fetch, GatherCall, GemmCall, IfItem, LoopItem, Nest, NestKind, Step
+from kernellab.lowering.cpp.nests import (
+    Block,
+    Fetch,
+    GatherCall,
+    GemmCall,
+    IfItem,
+    LoopItem,
+    Matrix,
+    Nest,
+    NestKind,
+    Step,
+)
 from kernellab.lowering.cpp.scalar import VALUE_TYPE
+from kernellab.lowering.cpp.slab import place_text, slab_of, slab_text
 from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Apply, DType, Point, Range, Read, Region, Tile, Value
+from kernellab.sketch.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value
 
 #: dimensions of positions that a window may have
 _MOST_RANGES = 2
@@ -27,11 +39,21 @@ def gather_products(block: Block, ints: Ints, written: frozenset[str]) -> bool:
             found |= gather_products(step.then, ints, written) | gather_products(step.orelse, ints, written)
         elif isinstance(step, LoopItem):
             inner = None if step.loop.hints.parallel else _only_product(step)
-            if inner is None or not _gather(step, inner, written):
+            if inner is None or not _gather(step, inner, written, ints):
                 found |= gather_products(step.body, ints, written)
             else:
                 found = True
     return found
+
+
+def has_slab(block: Block) -> bool:
+    """Does any gathered product copy a box once?"""
+    for step in block.steps:
+        if isinstance(step, IfItem) and (has_slab(step.then) or has_slab(step.orelse)):
+            return True
+        if isinstance(step, LoopItem) and ((step.gathers and step.gathers.slab) or has_slab(step.body)):
+            return True
+    return False
 
 
 def _only_product(item: LoopItem) -> Block | None:
@@ -47,7 +69,7 @@ def _only_product(item: LoopItem) -> Block | None:
     return item.body if plain else None
 
 
-def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
+def _gather(item: LoopItem, block: Block, written: frozenset[str], ints: Ints) -> bool:
     call = block.steps[-1]
     assert isinstance(call, GemmCall)
     if call.acc.dtype not in (DType.F32, DType.F64) or not isinstance(call.b, Tile):
@@ -57,9 +79,10 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
     if found is None or found[0].tensor.dtype is not call.acc.dtype or found[0].tensor.name in written:
         return False
     region, used = found
-    if not _moves(region, _variables(item)):
+    loops = _loops(item)
+    if not _moves(region, frozenset(loop.var for loop in loops)):
         return False
-    gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region)
+    gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region, slab=slab_of(region, loops, ints))
     item.gathers = gathered
     others = {uid for s in block.steps if isinstance(s, Nest) and s not in used for uid in _tiles(s.value)}
     others |= {call.a.uid} if isinstance(call.a, Tile) else set()
@@ -68,10 +91,10 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str]) -> bool:
     return True
 
 
-def _variables(item: LoopItem) -> frozenset[str]:
+def _loops(item: LoopItem) -> list[Loop]:
+    """The nest, outermost first."""
     inner = item.body.steps[0]
-    more = _variables(inner) if isinstance(inner, LoopItem) else frozenset()
-    return more | {item.loop.var}
+    return [item.loop, *(_loops(inner) if isinstance(inner, LoopItem) else ())]
 
 
 def _moves(region: Region, variables: frozenset[str]) -> bool:
@@ -112,10 +135,21 @@ def _tiles(value: Value | Fetch) -> Iterator[str]:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str) -> str:
-    """The declaration of what gathers, before the loops."""
+def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str, launch: str) -> str:
+    """The declaration of what gathers, before the loops; ``launch`` is the variable that numbers the launch."""
+    if call.slab is not None:
+        keeps = isinstance(call.a, Matrix)
+        return slab_text(call.slab, ints, acc, VALUE_TYPE[call.acc.dtype], call.acc.shape[0], name, launch, keeps)
     rows, columns = (ints.cpp(e) for e in call.acc.shape)
     return f"kl::Gathered<{VALUE_TYPE[call.acc.dtype]}> {name}({acc}, {rows}, {columns});"
+
+
+def operand_place(call: GatherCall, ints: Ints) -> str:
+    """The operand that is gathered, as arguments of ``add``."""
+    assert call.region is not None
+    if call.slab is None:
+        return window_text(call.region, ints)
+    return f"{place_text(call.slab, ints)}, {ints.cpp(call.region.tensor.shape[call.slab.depth])}"
 
 
 def window_text(region: Region, ints: Ints) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kernellab.errors import LoweringError
 from kernellab.lowering.cpp.flatten import Flattener, has_steps
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
-from kernellab.lowering.cpp.gathered import gather_products, gathering_text, window_text
+from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
@@ -101,6 +101,8 @@ class KernelEmitter:
         self.gathers = False
         self._gathering = ""
         self.sorts = False
+        #: the variable that numbers the launch, where boxes of a tensor are copied
+        self._launch = ""
 
     # -- signature -------------------------------------------------------------------------------------------------
 
@@ -140,6 +142,9 @@ class KernelEmitter:
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)
             self._work = work
+            if has_slab(flat):
+                self._launch = self.names.fresh("launch")
+                self.w(f"const int64_t {self._launch} = kl::next_launch();")
             self._block(fused)
 
     def _block(self, block: FusedBlock) -> None:
@@ -219,7 +224,11 @@ class KernelEmitter:
         if step.gathers is not None:
             self._gathering = self.names.fresh(f"{step.gathers.acc.name}_products")
             acc = self.names.tile(step.gathers.acc)
-            self.w(gathering_text(step.gathers, self.ints, acc, self._gathering), step.gathers.line, said=False)
+            self.w(
+                gathering_text(step.gathers, self.ints, acc, self._gathering, self._launch),
+                step.gathers.line,
+                said=False,
+            )
         elif step.loop.hints.unroll and not step.loop.hints.parallel:
             self.w(f"#pragma GCC unroll {min(step.loop.hints.unroll, 64)}")
         with self._nested([s.loop for s in chain]):
@@ -257,9 +266,8 @@ class KernelEmitter:
 
     def _gemm(self, call: GemmCall) -> None:
         if isinstance(call, GatherCall):
-            assert call.region is not None
             left = operand_text(call.a, call, self.ints, self.names.tile)
-            self.w(f"{self._gathering}.add({left}, {window_text(call.region, self.ints)});", call.line)
+            self.w(f"{self._gathering}.add({left}, {operand_place(call, self.ints)});", call.line)
         elif call.acc.shape[:-2]:
             var = self.names.fresh("batch")
             count = " * ".join(self.ints.operand(e) for e in call.acc.shape[:-2])

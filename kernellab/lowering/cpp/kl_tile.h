@@ -204,34 +204,54 @@ KL_INLINE void turn(const T* from, int64_t from_pitch, T* to, int64_t to_pitch) 
   for (int r = 0; r < L; ++r) *reinterpret_cast<Lane*>(to + r * to_pitch) = cols[r];
 }
 
-// to[r][c] = from[r][c], rows of ``to`` PITCH apart
-template <int64_t PITCH, class T, class From>
+// to[r][c] = from[r][c], rows of ``to`` APART apart
+template <int64_t APART, class T, class From>
 inline void pack(T* to, const Matrix<From>& from) {
+  constexpr int64_t EDGE = Vector<T>::lanes;
+  if (from.right == 1 && from.cols == APART) {
+    // a panel's whole width; the next panel's part of the row lies behind it
+    for (int64_t r = 0; r < from.rows; ++r) {
+      const From* const row = from.data + r * from.down;
+      __builtin_prefetch(row + APART, 0, 2);
+#pragma GCC unroll 1
+      for (int64_t c = 0; c < APART; c += EDGE)
+#pragma omp simd
+        for (int64_t l = 0; l < EDGE; ++l) to[r * APART + c + l] = T(row[c + l]);
+    }
+    return;
+  }
+  if (from.right == 1 && from.cols < EDGE) {
+    for (int64_t r = 0; r < from.rows; ++r)
+#pragma GCC unroll 1
+      for (int64_t c = 0; c < from.cols; ++c) to[r * APART + c] = T(from.data[r * from.down + c]);
+    return;
+  }
   if (from.right == 1) {
     for (int64_t r = 0; r < from.rows; ++r)
 #pragma omp simd
-      for (int64_t c = 0; c < from.cols; ++c) to[r * PITCH + c] = T(from.data[r * from.down + c]);
+      for (int64_t c = 0; c < from.cols; ++c) to[r * APART + c] = T(from.data[r * from.down + c]);
     return;
   }
-  constexpr int64_t EDGE = Vector<T>::lanes;
   for (int64_t i = 0; i < from.rows; i += EDGE)
     for (int64_t j = 0; j < from.cols; j += EDGE) {
       const From* corner = from.data + i * from.down + j * from.right;
       const int64_t rows = imin(EDGE, from.rows - i), cols = imin(EDGE, from.cols - j);
       if constexpr (std::is_same_v<T, From>) {
         if (from.down == 1 && rows == EDGE && cols == EDGE) {
-          turn(corner, from.right, to + i * PITCH + j, PITCH);
+          turn(corner, from.right, to + i * APART + j, APART);
           continue;
         }
       }
       for (int64_t c = 0; c < cols; ++c)
         for (int64_t r = 0; r < rows; ++r)
-          to[(i + r) * PITCH + j + c] = T(corner[r * from.down + c * from.right]);
+          to[(i + r) * APART + j + c] = T(corner[r * from.down + c * from.right]);
     }
 }
 
 //: columns of a and rows of b that one step of a product takes: a panel of b stays in L1
 constexpr int64_t DEEP = 256;
+//: elements from one packed row of a to the next: a line more, so that rows do not fall on the same lines of the cache
+constexpr int64_t PITCH = DEEP + 16;
 
 // c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers; both operands are packed
 template <int R, int V, class T>
@@ -251,7 +271,7 @@ KL_INLINE void gemm_block(T* c, const T* a, const T* b, int64_t k, int64_t pitch
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sum[r][v] += a[r * DEEP + p] * right[v];
+      for (int v = 0; v < V; ++v) sum[r][v] += a[r * PITCH + p] * right[v];
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -263,11 +283,11 @@ KL_INLINE void gemm_block(T* c, const T* a, const T* b, int64_t k, int64_t pitch
 template <int V, class T>
 inline void gemm_panel(T* c, const T* a, const T* b, int64_t m, int64_t k, int64_t pitch) {
   int64_t i = 0;
-  for (; i + ROWS <= m; i += ROWS) gemm_block<ROWS, V>(c + i * pitch, a + i * DEEP, b, k, pitch);
-  if (ROWS > 8 && i + 8 <= m) gemm_block<8, V>(c + i * pitch, a + i * DEEP, b, k, pitch), i += 8;
-  if (i + 4 <= m) gemm_block<4, V>(c + i * pitch, a + i * DEEP, b, k, pitch), i += 4;
-  if (i + 2 <= m) gemm_block<2, V>(c + i * pitch, a + i * DEEP, b, k, pitch), i += 2;
-  if (i < m) gemm_block<1, V>(c + i * pitch, a + i * DEEP, b, k, pitch);
+  for (; i + ROWS <= m; i += ROWS) gemm_block<ROWS, V>(c + i * pitch, a + i * PITCH, b, k, pitch);
+  if (ROWS > 8 && i + 8 <= m) gemm_block<8, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 8;
+  if (i + 4 <= m) gemm_block<4, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 4;
+  if (i + 2 <= m) gemm_block<2, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 2;
+  if (i < m) gemm_block<1, V>(c + i * pitch, a + i * PITCH, b, k, pitch);
 }
 
 // The next V vectors of columns of b, packed and multiplied; past the last column a copy of c takes the results
@@ -288,7 +308,7 @@ inline void gemm_columns(T* c, const T* a, const Matrix<B>& b, int64_t m, int64_
     const int64_t rows = imin(ROWS, m - i);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t l = 0; l < WIDE; ++l) part[r * WIDE + l] = l < b.cols ? c[(i + r) * pitch + l] : T(0);
-    gemm_panel<V>(part, a + i * DEEP, panel, rows, b.rows, WIDE);
+    gemm_panel<V>(part, a + i * PITCH, panel, rows, b.rows, WIDE);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t l = 0; l < b.cols; ++l) c[(i + r) * pitch + l] = part[r * WIDE + l];
   }
@@ -301,10 +321,10 @@ inline void gemm(T* c, int64_t pitch, const Matrix<A>& a, const Matrix<B>& b) {
   const int64_t m = a.rows, n = b.cols, k = imin(a.cols, b.rows);
   if constexpr (std::is_floating_point_v<T>) {
     constexpr int L = Vector<T>::lanes, WIDE = VECTORS * L;
-    T* const packed = scratch<T, -1>(m * DEEP);
+    T* const packed = scratch<T, -1>(m * PITCH);
     for (int64_t p = 0; p < k; p += DEEP) {
       const int64_t deep = imin(DEEP, k - p);
-      pack<DEEP>(packed, matrix(a.data + p * a.right, a.down, a.right, m, deep));
+      pack<PITCH>(packed, matrix(a.data + p * a.right, a.down, a.right, m, deep));
       for (int64_t j = 0; j < n;) {
         const B* const corner = b.data + p * b.down + j * b.right;
         const int64_t cols = imin(n - j, n - j > L ? WIDE : L);

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Union, cast
 
+from kernellab.lowering.cpp.slab import Slab
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Apply, Loop, Read, Region, Scatter, Tile, Type, Value
 
@@ -92,9 +93,13 @@ class GemmCall:
 
 @dataclass(eq=False)
 class GatherCall(GemmCall):
-    """A product whose operands are copied aside, to be multiplied with others; ``region`` is where ``b`` comes from."""
+    """A product whose operands are copied aside, to be multiplied with others; ``region`` is where ``b`` comes from.
+
+    ``slab`` is the box that all the others' ``b`` come from, where it is copied once.
+    """
 
     region: Region | None = None
+    slab: Slab | None = None
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
