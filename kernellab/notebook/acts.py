@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.at import source_at
+from kernellab.notebook.body import Body, words
 from kernellab.notebook.head import open_card
 from kernellab.session import Session
-
-Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,14 @@ def _approve(desk: Desk, body: Body) -> None:
 
 def _answer(desk: Desk, body: Body) -> None:
     _is_open(desk, body)
-    text = _text(body, "text")
+    text = words(body, "text")
     if not text.strip():
         raise SessionError("The answer is empty.", "Write it, or approve to keep what there is.")
     desk.session.answer(text)
 
 
 def _sketch(desk: Desk, body: Body) -> None:
-    text, state = _text(body, "text"), desk.session.state
+    text, state = words(body, "text"), desk.session.state
     newest = state.sketch_turn()
     if newest is not None and (newest.sketch or "").strip() == text.strip():
         raise SessionError("The sketch has this text already: nothing was done.", "Edit it first.")
@@ -101,19 +99,19 @@ def _source(desk: Desk, body: Body) -> None:
 
 
 def _fork(desk: Desk, body: Body) -> None:
-    desk.session.fork(turn=_text(body, "turn"))
+    desk.session.fork(turn=words(body, "turn"))
 
 
 def _approval(desk: Desk, body: Body) -> None:
-    desk.approval(_text(body, "value"))
+    desk.approval(words(body, "value"))
 
 
 def _role(desk: Desk, body: Body) -> None:
-    desk.session.set_role(_text(body, "role"), _text(body, "value"))
+    desk.session.set_role(words(body, "role"), words(body, "value"))
 
 
 def _note(desk: Desk, body: Body) -> str:
-    role, text = _text(body, "role"), _text(body, "text").strip()
+    role, text = words(body, "role"), words(body, "text").strip()
     if not text:
         raise SessionError("The note is empty.", "Write what the role is to keep in mind.")
     desk.session.note(role, text)
@@ -139,7 +137,7 @@ def _predict(desk: Desk, body: Body) -> None:
 
 
 def _budget(desk: Desk, body: Body) -> None:
-    desk.session.set_budget(_text(body, "value"))
+    desk.session.set_budget(words(body, "value"))
 
 
 def _analyse(desk: Desk, body: Body) -> str:
@@ -149,7 +147,7 @@ def _analyse(desk: Desk, body: Body) -> str:
 
 
 def _insert(desk: Desk, body: Body) -> str:
-    return desk.insert(_text(body, "text"))
+    return desk.insert(words(body, "text"))
 
 
 _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
@@ -171,13 +169,6 @@ _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "analyse": _analyse,
     "insert": _insert,
 }
-
-
-def _text(body: Body, name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise KernellabError(f"The view's message has no {name!r}.", "Reload the page.")
-    return value
 
 
 def _is_open(desk: Desk, body: Body) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from kernellab.errors import KernellabError, SessionError
 from kernellab.notebook.artefacts import artefact
 from kernellab.notebook.at import looked_at, source_at
+from kernellab.notebook.body import Body, number, words
 from kernellab.notebook.candidates import comparison, page, rows_of
 from kernellab.notebook.detail import exchange_text
 from kernellab.notebook.facts import Facts
@@ -17,8 +18,6 @@ from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
 from kernellab.records import Role
 from kernellab.session import Session
-
-Body = Mapping[str, Any]
 
 #: questions of the editor: they share one thread, and a newer check makes an older one pointless
 QUICK = frozenset(("check", "complete", "hover"))
@@ -48,19 +47,19 @@ def answer(window: Window, body: Body) -> Any:
 
 
 def _check(window: Window, body: Body) -> Any:
-    return checked(_text(body, "text"), window.facts)
+    return checked(words(body, "text"), window.facts)
 
 
 def _complete(window: Window, body: Body) -> Any:
-    return complete(_text(body, "text"), _number(body, "line"), _number(body, "col"))
+    return complete(words(body, "text"), number(body, "line"), number(body, "col"))
 
 
 def _hover(window: Window, body: Body) -> Any:
-    return hover(_text(body, "text"), _number(body, "line"), _number(body, "col"), window.facts)
+    return hover(words(body, "text"), number(body, "line"), number(body, "col"), window.facts)
 
 
 def _exchange(window: Window, body: Body) -> Any:
-    wanted = _text(body, "exchange")
+    wanted = words(body, "exchange")
     for found in window.session.state.exchanges():
         if found.id == wanted:
             return exchange_text(found)
@@ -79,19 +78,19 @@ def _artefact(window: Window, body: Body) -> Any:
     source = source_at(state, looked_at(state, window.shown))
     if source is None:
         raise SessionError("There is no code at this turn.", "Look at a turn after the Coder's.")
-    return artefact(source, _text(body, "name"))
+    return artefact(source, words(body, "name"))
 
 
 def _candidates(window: Window, body: Body) -> Any:
     sort = body.get("sort")
     return page(
-        rows_of(window.session.state), _number(body, "offset"), _number(body, "limit"),
+        rows_of(window.session.state), number(body, "offset"), number(body, "limit"),
         sort if isinstance(sort, str) else "number",
     )  # fmt: skip
 
 
 def _compare(window: Window, body: Body) -> Any:
-    return comparison(window.session.state, _text(body, "a"), _text(body, "b"))
+    return comparison(window.session.state, words(body, "a"), words(body, "b"))
 
 
 _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
@@ -104,17 +103,3 @@ _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
     "candidates": _candidates,
     "compare": _compare,
 }
-
-
-def _text(body: Body, name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise KernellabError(f"The view's question has no {name!r}.", "Reload the page.")
-    return value
-
-
-def _number(body: Body, name: str) -> int:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise KernellabError(f"The view's question has no number {name!r}.", "Reload the page.")
-    return value
