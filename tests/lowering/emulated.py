@@ -19,6 +19,7 @@ from kernellab.records import Source
 
 _HEADER = (Path(__file__).parent / "emulated.h").read_text()
 _HALVES = """
+KL_INLINE void wait_copies() { emulated::finish_copies(); }
 KL_INLINE uint16_t brain_bits(float x) {
   const uint32_t u = __float_as_uint(x);
   return x != x ? 0x7fc0u : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
@@ -39,6 +40,10 @@ class Program:
 
     def get_kernel(self, name: str) -> Callable[..., None]:
         code = re.sub(r"KL_INLINE \w+ (?:half|brain)_\w+\(.*asm\(.*\n", "", self.code)
+        code = re.sub(r"template <int BYTES> KL_INLINE.*\n|KL_INLINE void wait_copies.*\n", "", code)
+        code = re.sub(
+            r"copy_bytes<BYTES>\(.*\);", "emulated::copies[threadIdx.x].push_back({to, from, BYTES, inside});", code
+        )
         code = code.replace("struct bf16 {", _HALVES + "\nstruct bf16 {", 1)
         found = re.search(rf"void __launch_bounds__\(THREADS\) {name}\(([^)]*)\)", code)
         assert found is not None, code

@@ -50,11 +50,21 @@ class Layouts:
         self._products: set[tuple[str, ...]] = set()
         self._apart: set[tuple[str, ...]] = set()
         self.used: dict[tuple[str, ...], Layout] = {}
-        for step in steps_of(block):
-            if isinstance(step, Group):
+        self._visit(block)
+
+    def _visit(self, block: FusedBlock) -> None:
+        for step in block.steps:
+            if isinstance(step, FusedLoop):
+                self.ints.loops[step.loop.var] = step.loop
+                self._visit(step.body)
+                del self.ints.loops[step.loop.var]
+            elif isinstance(step, FusedIf):
+                self._visit(step.then)
+                self._visit(step.orelse)
+            elif isinstance(step, Group):
                 for nest in step.nests:
                     self._split_for(nest)
-                if not all(_is_wide(step, nest, ints) for nest in step.nests):
+                if not all(_is_wide(step, nest, self.ints) for nest in step.nests):
                     self._apart.add(self._key(step.domain))
             elif isinstance(step, GemmCall):
                 self._products.add(self._key(step.acc.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
@@ -11,14 +11,16 @@ from kernellab.lowering.cpp.flatten import Flattener, has_steps
 from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.kernel import Names
-from kernellab.lowering.cpp.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
+from kernellab.lowering.cpp.nests import GemmCall, ScanCall, SortCall
 from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.cpp.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, peel, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
 from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
+from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
+from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
 from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Apply, Kernel, Param, Program, Tensor, Tile, Value, statements, values_of
+from kernellab.sketch.program import Kernel, Param, Program, Tile, statements, values_of
 from kernellab.sketch.program import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
@@ -83,7 +85,7 @@ class KernelWriter:
         fused = Fuser(self.ints, self.names.loop_vars).block(flat)
         self.layouts = Layouts(self.ints, fused)
         self.homes = Homes(self.ints, self.layouts).homes(fused)
-        self._once = _written_once(fused)
+        self._once = written_once(fused)
         self._ordered = self.kernel.reads & self.kernel.writes
         steps = steps_of(fused)
         domains = [s.domain for s in steps if isinstance(s, Group)] + [
@@ -184,16 +186,23 @@ class KernelWriter:
             return
         count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
         self.w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {name}[{count}];")
-        size = tile.dtype.bytes
-        for extent in tile.shape:
-            size *= self.ints.const(extent) or 1
-        self._bytes += size
+        self._bytes += self._size([tile])
         if self._bytes > SHARED_BYTES:
             raise LoweringError(
                 f"The tile {tile.name!r} and those before it take {self._bytes >> 10} KiB of shared memory; a CUDA-C "
                 f"kernel of this lowering has {SHARED_BYTES >> 10}.",
                 "Choose smaller tiles, or lower with --dsl triton.",
             )
+
+    def _size(self, tiles: Iterable[Tile]) -> int:
+        """Bytes of those ``tiles`` that live in shared memory, as far as their extents are known."""
+        found = 0
+        for tile in tiles:
+            size = tile.dtype.bytes
+            for extent in tile.shape:
+                size *= self.ints.const(extent) or 1
+            found += size if self.homes.get(tile.uid) is Home.SHARED else 0
+        return found
 
     def _insert_layouts(self, at: int) -> None:
         lines = []
@@ -204,6 +213,9 @@ class KernelWriter:
             side = f", {layout.side}" if layout.side != 32 else ""
             wide = "V" if layout.wide else "1"
             lines.append(f"  using {layout.name} = kl::Layout<{rows}, {columns}, {last}, {wide}, THREADS{side}>;")
+        self._insert(at, lines)
+
+    def _insert(self, at: int, lines: list[str]) -> None:
         self.w.lines[at:at] = lines
         self.w.line_map = {n + len(lines) if n > at else n: line for n, line in self.w.line_map.items()}
 
@@ -212,7 +224,7 @@ class KernelWriter:
     def _block(self, block: FusedBlock) -> None:
         pending = [t for t in block.declares if self.homes.get(t.uid) not in (None, Home.LOCAL)]
         for step in block.steps:
-            touched = {u for s in _inside(step) for u in (*_reads(s), *_writes(s))}
+            touched = {u for s in inside(step) for u in (*reads(s), *writes(s))}
             for tile in [t for t in pending if t.uid in touched]:
                 if self.homes[tile.uid] is not Home.UNIFORM:
                     self._declare(tile)
@@ -240,13 +252,17 @@ class KernelWriter:
             self._gemm(step)
 
     def _loop(self, step: FusedLoop) -> None:
+        loads = loads_ahead(step, self.homes)
+        if loads and 2 * self._size(step.body.declares) + self._bytes <= SHARED_BYTES:
+            self._ahead(step, loads)
+            return
         loop = step.loop
         var = self._spelled.get(loop.var, loop.var)
         advance = f"++{var}" if self.ints.is_one(loop.step) else f"{var} += {self.ints.cpp(loop.step)}"
         # what the iteration before has left
         for inner in steps_of(step.body):
-            self._barrier.read |= self._moving(_reads(inner))
-            self._barrier.written |= self._moving(_writes(inner))
+            self._barrier.read |= self._moving(reads(inner))
+            self._barrier.written |= self._moving(writes(inner))
         if loop.hints.unroll is not None:
             self.w(f"#pragma unroll{f' {loop.hints.unroll}' if loop.hints.unroll else ''}")
         head = f"for (index_t {var} = {self.ints.cpp(loop.start)}; {var} < {self.ints.cpp(loop.stop)}; {advance})"
@@ -257,6 +273,48 @@ class KernelWriter:
             del self.ints.loops[loop.var]
         self._barrier.read |= before.read
         self._barrier.written |= before.written
+
+    def _ahead(self, step: FusedLoop, loads: list[Group]) -> None:
+        """The loop with its loads one iteration ahead of what reads them."""
+        loop, w = step.loop, self.w
+        var = self._spelled.get(loop.var, loop.var)
+        start, stop, by = self.ints.cpp(loop.start), self.ints.operand(loop.stop), self.ints.operand(loop.step)
+        tiles = [n.tile for g in loads for n in g.nests if n.tile is not None]
+        places = {t.uid: self.names.fresh(f"{self.tile(t)}_places") for t in tiles}
+        for tile in tiles:
+            count = " * ".join(self.ints.operand(e) for e in tile.shape if not self.ints.is_one(e)) or "1"
+            w(f"alignas(16) __shared__ {MEMORY_TYPE[tile.dtype]} {places[tile.uid]}[2][{count}];")
+        self._bytes += 2 * self._size(tiles)
+        turn, ahead = self.names.fresh("turn"), self.names.fresh(f"{var}_ahead")
+        w("// the next iteration's tiles are copied while this one's are read")
+        w(f"int {turn} = 0;")
+        first = loop.start != num(0)
+        head = f"for (index_t {ahead} = {start}; {ahead} < {stop} + {by}; {ahead} += {by}, {turn} ^= 1)"
+        with w.block(head, loop.span.line):
+            self.ints.loops[loop.var] = loop
+            w("kl::wait_copies();")
+            w("__syncthreads();")
+            self._barrier = _Barrier()
+            with w.block(f"if ({ahead} < {stop})"):
+                w(f"const index_t {var} = {ahead};")
+                for tile in tiles:
+                    w(f"auto* const {self.tile(tile)} = {places[tile.uid]}[{turn}];")
+                for group in loads:
+                    CopyWriter(group, self._context, w).emit()
+            with w.block(f"if ({ahead} > {start})" if first else f"if ({ahead} > 0)"):
+                begun = len(w.lines)
+                for tile in tiles:
+                    w(f"const auto* const {self.tile(tile)} = {places[tile.uid]}[{turn} ^ 1];")
+                rest = [s for s in step.body.steps if not any(s is g for g in loads)]
+                self._block(FusedBlock(rest, [t for t in step.body.declares if t.uid not in places]))
+                if any(re.search(rf"\b{var}\b", line.split("//")[0]) for line in w.lines[begun:]):
+                    indent = re.match(r" *", w.lines[begun])
+                    self._insert(begun, [f"{indent[0] if indent else ''}const index_t {var} = {ahead} - {by};"])
+            del self.ints.loops[loop.var]
+        # the last iteration's readers may still be at work
+        for inner in steps_of(step.body):
+            self._barrier.read |= self._moving(reads(inner))
+            self._barrier.written |= self._moving(writes(inner))
 
     def _if(self, step: FusedIf) -> None:
         before = _Barrier(set(self._barrier.read), set(self._barrier.written))
@@ -271,12 +329,12 @@ class KernelWriter:
 
     def _meet(self, step: Group | ScanCall | GemmCall) -> None:
         """A barrier where ``step`` reads what other threads may still write, or writes what they may still read."""
-        reads, writes = self._moving(_reads(step)), self._moving(_writes(step))
-        if reads & self._barrier.written or writes & (self._barrier.read | self._barrier.written):
+        read, written = self._moving(reads(step)), self._moving(writes(step))
+        if read & self._barrier.written or written & (self._barrier.read | self._barrier.written):
             self.w("__syncthreads();")
             self._barrier = _Barrier()
-        self._barrier.read |= reads
-        self._barrier.written |= writes
+        self._barrier.read |= read
+        self._barrier.written |= written
 
     def _moving(self, names: set[str]) -> set[str]:
         return {n for n in names if self.homes.get(n) is Home.SHARED or n in self._ordered}
@@ -326,47 +384,6 @@ class KernelWriter:
 def _declared(program: Program, kernel: Kernel) -> set[str]:
     found = set(program.symbols) | {c.name for c in program.constexprs}
     return found | {s.var for s in statements(kernel.body) if hasattr(s, "var")}
-
-
-def _inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
-    if isinstance(step, FusedLoop):
-        return steps_of(step.body)
-    if isinstance(step, FusedIf):
-        return steps_of(step.then) + steps_of(step.orelse)
-    assert not isinstance(step, SortCall)
-    return [step]
-
-
-def _reads(step: Group | ScanCall | GemmCall) -> set[str]:
-    if isinstance(step, Group):
-        found = {u for n in step.nests for u in tiles_read(n.value)}
-        for value in (v for n in step.nests for v in subvalues(n.value)):
-            tensor = value.region.tensor if isinstance(value, Fetch) else _gathered(value)
-            found |= {tensor.name} if tensor is not None else set()
-        return found
-    return {t.uid for t in (step.source if isinstance(step, ScanCall) else step.tiles)}
-
-
-def _gathered(value: Value) -> Tensor | None:
-    tensor = value.attr("tensor") if isinstance(value, Apply) and value.op == "gather" else None
-    return tensor if isinstance(tensor, Tensor) else None
-
-
-def _writes(step: Group | ScanCall | GemmCall) -> set[str]:
-    if isinstance(step, Group):
-        tiles = {n.tile.uid for n in step.nests if n.tile is not None}
-        tiles |= {n.scatter.tensor.name for n in step.nests if n.scatter is not None}
-        return tiles | {n.region.tensor.name for n in step.nests if n.region is not None}
-    return {step.tile.uid if isinstance(step, ScanCall) else step.acc.uid}
-
-
-def _written_once(block: FusedBlock) -> set[str]:
-    writes: dict[str, list[NestKind]] = {}
-    for step in steps_of(block):
-        for nest in step.nests if isinstance(step, Group) else []:
-            if nest.tile is not None:
-                writes.setdefault(nest.tile.uid, []).append(nest.kind)
-    return {uid for uid, kinds in writes.items() if len(kinds) == 1}
 
 
 __all__ = ["KernelWriter", "Written"]

@@ -152,6 +152,19 @@ template <int N, class T, class From> KL_INLINE void store(T* to, const Vec<From
   *reinterpret_cast<Vec<T, N>*>(to) = raw;
 }
 
+// N elements to shared memory, zeros where they do not lie inside; done when wait_copies returns in this thread.
+template <int BYTES> KL_INLINE void copy_bytes(uint32_t to, const void* from, int bytes) { asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes)); }
+KL_INLINE void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+template <int N, class T> KL_INLINE void copy(T* to, const T* from, bool inside) {
+  constexpr int BYTES = int(sizeof(T)) * N;
+  if constexpr (BYTES == 4 || BYTES == 8 || BYTES == 16) {
+    copy_bytes<BYTES>(uint32_t(__cvta_generic_to_shared(to)), from, inside ? BYTES : 0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = inside ? from[i] : T(0);
+  }
+}
+
 // -- arithmetic ----------------------------------------------------------------------------------------------------
 
 KL_INLINE float abs(float x) { return fabsf(x); }
