@@ -191,7 +191,26 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
         return list(zip(factors, range(len(actual)), strict=True))
     kept = [f for f in factors if not f.is_one]
     dims = [d for d, n in enumerate(actual) if n != 1]
-    return list(zip(kept, dims, strict=True)) if len(kept) == len(dims) else []
+    return (
+        list(zip(kept, dims, strict=True)) if len(kept) == len(dims) else _merged(kept, [(d, actual[d]) for d in dims])
+    )
+
+
+def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
+    """Pairs for a view that merges dimensions of known extent: a number is a run of them; none where that fails."""
+    pairs, left = [], list(actual)
+    for factor in declared:
+        if factor.kind is not IntKind.NUM:
+            if not left:
+                return []
+            pairs.append((factor, left.pop(0)[0]))
+            continue
+        product = 1
+        while product < factor.value and left and isinstance(left[0][1], int):
+            product *= int(left.pop(0)[1])
+        if product != factor.value:
+            return []
+    return [] if left else pairs
 
 
 def _factors(expr: IntExpr) -> list[IntExpr]:

@@ -373,29 +373,32 @@ def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """softmax(q k^T scale + mask) v, as its two products and the softmax between them."""
+    """softmax(q k^T scale + mask) v, as its two products and the softmax between them; 0 where a mask hides all."""
     q, k, v = node.args[:3]
     mask, causal = _arg(node, 3, "attn_mask"), bool(_arg(node, 5, "is_causal", False))
-    scale = node.keyword("scale")
+    scale = _arg(node, 6, "scale")
     batch, row, col = index[:-2], index[-2], index[-1]
     length, width = b.shape(k)[-2], b.shape(q)[-1]
-    if any(b.shape(t)[:-2] != node.shape[:-2] for t in (q, k, v)) or _arg(node, 4, "dropout_p", 0.0):
-        raise b.refuse(node, "attention with shared heads or with dropout")
+    if _arg(node, 4, "dropout_p", 0.0):
+        raise b.refuse(node, "attention with dropout")
     if length == 1 or width == 1 or (scale is None and not isinstance(width, int)):
         raise b.refuse(node, "attention over one element, or of heads whose width is not fixed")
     d = aten.wide(node.dtype)
+    shared = _shared_heads(b, node, batch) if _arg(node, 7, "enable_gqa", False) else batch
     taken = {leaf for ix in index for leaf in ix.leaves()}
     keys = Ix((b._pick(length, taken),))
     over = Ix((b._pick(width, taken | set(keys.leaves())),))
+    lead = node.shape[:-2]
+    heads = (*lead[:-1], b.shape(k)[-3]) if shared is not batch else lead
+    queries = b.operand(q, (*batch, row, over), (*lead, node.shape[-2], width))
     product = b.dot(
-        b.value(q, (*batch, row, over)), b.value(k, (*batch, keys, over)), over.axes[0], row, keys, d, node.line
+        queries, b.operand(k, (*shared, keys, over), (*heads, length, width)), over.axes[0], row, keys, d, node.line
     )
     factor = float(width) ** -0.5 if scale is None else scale
     scores: Expr = Op("mul", (product, b.value(factor)), d, node.line)
     lowest = Num(float("-inf"), d)
     if isinstance(mask, Ref):
-        shape = (*node.shape[:-1], length)
-        given = b.operand(mask, (*batch, row, keys), shape)
+        given = b.operand(mask, (*batch, row, keys), (*node.shape[:-1], length))
         kept = given.dtype == "bool"
         scores = Op("where", (given, scores, lowest), d) if kept else Op("add", (scores, given), d, node.line)
     if causal:
@@ -404,7 +407,22 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
     top = _over("max", scores, list(keys.leaves()), d, node)
     exps = Op("exp", (Op("sub", (scores, top), d),), d, node.line)
     shares = Op("div", (exps, _over("sum", exps, list(keys.leaves()), d, node)), d, node.line)
-    return b.dot(shares, b.value(v, (*batch, keys, col)), keys.axes[0], row, col, d, node.line)
+    if isinstance(mask, Ref):
+        shares = Op("where", (Op("eq", (top, lowest), "bool"), Num(0.0, d), shares), d, node.line)
+    values = b.operand(v, (*shared, keys, col), (*heads, length, node.shape[-1]))
+    return b.dot(shares, values, keys.axes[0], row, col, d, node.line)
+
+
+def _shared_heads(b: Builder, node: Node, batch: Index) -> Index:
+    """The index of the keys' heads: neighbouring heads of the queries share one."""
+    heads, own = node.shape[-3], b.shape(node.args[1])[-3]
+    group = extents.product(heads).over(extents.product(own))
+    if group is None or not batch[-1].plain:
+        raise b.refuse(node, f"{heads} heads that share {own}, or a slice of them")
+    if extents.same(heads, own):
+        return batch
+    outer, _ = _split(b, node, batch[-1], own, group.extent)
+    return (*batch[:-1], Ix(outer))
 
 
 FAMILIES: dict[str, Handler] = {

@@ -67,12 +67,27 @@ def _slice(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return b.value(source, _shift(b, node, index, dim, start))
 
 
+def _split(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[2] if len(node.args) > 2 else node.keyword("dim", 0)) % len(index)
+    sizes = node.args[1]
+    before = sizes[:item] if isinstance(sizes, tuple) else (sizes,) * item
+    start: Extent = 0
+    for size in before:
+        start = extents.add(start, size.expr if isinstance(size, Sym) else size)
+    return b.value(node.args[0], _shift(b, node, index, dim, start))
+
+
+def _unbind(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[1] if len(node.args) > 1 else 0) % (len(index) + 1)
+    return b.value(node.args[0], (*index[:dim], Ix((), item), *index[dim:]))
+
+
 def _shift(b: Builder, node: Node, index: Index, dim: int, start: Extent) -> Index:
     ix = index[dim]
     if start == 0:
         return index
-    if ix.sign != 1 or len(ix.leaves()) > 1:
-        raise b.refuse(node, "a slice of a reshaped or flipped dimension")
+    if ix.sign != 1:
+        raise b.refuse(node, "a slice of a flipped dimension")
     return (*index[:dim], Ix(ix.axes, extents.add(ix.offset, start), 1), *index[dim + 1 :])
 
 
@@ -153,5 +168,6 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
 VIEWS: dict[str, Handler] = {
     "view": _view, "reshape": _view, "_unsafe_view": _view, "permute": _permute, "transpose": _transpose,
     "t": _transpose, "expand": _expand, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "slice": _slice,
-    "select": _select, "flip": _flip, "cat": _cat, "constant_pad_nd": _pad,
+    "select": _select, "split": _split, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip, "cat": _cat,
+    "constant_pad_nd": _pad,
 }  # fmt: skip

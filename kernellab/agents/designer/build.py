@@ -189,7 +189,7 @@ class Builder:
     def regroup(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
         """The index into ``shape`` of the element that ``index`` names, both row-major: a reshape, backwards."""
         queue: list[Axis] = []
-        fixed = [ix for ix in index if not ix.plain]
+        fixed = [ix for ix, e in zip(index, node.shape, strict=True) if not _whole(ix, e)]
         if fixed:
             return self._regroup_offset(node, index, shape)
         for ix in index:
@@ -200,14 +200,31 @@ class Builder:
         return tuple(result)
 
     def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
-        """A reshape that only adds or drops dimensions of extent 1 keeps offsets."""
-        own = [ix for ix, e in zip(index, node.shape, strict=True) if e != 1]
-        wanted = [e for e in shape if e != 1]
-        kept = [e for e in node.shape if e != 1]
-        if len(wanted) != len(kept) or not all(extents.same(a, b) for a, b in zip(wanted, kept, strict=True)):
+        """A reshape that keeps every dimension with an offset as it is, but for dimensions of extent 1 around it."""
+        result: list[Ix] = []
+        kept = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
+        for extent in shape:
+            if extent == 1:
+                result.append(Ix())
+            elif kept and extents.same(kept[0][1], extent):
+                result.append(kept.pop(0)[0])
+            else:
+                result.append(self._merged(node, kept, extent))
+        if kept:
             raise self.refuse(node, "a reshape of a sliced or flipped tensor")
-        left = iter(own)
-        return tuple(Ix() if e == 1 else next(left) for e in shape)
+        return tuple(result)
+
+    def _merged(self, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
+        """The first of ``kept``, all without offset, as one index of ``extent``."""
+        queue: list[Axis] = []
+        done: Extent = 1
+        while kept and _whole(*kept[0]) and not extents.same(done, extent):
+            ix, size = kept.pop(0)
+            queue += ix.leaves()
+            done = extents.times([done, size])
+        if not extents.same(done, extent):
+            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
+        return Ix(tuple(queue))
 
     def _take(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
         remaining = extents.product(extent)
@@ -249,8 +266,15 @@ class Builder:
         return Num(ix.offset, "int64") if not ix.axes and isinstance(ix.offset, int) else Iota(ix)
 
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
-        """A product over ``over``; without rows or columns it is a plain reduction."""
-        if not rows.leaves() or not cols.leaves() or len(over.leaves()) > 1:
+        """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
+        *outer, last = over.leaves()
+        short = bool(outer) and isinstance(last.extent, int) and last.extent < 8
+        if not rows.leaves() or not cols.leaves() or short:
             wide = dtype if dtype == "float64" else "float32"
             return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
+
+
+def _whole(ix: Ix, extent: Extent) -> bool:
+    """Does the index run over all of a dimension of ``extent``, from its start?"""
+    return ix.plain and extents.same(ix.extent, extent)

@@ -323,7 +323,7 @@ class Emitter(ValueWriter):
         if test:
             row.lines.append(f"if {test}:")
         start = len(row.lines)
-        self._loop(loops, lambda: self._multiply(dot, name, full, red[0]), hint)
+        self._loop(loops, lambda: self._multiply(dot, name, full, red[-1]), hint)
         if test:
             row.lines[start:] = ["    " + line for line in row.lines[start:]]
         row.known[id(dot)] = Text(name, full)

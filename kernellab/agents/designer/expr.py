@@ -197,6 +197,8 @@ class Win(Dot):
     join: str = "sum"
     pairs: bool = True
     packed: bool = False
+    #: ``a`` is a copy in which the summed elements lie side by side
+    last: bool = False
     kind: str = "window"
 
     @property
@@ -204,7 +206,48 @@ class Win(Dot):
         return (*self.sums, *(t.k for t in self.taps if t.k is not None))
 
 
-Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot, Win]
+@dataclass(eq=False)
+class Inner:
+    """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time. ``parts`` as in Dot."""
+
+    a: Expr
+    b: Expr
+    over: Axis
+    dtype: str
+    line: int = 0
+    parts: tuple[Expr, ...] = ()
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+@dataclass(eq=False)
+class Attend(Dot):
+    """Sum over ``over`` of softmax(a) * b, the softmax being over the same axis; ``a`` holds one :class:`Inner`.
+
+    A row of which every score is -inf has no softmax; its sum is 0 with ``zero``, else NaN. ``parts``: of ``b`` alone.
+    """
+
+    over: Axis = field(default_factory=lambda: Axis(1))
+    dtype: str = "float32"
+    zero: bool = False
+    #: the scores are in units of ln 2: exp2 does for exp
+    binary: bool = False
+    #: dtype in which the shares are multiplied
+    narrow: str = ""
+    kind: str = "attention"
+
+    @property
+    def inner(self) -> Inner:
+        return next(e for e in walk(self.a, inside=False) if isinstance(e, Inner))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.over.leaves(), *self.inner.axes)
+
+
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot, Win, Inner, Attend]
 Frontier = (Red, Scan, Dot)
 
 
@@ -215,7 +258,7 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
         return (expr.arg,)
     if isinstance(expr, Win) and not expr.pairs:
         return (expr.a,)
-    if isinstance(expr, Dot):
+    if isinstance(expr, (Dot, Inner)):
         return (expr.a, expr.b, *expr.parts)
     return ()
 
@@ -236,7 +279,7 @@ class Free:
             found = frozenset(expr.index.leaves())
         else:
             found = frozenset().union(*(self(a) for a in operands(expr))) if operands(expr) else frozenset()
-            if isinstance(expr, (Red, Dot)):
+            if isinstance(expr, (Red, Dot, Inner)):
                 found = found - set(expr.axes)
             if isinstance(expr, Red) and expr.chunk is not None:
                 found = found | {expr.chunk}

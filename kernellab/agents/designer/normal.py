@@ -7,12 +7,14 @@ from typing import Any
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.expr import (
+    Attend,
     Axis,
     Dot,
     Expr,
     Free,
     Frontier,
     Index,
+    Inner,
     Iota,
     Ix,
     Leaf,
@@ -79,7 +81,16 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line), ("scan", e.kind, ids, e.axes, e.reverse)
     if isinstance(e, Win):
         return windowed(e, args), ("window", e.join, ids, e.axes, e.taps)
+    if isinstance(e, (Inner, Attend)):
+        over = _only(e.over.leaves())
+        return replace(e, a=args[0], b=args[1], parts=args[2:], over=over), (type(e), ids, over, getattr(e, "zero", 0))
     return Dot(args[0], args[1], e.over, e.dtype, e.line), ("dot", ids, e.axes)
+
+
+def _only(axes: tuple[Axis, ...]) -> Axis:
+    if len(axes) != 1:
+        raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
+    return axes[0]
 
 
 def windowed(e: Win, args: tuple[Expr, ...]) -> Win:
@@ -104,11 +115,26 @@ def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
             continue
         if leaves and ix.plain and extents.same(ix.extent, extent):
             found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
+        elif (parts := _slice_of_parts(ix, extent)) is not None:
+            found += parts
         elif len(leaves) > 1 and ix.win is None:
             raise DesignError("A slice of a reshaped dimension has no rectangular view.", "Slice before reshaping.")
         else:
             found.append(Slot(ix.over(leaves), extent))
     return found
+
+
+def _slice_of_parts(ix: Ix, extent: Extent) -> list[Slot] | None:
+    """Slots of a slice of a dimension that is split, where whole inner parts are cut off: heads 3 to 5 of nine."""
+    if len(ix.leaves()) < 2 or ix.sign != 1 or ix.win is not None:
+        return None
+    first, *inner = ix.leaves()
+    size = extents.times([a.extent for a in inner])
+    if not (isinstance(size, int) and isinstance(extent, int) and isinstance(ix.offset, int)):
+        return None
+    if extent % size or ix.offset % size:
+        return None
+    return [Slot(Ix((first,), ix.offset // size), extent // size), *(Slot(Ix((a,)), a.extent) for a in inner)]
 
 
 @dataclass
@@ -182,7 +208,7 @@ def _merge(
                     roles.setdefault(axis, set()).add(id(e))
             if isinstance(e, Iota):
                 fixed.update(e.index.leaves())
-            if isinstance(e, (Scan, Dot)):
+            if isinstance(e, (Scan, Dot, Inner)):
                 fixed.update(e.axes)
     for _, found in accesses:
         for k, slot in enumerate(found):
@@ -266,8 +292,10 @@ def _rewrite(
             made = Scan(e.kind, args[0], e.axes[0], e.dtype, e.reverse, e.line)
         elif isinstance(e, Win):
             made = windowed(e, args)
+        elif isinstance(e, (Inner, Attend)):
+            made = replace(e, a=args[0], b=args[1], parts=args[2:], over=e.over.leaves()[0])
         elif isinstance(e, Dot):
-            made = Dot(args[0], args[1], e.axes[0], e.dtype, e.line)
+            made = Dot(args[0], args[1], e.over, e.dtype, e.line)
         else:
             made = e
         done[id(e)] = (e, made)

@@ -8,15 +8,17 @@ which costs arithmetic and saves memory traffic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.agents.designer.expr import (
+    Attend,
     Axis,
     Dot,
     Expr,
     Free,
     Frontier,
+    Inner,
     Iota,
     Ix,
     Leaf,
@@ -191,7 +193,7 @@ class Planner:
             e = parents[0]
 
     def _temp(self, e: Expr, home: Kernel) -> Leaf:
-        axes = sorted(self.free(e), key=lambda a: a.uid)
+        axes = self._in_order(e)
         if isinstance(e, Red) and e.chunk is not None and not runs_along(e):
             # neighbouring columns of one chunk are stored side by side
             axes = [e.chunk, *(a for a in axes if a is not e.chunk)]
@@ -208,6 +210,15 @@ class Planner:
         self.layout.dtypes[name] = e.dtype
         home.outs.append(Output(name, index, e, e.dtype))
         return leaf
+
+    def _in_order(self, e: Expr) -> list[Axis]:
+        """The axes of a temp: of a product the batches, then rows, then columns, which its tile has side by side."""
+        axes = sorted(self.free(e), key=lambda a: a.uid)
+        dot = next((n for n in self._inside(e) if isinstance(n, Dot) and not isinstance(n, Win)), None)
+        if dot is None:
+            return axes
+        left, right = self.free(dot.a), self.free(dot.b)
+        return sorted(axes, key=lambda a: (a not in left) + (a not in left or a not in right))
 
 
 def runs_along(red: Red) -> bool:
@@ -244,6 +255,8 @@ def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line)
     if isinstance(e, Win):
         return windowed(e, args)
+    if isinstance(e, (Inner, Attend)):
+        return replace(e, a=args[0], b=args[1], parts=args[2:])
     if isinstance(e, Dot):
         return Dot(args[0], args[1], e.over, e.dtype, e.line, parts=args[2:])
     raise DesignError(f"An expression of kind {type(e).__name__} has no operands.", "")

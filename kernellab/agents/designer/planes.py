@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
-from kernellab.agents.designer.expr import Axis, Dot, Expr, Free, Iota, Ix, Leaf, Num, Op, Win
+from kernellab.agents.designer.expr import Attend, Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op, Win
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Layout, Output
 from kernellab.agents.designer.plan import Kernel, Rewrite
@@ -37,7 +38,10 @@ def in_planes(
     """
     found: list[Kernel] = []
     for k in kernels:
-        if k.dot is not None and not isinstance(k.dot, Win) and exact(k) and _worth(k.dot, size, chip):
+        if isinstance(k.dot, Attend):
+            if exact(k) and _worth(k.dot, size, chip):
+                found += _split_attention(k, k.dot, layout)
+        elif k.dot is not None and not isinstance(k.dot, Win) and exact(k) and _worth(k.dot, size, chip):
             found += _split(k, k.dot, layout)
         found.append(k)
     return found
@@ -45,16 +49,18 @@ def in_planes(
 
 def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip) -> bool:
     free = Free()
-    left, right = free(dot.a), free(dot.b)
-    axes = left | right
-    if len(dot.axes) != 1 or any(not isinstance(a.extent, int) for a in axes):
+    products: list[Dot | Inner] = [dot.inner, dot] if isinstance(dot, Attend) else [dot]
+    sides = [free(side) for side in ((dot.inner.a, dot.inner.b, dot.b) if isinstance(dot, Attend) else (dot.a, dot.b))]
+    if not isinstance(dot, Attend) and len(dot.axes) != 1:
+        return False
+    if any(not isinstance(a.extent, int) for side in sides for a in side):
         return False
     rate = chip.peak_flops.get("bf16", 0.0) / 6
     if not rate or rate < 1.2 * chip.peak_flops.get("f32", rate) or not chip.bandwidth:
         return False
-    flops = 2.0 * math.prod(size(a) for a in axes)
+    flops = sum(2.0 * math.prod(size(a) for a in free(p.a) | free(p.b)) for p in products)
     saved = flops / rate * (1 / _ON_THE_FLY - 1 / _STORED)
-    moved = _BYTES * sum(math.prod(size(a) for a in side) for side in (left, right))
+    moved = _BYTES * sum(math.prod(size(a) for a in side) for side in sides)
     return saved > 1.5 * moved / chip.bandwidth
 
 
@@ -72,7 +78,24 @@ def _split(k: Kernel, dot: Dot, layout: Layout) -> list[Kernel]:
     return [kernel for kernel, _ in made.values()]
 
 
-def _parts(side: Expr, dot: Dot, layout: Layout) -> tuple[Kernel, tuple[Leaf, ...]]:
+def _split_attention(k: Kernel, att: Attend, layout: Layout) -> list[Kernel]:
+    """The kernels that store the parts of queries, keys and values; ``k`` then multiplies these."""
+    inner = att.inner
+    made: dict[int, tuple[Kernel, tuple[Leaf, ...]]] = {}
+    for side, within in ((inner.a, inner), (inner.b, inner), (att.b, att)):
+        if id(side) not in made:
+            made[id(side)] = _parts(side, within, layout)
+    a, b, c = (made[id(side)][1] for side in (inner.a, inner.b, att.b))
+    split = replace(inner, a=a[0], b=b[0], parts=(*a[1:], *b[1:]))
+    scores = Rewrite(lambda e: split if e is inner else None)(att.a)
+    turned = replace(att, a=scores, b=c[0], parts=c[1:])
+    instead = Rewrite(lambda e: turned if e is att else None)
+    k.outs = [Output(o.tensor, o.index, instead(o.expr), o.dtype) for o in k.outs]
+    k.dot = turned
+    return [kernel for kernel, _ in made.values()]
+
+
+def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Kernel, tuple[Leaf, ...]]:
     *outer, last = _in_memory_order(side, dot)
     wide = Axis(_whole_lines(last.extent))
     kernel = Kernel(frozenset([*outer, wide]), frozenset())
@@ -114,7 +137,7 @@ def _wider(side: Expr, last: Axis, wide: Axis) -> Expr:
     return Op("where", (inside, value, Num(0.0, "float32")), "float32")
 
 
-def _in_memory_order(side: Expr, dot: Dot) -> tuple[Axis, ...]:
+def _in_memory_order(side: Expr, dot: Dot | Inner) -> tuple[Axis, ...]:
     """The factor's axes as its own memory has them, where it is one tensor; else batch, rows, summed axis."""
     axes = Free()(side)
     if isinstance(side, Leaf):

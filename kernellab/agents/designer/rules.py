@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
-from kernellab.agents.designer.schedule import sketch_text, styles
+from kernellab.agents.designer.choice import schedules
+from kernellab.agents.designer.schedule import sketch_text
 from kernellab.capture import capture
 from kernellab.errors import DesignError
 from kernellab.records import Author, RouteKind
@@ -26,16 +27,18 @@ class RulesDesigner:
         """
         graph = capture(brief.task)
         replies: dict[str, DesignReply] = {}
-        for style in styles(brief.target):
+        refused: DesignError | None = None
+        for style in schedules(brief.task, graph, brief.target):
             try:
                 text = sketch_text(brief.task, graph, brief.target, style)
-            except DesignError:
-                if replies:
-                    continue
-                raise
+            except DesignError as error:
+                refused = error
+                continue
             text = _with_requires(_canonical(text), brief.previous)
             if text not in replies:
                 replies[text] = DesignReply(text, rationale=f"{style.title.capitalize()}. {style.why}")
+        if refused is not None and not replies:
+            raise refused
         return _keeping_pins(list(replies.values()), brief.previous)
 
     def design(self, brief: DesignBrief) -> DesignReply:

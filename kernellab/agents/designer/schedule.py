@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kernellab.agents.designer.attention import attend, attends
 from kernellab.agents.designer.build import Builder
 from kernellab.agents.designer.cuts import cut_nodes, without_twins
 from kernellab.agents.designer.emit import Emitter, Tiling
+from kernellab.agents.designer.emit_attention import AttentionEmitter, why_attention
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
-from kernellab.agents.designer.expr import Axis, Expr, Leaf, Red, Win, operands, walk
+from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
@@ -20,9 +22,10 @@ from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
 from kernellab.agents.designer.text import DTYPES, Names, number
-from kernellab.agents.designer.tiling_windows import WindowTiler
+from kernellab.agents.designer.tiling_attention import AttentionTiler
 from kernellab.agents.designer.views import in_own_names, join
 from kernellab.capture import Graph
+from kernellab.errors import DesignError
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -41,7 +44,7 @@ def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
     return _Scheduler(task, graph, target, style).text()
 
 
-class _Scheduler(WindowTiler):
+class _Scheduler(AttentionTiler):
     """One graph in one style: expressions, kernels, text."""
 
     def __init__(self, task: Task, graph: Graph, target: Target, style: Style) -> None:
@@ -90,6 +93,10 @@ class _Scheduler(WindowTiler):
             outputs.append(Output(name, index, builder.value(ref, index), dtype))
             shapes[name] = shape
         self.output_names = [o.tensor for o in outputs]
+        if self.style.fused:
+            outputs = attend(outputs, self.gpu)
+            if not attends(outputs):
+                raise DesignError("There is no attention in this graph.", "Use the schedules without.")
         units: list[list[list[Output]]] = [[]]
         for c in builder.cuts:
             units[-1].append([Output(c.name, c.index, c.value, c.value.dtype)])
@@ -160,6 +167,8 @@ class _Scheduler(WindowTiler):
         for k in kernels:
             if isinstance(k.dot, Win):
                 kind = "window"
+            elif isinstance(k.dot, Attend):
+                kind = "attention"
             elif any(o.tensor.endswith("_packed") for o in k.outs):
                 kind = "pack"
             elif any(o.tensor.endswith("_hi") for o in k.outs):
@@ -175,7 +184,7 @@ class _Scheduler(WindowTiler):
         tensors = self._tensors(k, layout)
         taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
         taken |= set(self.consts.values) | _operations()
-        kind = WindowEmitter if isinstance(k.dot, Win) else Emitter
+        kind = {Win: WindowEmitter, Attend: AttentionEmitter}.get(type(k.dot), Emitter)
         emitter = kind(k, tiling, layout.views, Names(taken))
         body = emitter.body()
         used = _words("\n".join([*body, *tensors]))
@@ -237,6 +246,8 @@ class _Scheduler(WindowTiler):
     def _why(self, k: Kernel, t: Tiling) -> list[str]:
         if isinstance(k.dot, Win):
             return why_window(k.dot, t)
+        if isinstance(k.dot, Attend):
+            return why_attention(k.dot)
         if k.dot is not None:
             if k.dot.parts:
                 return ["Each factor is the sum of three bf16 parts; six products of parts make one of f32."]

@@ -41,6 +41,10 @@ class Style:
     #: output positions are the rows of a window's product, not its columns; and the most of them (GPU)
     positions_first: bool = False
     positions: int = 128
+    #: rows and keys of a tile of attention; (): chosen by what is multiplied
+    attention: tuple[int, ...] = ()
+    #: attention is one launch, its scores are not stored
+    fused: bool = False
 
 
 def styles(target: Target) -> list[Style]:
@@ -59,9 +63,11 @@ def styles(target: Target) -> list[Style]:
         ]  # fmt: skip
     return [
         Style("rows in cache", "Each core takes whole rows; a row stays in its L2 between passes.", whole_row=1 << 17,
-              flat=16384, columns=512, whole_column=256, matmul=(512, 256, 256)),
+              flat=16384, columns=512, whole_column=256, matmul=(512, 256, 256), attention=(64, 256)),
         Style("blocked rows", "Rows stream through in blocks that fit L1; each reduction takes a pass.", whole_row=0,
-              flat=4096, row_block=2048, columns=1024, down=8, whole_column=0, matmul=(128, 128, 256)),
+              flat=4096, row_block=2048, columns=1024, down=8, whole_column=0, matmul=(128, 128, 256),
+              attention=(128, 512)),
         Style("small tiles", "Small tiles: more parallel work for short inputs.", whole_row=8192, flat=2048,
-              row_block=1024, columns=128, whole_column=32, matmul=(32, 32, 64), split=False),
+              row_block=1024, columns=128, whole_column=32, matmul=(32, 32, 64), split=False,
+              attention=(32, 128)),
     ]  # fmt: skip

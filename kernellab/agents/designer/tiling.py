@@ -250,7 +250,7 @@ class Tiler:
     def _dot_tiling(self, k: Kernel, t: Tiling) -> Tiling:
         assert k.dot is not None
         rows, cols = [a for a in t.order if a in k.par][-2:]
-        axis = k.dot.axes[0]
+        axis = k.dot.axes[-1]
         m, n, d = self.style.matmul if self.gpu else self._cache_blocks(k, rows, cols)
         least, most = 16, 256 if self.gpu else 512
         t.blocks = {
@@ -304,11 +304,15 @@ def ranked_out(k: Kernel) -> list[Axis]:
     order = [a for o in k.outs for ix in o.index for a in ix.leaves()]
     rows = [a for a in left if a not in right and a not in over]
     cols = [a for a in right if a not in left and a not in over]
-    if len(rows) != 1 or len(cols) != 1:
+    if not rows or not cols:
         raise DesignError(
             f"A matrix product with {len(rows)} row axes and {len(cols)} column axes has no template.",
             "Let a person or a model write this sketch.",
         )
+    # rows that another kernel keeps apart, as heads and their width: the inner ones are tiled
+    for side in (rows, cols):
+        side.sort(key=lambda a: order.index(a) if a in order else -1)
+    batch += rows[:-1] + cols[:-1]
     batch.sort(key=lambda a: order.index(a) if a in order else -1)
-    pair = sorted((rows[0], cols[0]), key=lambda a: order.index(a) if a in order else 0)
+    pair = sorted((rows[-1], cols[-1]), key=lambda a: order.index(a) if a in order else 0)
     return [*batch, *pair]

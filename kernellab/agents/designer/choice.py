@@ -1,0 +1,44 @@
+"""Which schedules a graph has, the cost model's favourite first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernellab.agents.designer.schedule import sketch_text, styles
+from kernellab.agents.designer.styles import Style
+from kernellab.capture import Graph
+from kernellab.errors import KernellabError
+from kernellab.target import Target
+from kernellab.task import Task
+
+_PRODUCTS = frozenset(["mm", "bmm", "addmm", "baddbmm", "matmul"])
+
+
+def schedules(task: Task, graph: Graph, target: Target) -> list[Style]:
+    """Every style for ``target``; where the graph has an attention, in one launch and with its scores stored."""
+    apart = styles(target)
+    operations = [n.op.split(".")[1] for n in graph.nodes]
+    if "scaled_dot_product_attention" not in operations and sum(o in _PRODUCTS for o in operations) < 2:
+        return apart
+    fused = [replace(s, fused=True, title=f"{s.title}, one launch", why=_WHY) for s in apart]
+    times = [_time(task, graph, target, style) for style in (fused[0], apart[0])]
+    if times[0] is None:
+        return apart
+    return [*apart, *fused] if times[1] is not None and times[1] < times[0] else [*fused, *apart]
+
+
+_WHY = "The softmax runs online beside both products; the scores are never stored."
+
+
+def _time(task: Task, graph: Graph, target: Target, style: Style) -> float | None:
+    """The roofline time of one style in ms; None where it cannot be designed, inf where rates are unknown."""
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.cost import cost
+
+    sizes = dict(task.module().default_sizes()) if task.dims else {}
+    try:
+        program = load_program(sketch_text(task, graph, target, style))
+        found = cost(program, sizes, chip=target.chip).time_ms
+    except KernellabError:
+        return None
+    return float("inf") if found is None else found

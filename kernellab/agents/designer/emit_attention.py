@@ -1,0 +1,180 @@
+"""Attention as sketch text: a block of rows against tiles of keys, what the loop carries scaled down on the way."""
+
+from __future__ import annotations
+
+from kernellab.agents.designer.attention import Roles, last_key, roles
+from kernellab.agents.designer.emit import Emitter
+from kernellab.agents.designer.emit_values import Scope
+from kernellab.agents.designer.expr import Attend, Axis, Expr
+from kernellab.agents.designer.text import DTYPES, Text, plus
+
+#: products of parts of both factors, smallest first
+_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
+_PARTS = ("hi", "mid", "lo")
+
+
+def why_attention(attention: Attend) -> list[str]:
+    why = ["The softmax runs online: a larger score scales down what the rows have so far; no score is stored."]
+    if attention.parts:
+        why.append("Each factor is the sum of three bf16 parts; six products of parts make one of f32.")
+    if attention.binary:
+        why.append("Scores are in units of ln 2, so that exp2 does for exp.")
+    return why
+
+
+class AttentionEmitter(Emitter):
+    """Writes the kernel of one attention."""
+
+    def body(self) -> list[str]:
+        t, k = self.t, self.k
+        assert isinstance(k.dot, Attend)
+        self.att = k.dot
+        found = roles(k.dot, [a for a in t.order if a in k.par])
+        assert found is not None
+        self.roles: Roles = found
+        par = [a for a in (*found.batch, found.row, found.col) if a not in t.whole]
+        for axis in (*par, found.keys, found.width):
+            self.vars[axis] = self.names.fresh(self._letter(axis))
+        self.scopes = [Scope(frozenset([found.width]) & t.whole)]
+        self.dtype = DTYPES[k.dot.dtype]
+        self._attend()
+        for o in k.outs:
+            self._store(o)
+        # neighbouring programs share the keys and values of one head
+        order = [a for a in (found.col,) if a in par] + [a for a in par if a is not found.col]
+        order = [*found.batch, *[a for a in order if a not in found.batch]]
+        return self._grid(order, self.scopes[0].lines)
+
+    # -- the loop over keys
+
+    def _attend(self) -> None:
+        row, r = self.scopes[0], self.roles
+        rows = [self._extent(r.row)]
+        self.top, self.total, self.acc = (self.names.fresh(n) for n in ("row_max", "row_total", "acc"))
+        row.lines.append(f"{self.top} = {self._filled(rows, '-inf', self.dtype)}")
+        row.lines.append(f"{self.total} = {self._filled(rows, '0', self.dtype)}")
+        row.lines.append(self._zeros(self.acc, (r.row, r.col)))
+        hint = '@llm_hint("pipeline", num_stages)' if self.t.stages else '@llm_hint("pipeline")'
+        self._loop([r.keys], self._step, hint, {r.keys: self._keys()})
+        if self.att.zero:
+            row.lines.append(f"{self.total} = where({self.total} == 0, 1, {self.total})")
+        column = self._spread(Text(self.total, (r.row,)), (r.row, r.col))
+        row.known[id(self.att)] = Text(f"{self.acc} / {column.text}", (r.row, r.col), 6)
+        self.keep.append(self.att)
+        row.known[id(self.att)] = self._named(row.known[id(self.att)], "result")
+
+    def _keys(self) -> str:
+        """The range of keys; where a mask hides all beyond a diagonal, up to the last that a row of the tile sees."""
+        r = self.roles
+        stop, step = str(r.keys.extent), self.t.blocks[r.keys]
+        beyond = last_key(self.att.a, r.row, r.keys)
+        if beyond is not None:
+            size = self._extent(r.row) if r.row in self.t.blocks else "1"
+            stop = f"min({stop}, {plus(f'{self.vars[r.row]} + {size}', beyond)})"
+        return f"range(0, {stop}, {step})"
+
+    def _step(self) -> None:
+        """One tile of keys."""
+        lines, r, n = self.scopes[-1].lines, self.roles, self.names.fresh
+        exp = "exp2" if self.att.binary else "exp"
+        scores = self._scores()
+        top, base, keep, weights = n("top"), n("base"), n("keep"), n("weights")
+        lines.append(f"{top} = max({self.top}, reduce_max({scores}, axis=1))")
+        # a row that has seen nothing yet: its weights are exp(-inf), not exp(-inf + inf)
+        lines.append(f"{base} = where({top} == -inf, 0, {top})")
+        lines.append(f"{keep} = {exp}({self.top} - {base})")
+        lines.append(f"{weights} = {exp}({scores} - {self._column(base, r.keys)})")
+        lines.append(f"{self.total} = {self.total} * {keep} + reduce_sum({weights}, axis=1)")
+        if self.att.parts:
+            self._add_parts(weights, keep)
+        else:
+            values = self._text(self.att.b)
+            if not self._zero_at_edge(self.att.b, r.keys):
+                values = self._keep_inside(values, r.keys)
+            values = self._spread(values, (r.keys, r.col))
+            lines.append(f"{self.acc} = {self.acc} * {self._column(keep, r.col)}")
+            shares = f"cast({weights}, {DTYPES[self.att.narrow]})" if self.att.narrow else weights
+            lines.append(f"gemm({shares}, {values.text}, {self.acc}{self._precise()})")
+        lines.append(f"{self.top} = {top}")
+
+    def _scores(self) -> str:
+        """The name of this tile's scores, -inf where they are masked or past the last key."""
+        r, inner = self.roles, self.att.inner
+        name = self.names.fresh("scores")
+        lines = self.scopes[-1].lines
+        if r.width in self.t.whole and not inner.parts:
+            left, right = self._sides()
+            lines.append(f"{name} = dot({left}, {right}{self._precise()})")
+        else:
+            lines.append(self._zeros(name, (r.row, r.keys)))
+            if r.width in self.t.whole:
+                self._add_scores(name)
+            else:
+                self._loop([r.width], lambda: self._add_scores(name))
+        full = (r.row, r.keys)
+        self.scopes[-1].known[id(inner)] = Text(name, full)
+        self.keep.append(inner)
+        value = self._text(self.att.a)
+        if r.keys not in self.t.exact:
+            value = Text(f"where({self._valid(r.keys, full)}, {value.text}, -inf)", full)
+        if value.text != name:
+            lines.append(f"{name} = {value.text}")
+        return name
+
+    def _sides(self) -> tuple[str, str]:
+        r, inner = self.roles, self.att.inner
+        left, right = self._text(inner.a), self._text(inner.b)
+        if not self._zero_at_edge(inner.a, r.width) or not self._zero_at_edge(inner.b, r.width):
+            left, right = self._keep_inside(left, r.width), self._keep_inside(right, r.width)
+        return self._spread(left, (r.row, r.width)).text, self._spread(right, (r.width, r.keys)).text
+
+    def _add_scores(self, name: str) -> None:
+        if self.att.inner.parts:
+            self._inner_parts(name)
+            return
+        left, right = self._sides()
+        self.scopes[-1].lines.append(f"gemm({left}, {right}, {name}{self._precise()})")
+
+    # -- products of parts
+
+    def _inner_parts(self, name: str) -> None:
+        r, inner = self.roles, self.att.inner
+        left = [self._spread(self._text(e), (r.row, r.width)).text for e in (inner.a, *inner.parts[:2])]
+        right = [self._spread(self._text(e), (r.width, r.keys)).text for e in (inner.b, *inner.parts[2:])]
+        self._products(name, left, right)
+
+    def _add_parts(self, weights: str, keep: str) -> None:
+        """The weights split into parts in registers, times the stored parts of the values, summed apart."""
+        r, lines = self.roles, self.scopes[-1].lines
+        names = [self.names.fresh(f"{weights}_{word}") for word in _PARTS]
+        rest = weights
+        for name in names:
+            lines.append(f"{name} = cast({rest}, bf16)")
+            rest = f"{rest} - {name}"
+        values = [self._spread(self._text(e), (r.keys, r.col)).text for e in (self.att.b, *self.att.parts)]
+        step = self.names.fresh("step")
+        lines.append(self._zeros(step, (r.row, r.col)))
+        self._products(step, names, values)
+        lines.append(f"{self.acc} = {self.acc} * {self._column(keep, r.col)} + {step}")
+
+    def _products(self, name: str, left: list[str], right: list[str]) -> None:
+        for i, j in _PRODUCTS:
+            self.scopes[-1].lines.append(f"gemm({left[i]}, {right[j]}, {name})")
+
+    # -- words
+
+    def _zeros(self, name: str, axes: tuple[Axis, ...]) -> str:
+        shape = ", ".join(self._extent(a) for a in axes)
+        return f'{name} = alloc([{shape}], {self.dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
+
+    def _column(self, name: str, across: Axis) -> str:
+        return self._spread(Text(name, (self.roles.row,)), (self.roles.row, across)).text
+
+    def _precise(self) -> str:
+        return f', precision="{self.t.precision}"' if self.t.precision else ""
+
+    def _zero_at_edge(self, e: Expr, axis: Axis) -> bool:
+        return axis in self.t.whole or super()._zero_at_edge(e, axis)
+
+
+__all__ = ["AttentionEmitter", "why_attention"]

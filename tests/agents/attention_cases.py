@@ -1,0 +1,115 @@
+"""Small references of attention in the ways that people write it: name -> task text."""
+
+# ruff: noqa: E501 - a table: one case a line
+from __future__ import annotations
+
+_HEAD = """import math
+import torch
+import torch.nn.functional as F
+from kernellab import Dim
+{dims}
+
+def reference({parameters}):
+{body}
+
+def inputs({keywords}):
+    return ({given},)
+"""
+
+
+def attention_task(parameters: str, body: str, given: str, **dims: int) -> str:
+    """A task whose reference has ``body``, lines separated by semicolons; the last is the result."""
+    *lines, result = [line.strip() for line in body.split(";")]
+    text = "\n".join(f"    {line}" for line in [*lines, f"return {result}"])
+    declared = "\n".join(f'{name} = Dim("{name}", 1, 4096)' for name in dims)
+    keywords = ", ".join(f"{name}={size}" for name, size in dims.items())
+    return _HEAD.format(dims=declared, parameters=parameters, body=text, keywords=keywords, given=given)
+
+
+def _qkv(rows: str, keys: str, width: str = "8", columns: str = "8", lead: str = "2, 3, ", dtype: str = "") -> str:
+    shapes = (f"{lead}{rows}, {width}", f"{lead}{keys}, {width}", f"{lead}{keys}, {columns}")
+    return ", ".join(f"torch.randn({s}{', dtype=torch.' + dtype if dtype else ''})" for s in shapes)
+
+
+_SDPA = "F.scaled_dot_product_attention(q, k, v"
+
+ATTENTION: dict[str, str] = {
+    "sdpa": attention_task("q, k, v", f"{_SDPA})", _qkv("19", "37", columns="5")),
+    "sdpa_dims": attention_task("q, k, v", f"{_SDPA})", _qkv("S", "T"), S=19, T=37),
+    "sdpa_causal": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("40", "40")),
+    "sdpa_causal_fewer_keys": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("40", "23")),
+    "sdpa_causal_dims": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("S", "S"), S=40),
+    "sdpa_added_mask": attention_task(
+        "q, k, v, m", f"{_SDPA}, attn_mask=m, scale=0.5)", _qkv("19", "23") + ", torch.randn(19, 23)"
+    ),
+    "sdpa_mask_with_hidden_rows": attention_task(
+        "q, k, v, m",
+        f"{_SDPA}, attn_mask=m)",
+        _qkv("19", "23") + ", (torch.rand(2, 1, 19, 23) > 0.3) & (torch.arange(19)[:, None] % 5 != 0)",
+    ),
+    "sdpa_shared_heads": attention_task(
+        "q, k, v",
+        f"{_SDPA}, is_causal=True, enable_gqa=True)",
+        "torch.randn(2, 6, 19, 8), torch.randn(2, 3, 19, 8), torch.randn(2, 3, 19, 8)",
+    ),
+    "sdpa_one_key_head": attention_task(
+        "q, k, v",
+        f"{_SDPA}, enable_gqa=True)",
+        "torch.randn(2, 4, 19, 8), torch.randn(2, 1, 23, 8), torch.randn(2, 1, 23, 8)",
+    ),
+    "sdpa_wide_heads": attention_task("q, k, v", f"{_SDPA})", _qkv("9", "13", "300", "300", "2, ")),
+    "sdpa_bf16": attention_task("q, k, v", f"{_SDPA})", _qkv("19", "37", dtype="bfloat16")),
+    "sdpa_f64": attention_task("q, k, v", f"{_SDPA})", _qkv("19", "37", dtype="float64")),
+    "by_hand": attention_task(
+        "q, k, v", "s = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]); torch.softmax(s, -1) @ v", _qkv("19", "37")
+    ),
+    "by_hand_without_batch": attention_task(
+        "q, k, v", "torch.softmax(q @ k.T * 0.3, -1) @ v", _qkv("19", "37", lead="")
+    ),
+    "by_hand_scaled_queries": attention_task("q, k, v", "torch.softmax((q * 0.3) @ k.mT, -1) @ v", _qkv("19", "37")),
+    "by_hand_masked_fill": attention_task(
+        "q, k, v",
+        "s = (q @ k.mT) * 0.3; s = s.masked_fill(torch.tril(torch.ones(40, 40)) == 0, float('-inf')); F.softmax(s, dim=-1) @ v",
+        _qkv("40", "40"),
+    ),
+    "by_hand_triu": attention_task(
+        "q, k, v",
+        "m = torch.triu(torch.full((40, 40), float('-inf')), 1); torch.softmax(q @ k.mT * 0.3 + m, -1) @ v",
+        _qkv("40", "40"),
+    ),
+    "by_hand_window": attention_task(
+        "q, k, v",
+        "i = torch.arange(40); d = i[:, None] - i[None, :]; s = torch.where((d >= 0) & (d < 9), q @ k.mT, float('-inf')); torch.softmax(s, -1) @ v",
+        _qkv("40", "40"),
+    ),
+    "by_hand_buffer_mask": attention_task(
+        "q, k, v, m",
+        "s = (q @ k.mT).masked_fill(m == 0, float('-inf')); torch.softmax(s, -1) @ v",
+        _qkv("19", "23") + ", (torch.rand(19, 23) > 0.4).float()",
+    ),
+    "by_hand_finite_fill": attention_task(
+        "q, k, v, m",
+        "s = (q @ k.mT).masked_fill(m, -1e9); torch.softmax(s, -1) @ v",
+        _qkv("19", "23") + ", torch.rand(2, 1, 19, 23) > 0.4",
+    ),
+    "by_hand_capped": attention_task(
+        "q, k, v", "s = torch.tanh(q @ k.mT / 5) * 5; torch.softmax(s, -1) @ v", _qkv("19", "37")
+    ),
+    "by_hand_f32_softmax_of_bf16": attention_task(
+        "q, k, v",
+        "s = q @ k.mT * 0.3; F.softmax(s, -1, dtype=torch.float32).to(q.dtype) @ v",
+        _qkv("19", "37", dtype="bfloat16"),
+    ),
+    "self_attention": attention_task("x", "torch.softmax(x @ x.mT, -1) @ x", "torch.randn(2, 23, 8)"),
+    "heads_from_one_projection": attention_task(
+        "x, w, o",
+        "q, k, v = (x @ w).split(24, -1); q, k, v = (t.view(2, 21, 3, 8).transpose(1, 2) for t in (q, k, v)); "
+        f"y = {_SDPA}, is_causal=True); y.transpose(1, 2).reshape(2, 21, 24) @ o",
+        "torch.randn(2, 21, 24), torch.randn(24, 72), torch.randn(24, 24)",
+    ),
+    "linear_on_both_sides": attention_task(
+        "x, a, b, c",
+        "torch.relu(torch.softmax((x @ a) @ (x @ b).mT * 0.1, -1) @ (x @ c)) + x",
+        "torch.randn(2, 21, 24), torch.randn(24, 24), torch.randn(24, 24), torch.randn(24, 24)",
+    ),
+}
