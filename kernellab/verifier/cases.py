@@ -221,12 +221,12 @@ def _moved(value: Any, seed: int) -> Any:
     return by.mul_(value)
 
 
-def run_reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The reference with all threads. Everything else in the judge runs on one: many small operations are done
-    sooner so, above all on a busy machine."""
+def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:
+    """The reference with all threads, or so many. Everything else in the judge runs on one: many small operations are
+    done sooner so, above all on a busy machine."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     try:
         return _beside(args, task.module().reference(args))
     finally:

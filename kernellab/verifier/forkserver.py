@@ -8,6 +8,7 @@ is killed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import select
@@ -38,6 +39,9 @@ def main() -> None:
             failed[name] = str(error)
     import kernellab.verifier.worker  # noqa: F401  (a worker must find it warm)
 
+    # what is imported stays: a worker that looked through it for garbage would pause, and copy each page of it
+    gc.collect()
+    gc.freeze()
     wire.post(channel, {"ready": True, "failed": failed, "threads": len(os.listdir("/proc/self/task"))})
     serve(channel)
 

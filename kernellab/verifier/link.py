@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _DONE = 1 << 32
+_HALT_SECONDS = 1e-4
 
 
 class WorkerFailure(Exception):
@@ -88,6 +89,8 @@ class Worker:
         #: the cores of its threads, while it is timed
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()
+        #: processes that were halted with the worker
+        self._halted: list[int] = []
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = Control.create()
         self.done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -162,7 +165,8 @@ class Worker:
         """Calls once for each slot, the last one timed; the worker is stopped when this returns.
 
         ``late`` are the arguments of the last call, written when everything before it is done: contents that lay there
-        earlier could be worked on in the call that warms up, or while the arguments are made.
+        earlier could be worked on in the call that warms up, or while the arguments are made. Where no call
+        warms up they are large: the worker is stopped while they are written, and the clock starts before it goes on.
         """
         self.resume()
         first = self.sequence + 1
@@ -185,6 +189,10 @@ class Worker:
                 counter -= 1
                 if i + 1 == len(slots):
                     if late is not None:
+                        if len(slots) == 1:
+                            self.stop()
+                            # one of its threads shares the judge's core, and must have it to be halted
+                            time.sleep(_HALT_SECONDS)
                         self.arenas[slots[i]].write(layout, late)
                     asked = time.perf_counter()
                     before = accounts.threads(self.pid)
@@ -192,6 +200,7 @@ class Worker:
                     self.placement.release()
                 start = time.perf_counter()
                 words[0] = first + i
+                self.resume()
                 while counter < _DONE:
                     counter += self._event(end)
                 stop = time.perf_counter()
@@ -261,14 +270,18 @@ class Worker:
         """Halts the worker and everything it has started, until :meth:`resume`."""
         if not self.stopped:
             self.stopped = True
-            self._signal(signal.SIGSTOP)
+            # at once, the search below takes longer than a small kernel: what is halted late could work on
+            self._signal(signal.SIGSTOP, [self.pid])
+            self._halted = [p for p in accounts.descendants(self.first, CAPS.processes + 1) if p != self.pid]
+            self._signal(signal.SIGSTOP, self._halted)
             if self.placement is not None:
                 self.placement.hold()
 
     def resume(self) -> None:
         if self.stopped:
             self.stopped = False
-            self._signal(signal.SIGCONT)
+            # nobody has started another meanwhile, and looking for them would take time from the call
+            self._signal(signal.SIGCONT, [self.pid, *self._halted])
 
     def gone(self) -> bool:
         """Has it ended (or been ended)?"""
@@ -428,14 +441,10 @@ class Worker:
             most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"
             raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
 
-    def _signal(self, number: int) -> None:
-        # at once, the search below takes longer than a small kernel: what is halted late could work on
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-        for pid in accounts.descendants(self.first, CAPS.processes + 1):
-            if pid != self.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+    def _signal(self, number: int, pids: Sequence[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _end(self) -> None:
         try:

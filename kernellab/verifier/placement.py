@@ -51,10 +51,8 @@ class Placement:
         if len(wanted) > len(self.cores):
             wanted = sorted(team, key=lambda t: (t != self.pid, t))
         self.clear()
-        if len(wanted) == 1:
-            # one thread needs no core of its own, only one that the judge does not use
-            self.placed = {wanted[0]: set(self.cores[:-1] or self.cores)}
-        elif len(wanted) <= len(self.cores):
+        # a single one has the same core in each worker too: cores differ in what else runs on and beside them
+        if len(wanted) <= len(self.cores):
             self.placed = {thread: {core} for thread, core in zip(wanted, self.cores, strict=False)}
         for thread, cores in self.placed.items():
             _set(thread, cores)

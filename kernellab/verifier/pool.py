@@ -92,8 +92,12 @@ class Pool:
             return held
         worker = self.worker(dsl, backend, kind, threads)
         sizes = task.module().default_sizes()
-        precision = dict(task.precision)
-        worker.begin_build({"text": task.text, "name": task.name, "sizes": sizes, "precision": precision})
+        worker.begin_build(
+            {
+                "text": task.text, "name": task.name, "sizes": sizes, "precision": dict(task.precision),
+                "numpy": task.framework == "numpy",
+            }
+        )  # fmt: skip
         self._baselines[key] = worker
         while len(self._baselines) > _BASELINES:
             self._baselines.popitem(last=False)[1].close()

@@ -126,9 +126,10 @@ class CorrectRule:
 class TimingRule:
     #: seconds that candidate and baselines may take together
     budget: float = 1.5
-    #: pairs of timed calls
+    #: pairs of timed calls: at least, at least while ``patience`` lasts, and at most
     least: int = 6
-    most: int = 160
+    few: int = 20
+    most: int = 200
     #: calls of one side before the other has its turn
     block: int = 2
     #: all outputs of timed calls are checked where the least number of pairs has this many bytes of inputs, else the
@@ -158,12 +159,16 @@ class TimingRule:
     waited_seconds: float = 40e-6
     #: at most so much of what calls usually wait is taken for the waking of threads
     waking_seconds: float = 150e-6
-    #: budgets that may be spent on finding enough pairs of calls that nothing disturbed
+    #: budgets that may be spent on finding ``few`` pairs of calls that nothing disturbed
     patience: float = 1.6
+    #: sharp enough: the interval reaches this share beyond the noise floor
+    sharp: float = 0.01
     #: share of disturbed pairs from which a verdict tells of it
     busy_share: float = 0.25
     #: share of the machine that others had, from which the figures' intervals are widened
-    taken_share: float = 0.05
+    taken_share: float = 0.15
+    #: two workers of the same code differ by up to this share where others keep all cores and caches busy
+    shared_noise: float = 0.06
     #: what is left at least of a call's time when what it waited for cores is taken off
     least_alone: float = 0.05
     #: two workers of the same code differ by this share for where their memory happens to lie

@@ -30,10 +30,11 @@ def compare(
     *,
     busy: bool = False,
     noise: float = 0.0,
+    draws: int = TIMING.bootstrap,
     waited: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> Comparison:
-    """Speedup (ratio of medians; on a busy machine those of the :func:`calm` calls) with a 95 % interval of the
-    paired ratio.
+    """Speedup (the median ratio of a pair of calls, which what drifts does not move; on a busy machine the ratio of
+    the medians of the :func:`calm` calls) with a 95 % interval.
 
     The bootstrap draws whole blocks, since calls of one block share what disturbs them. It is widened by ``noise``, the
     share by which two workers of the same code differed in this run, and by the noise floor at least. On a ``busy``
@@ -44,13 +45,13 @@ def compare(
 
     pairs = min(len(base), len(candidate))
     b, c = np.asarray(base[:pairs]), np.asarray(candidate[:pairs])
-    speedup = float(np.median(b) / np.median(c))
+    logs = np.log(b / c)
+    speedup = float(np.exp(np.median(logs)))
     size = TIMING.block if pairs >= 4 * TIMING.block else 1
     blocks = pairs // size
-    first = np.random.default_rng(seed).integers(0, blocks, (TIMING.bootstrap, blocks)) * size
-    draw = (first[:, :, None] + np.arange(size)).reshape(TIMING.bootstrap, -1)
-    ratios = np.median(b[draw], axis=1) / np.median(c[draw], axis=1)
-    low, high = np.percentile(ratios, [2.5, 97.5])
+    first = np.random.default_rng(seed).integers(0, blocks, (draws, blocks)) * size
+    draw = (first[:, :, None] + np.arange(size)).reshape(draws, -1)
+    low, high = np.exp(np.percentile(np.median(logs[draw], axis=1), [2.5, 97.5]))
     if busy:
         wide = np.percentile(b / c, [10, 90])
         alone = [_alone(t, w) for t, w in zip((b, c), waited, strict=True)]
@@ -77,9 +78,25 @@ def _alone(seconds: Any, waited: Sequence[float]) -> float:
     return float(np.median(own))
 
 
+def apart(a: Sequence[float], b: Sequence[float]) -> float:
+    """The share by which the medians of two samples of ratios differ, less what chance makes of it."""
+    import numpy as np
+
+    if min(len(a), len(b)) < 2:
+        return 0.0
+    one, two = np.log(np.asarray(a)), np.log(np.asarray(b))
+    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (one, two))
+    difference = float(np.median(one) - np.median(two))
+    return float(np.expm1(max(difference**2 - chance, 0.0) ** 0.5))
+
+
+#: the standard error of a median is this times the distance of the quartiles, over the root of the number
+_SPREAD = 1.2533 / 1.349
+
+
 def settled(base: Sequence[float], candidate: Sequence[float]) -> bool:
     """True when more pairs would change little: beyond the noise floor, the interval is within 1 % of the ratio."""
-    if min(len(base), len(candidate)) < TIMING.least * 4:
+    if min(len(base), len(candidate)) < TIMING.few:
         return False
-    found = compare("", base, candidate)
-    return (found.high - found.low) < (0.01 + 2 * TIMING.noise_floor) * found.speedup
+    found = compare("", base, candidate, draws=200)
+    return (found.high - found.low) < 2 * (TIMING.sharp + TIMING.noise_floor) * found.speedup

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from kernellab.verifier import accounts, placement, stats, timed
+from kernellab.verifier import accounts, placement, sides, stats, timed
 from kernellab.verifier.accounts import Times
 from kernellab.verifier.placement import Placement
 
@@ -69,12 +70,12 @@ def test_more_threads_than_cores_stay_free(spinning: subprocess.Popen[bytes]) ->
     assert all(os.sched_getaffinity(t) == os.sched_getaffinity(0) for t in accounts.threads(spinning.pid))
 
 
-def test_one_thread_only_keeps_off_the_judges_core() -> None:
+def test_a_single_thread_has_the_same_core_in_every_worker_and_the_judge_another() -> None:
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         cores = placement.cores_in_order()
         place = _after_work(process.pid, cores)
-        assert os.sched_getaffinity(process.pid) == set(cores[:-1] or cores)
+        assert os.sched_getaffinity(process.pid) == {cores[0]}
         with placement.aside():
             assert os.sched_getaffinity(0) == {cores[-1]}
         assert os.sched_getaffinity(0) == set(cores)
@@ -112,14 +113,35 @@ def _side(name: str, seconds: list[float], waited: list[float]) -> timed.Side:
     return timed.Side(name, SimpleNamespace(), seconds=seconds, claimed=seconds, waited=waited)  # type: ignore[arg-type]
 
 
+def test_workers_of_one_code_that_take_turns_are_told_apart_only_beyond_chance() -> None:
+    draw = np.random.default_rng(5)
+    team = sides.teams([_side("eager", [], []), _side("eager", [], []), _side("compile", [], [])])[0]
+    assert len(team.workers) == 2
+    beside = _side("candidate", list(draw.lognormal(0, 0.1, 80)), [0.0] * 80)
+    team.maker = [i // 8 % 2 for i in range(80)]
+    team.seconds = list(draw.lognormal(0, 0.1, 80))
+    assert sides.between(team, beside) < 0.03
+    team.seconds = [s * (1.3 if m else 1.0) for s, m in zip(team.seconds, team.maker, strict=True)]
+    assert sides.between(team, beside) == pytest.approx(0.3, abs=0.08)
+
+
+def test_pairs_that_were_disturbed_are_left_out_with_their_makers() -> None:
+    team = sides.Team("eager", SimpleNamespace(), seconds=[1.0, 2.0, 3.0], claimed=[1.0, 2.0, 3.0], waited=[0.0] * 3)  # type: ignore[arg-type]
+    team.maker, team.disturbed = [0, 0, 1], [False, True, False]
+    ours = _side("candidate", [1.0, 1.0, 1.0], [0.0] * 3)
+    ours.disturbed = [False] * 3
+    sides.leave_out([team, ours])
+    assert (team.seconds, team.maker, ours.seconds) == ([1.0, 3.0], [0, 1], [1.0, 1.0])
+
+
 def test_what_two_workers_of_one_code_differ_by_widens_the_interval() -> None:
-    sides = [_side("eager", [1.0, 1.0, 1.0], [0.0, 0.1, 0.0]), _side("eager", [1.21, 1.21, 1.21], [0.2, 0.0, 0.0])]
-    sides.append(_side("compile", [2.0, 2.0, 2.0], [0.0] * 3))
-    found, noise = timed.merged(sides)
+    both = [_side("eager", [1.0, 1.0, 1.0], [0.0, 0.1, 0.0]), _side("eager", [1.21, 1.21, 1.21], [0.2, 0.0, 0.0])]
+    both.append(_side("compile", [2.0, 2.0, 2.0], [0.0] * 3))
+    found, noise = timed.merged(both)
     assert [s.name for s in found] == ["eager", "compile"]
     assert found[0].seconds == pytest.approx([1.1] * 3)
     assert found[0].waited == [0.2, 0.1, 0.0]
-    assert sides[0].seconds == [1.0, 1.0, 1.0]
+    assert both[0].seconds == [1.0, 1.0, 1.0]
     assert noise == pytest.approx(0.21)
     base = [1.1e-3] * 30
     assert stats.compare("eager", base, [1e-3] * 30).distinguishable

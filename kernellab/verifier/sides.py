@@ -1,0 +1,160 @@
+"""What a measurement is made of: its sides and their times, and what it can end with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from kernellab.verifier import stats
+from kernellab.verifier.compare import Reference
+from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.rules import TIMING
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+@dataclass
+class Side:
+    """One side of the measurement: its worker, and times in seconds less the cost of the handshake."""
+
+    name: str
+    worker: Worker
+    seconds: list[float] = field(default_factory=list)
+    claimed: list[float] = field(default_factory=list)
+    #: seconds that each call's threads waited for cores that something else had
+    waited: list[float] = field(default_factory=list)
+    #: was the call held up by that?
+    disturbed: list[bool] = field(default_factory=list)
+
+
+@dataclass
+class Team(Side):
+    """A side whose calls are made by several workers of the same code in turn."""
+
+    workers: list[Worker] = field(default_factory=list)
+    #: which of them made each call
+    maker: list[int] = field(default_factory=list)
+
+
+class WrongWhenTimed(Exception):
+    """A timed call gave a wrong answer: index of the output, the arguments, both sides, the rule."""
+
+    def __init__(self, output: int, args: tuple[Any, ...], got: Tensor, reference: Reference, mismatch: Any) -> None:
+        super().__init__(mismatch.message)
+        self.output, self.args_used, self.got, self.reference, self.mismatch = output, args, got, reference, mismatch
+
+
+class BaselineFailed(Exception):
+    """A baseline's worker could not do its call."""
+
+    def __init__(self, name: str, failure: WorkerFailure) -> None:
+        super().__init__(failure.message)
+        self.name, self.failure = name, failure
+
+
+@dataclass
+class Result:
+    candidate: Side
+    baselines: list[Side]
+    checked: int
+    #: seconds of the handshake that were subtracted
+    handshake: float
+    #: the two clocks disagree: medians of judge and worker, s
+    clocks: tuple[float, float]
+    #: share of the pairs of calls that something else disturbed; they are left out where enough others remain
+    disturbed: float = 0.0
+    #: share by which two workers of the same baseline differ
+    noise: float = 0.0
+    #: the machine was too busy for the figures to be as sharp as they look
+    busy: bool = False
+    #: judge and workers went before other work of the machine
+    ahead: bool = False
+    #: what else must be said of the figures
+    labels: tuple[str, ...] = ()
+    #: the candidate's time on the device alone, s, where it has one
+    device: float | None = None
+    #: what the clocks showed, in words
+    note: str = ""
+
+
+def teams(sides: Sequence[Side]) -> list[Team]:
+    """One team for each name among ``sides``, with nothing measured yet."""
+    found: dict[str, Team] = {}
+    for side in sides:
+        found.setdefault(side.name, Team(side.name, side.worker)).workers.append(side.worker)
+    return list(found.values())
+
+
+def between(team: Team, beside: Side) -> float:
+    """The largest share by which workers of one team differ, measured against ``beside``, beyond chance."""
+    ratios: dict[int, list[float]] = {}
+    for maker, ours, theirs in zip(team.maker, team.seconds, beside.seconds, strict=True):
+        ratios.setdefault(maker, []).append(ours / theirs)
+    parts = list(ratios.values())
+    return max((stats.apart(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]), default=0.0)
+
+
+def calm_pairs(sides: Sequence[Side]) -> list[bool]:
+    """Which pairs of calls nothing disturbed on any side."""
+    return [not any(pair) for pair in zip(*(side.disturbed for side in sides), strict=True)]
+
+
+def leave_out(sides: Sequence[Side]) -> None:
+    """Drops the pairs of which a call was disturbed."""
+    keep = calm_pairs(sides)
+    for side in sides:
+        side.seconds = list(compress(side.seconds, keep))
+        side.claimed = list(compress(side.claimed, keep))
+        side.waited = list(compress(side.waited, keep))
+        if isinstance(side, Team):
+            side.maker = list(compress(side.maker, keep))
+
+
+def mark_disturbed(sides: Sequence[Side]) -> None:
+    """Says of each call whether other work held it up.
+
+    What most calls wait is the time that this system takes to wake a thread on an idle core (tens of microseconds in a
+    virtual machine), which is nobody's work.
+    """
+    waits = sorted(w for side in sides for w in side.waited)
+    usual = min(2 * waits[len(waits) // 2], TIMING.waking_seconds) if waits else 0.0
+    least = max(TIMING.waited_seconds, usual)
+    for side in sides:
+        pairs = zip(side.seconds, side.waited, strict=True)
+        side.disturbed = [waited > max(TIMING.waited_share * seconds, least) for seconds, waited in pairs]
+
+
+def merged(sides: Sequence[Side]) -> tuple[list[Side], float]:
+    """One side for each name, and the largest share by which workers of one name differ in their medians.
+
+    Two workers of one code differ for where their memory happens to lie, for as long as they live; of the times of a
+    pair of calls the geometric mean is kept.
+    """
+    found: dict[str, Side] = {}
+    noise = 0.0
+    for side in sides:
+        first = found.get(side.name)
+        if first is None:
+            found[side.name] = replace(side)
+            continue
+        medians = sorted((median(first.seconds), median(side.seconds)))
+        noise = max(noise, medians[1] / medians[0] - 1 if medians[0] > 0 else 0.0)
+        first.seconds = [(a * b) ** 0.5 for a, b in zip(first.seconds, side.seconds, strict=True)]
+        first.waited = [max(a, b) for a, b in zip(first.waited, side.waited, strict=True)]
+    return list(found.values()), noise
+
+
+def less_handshake(seconds: float, handshake: float) -> float:
+    """What a call took without the handshake's cost; some of it always remains, since the two vary apart."""
+    return seconds - min(handshake, TIMING.handshake_share * seconds)
+
+
+def median(values: Sequence[float]) -> float:
+    """The upper of the two in the middle; 0 of nothing."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else 0.0
