@@ -40,6 +40,14 @@ BODIES = {
     "    return (F.gelu(h) * 2.0).amax(dim=1)\n",
     "two products": GEMM + "def reference(x, w, b, g):\n"
     "    return torch.logsumexp(torch.sigmoid(F.linear(x, w, b)) @ w, dim=1)\n",
+    "mish twice": GEMM + "def reference(x, w, b, g):\n    return F.mish(F.mish(F.linear(x * 30, w, b)))\n",
+    "the sum of a product's columns": GEMM + "def reference(x, w, b, g):\n"
+    "    s = (F.linear(x, w, b) / 2 - g).sum(dim=1, keepdim=True)\n    return F.gelu(s) + x\n",
+    "the mean of a product without bias": GEMM + "def reference(x, w, b, g):\n    return (x @ w.T).mean(dim=1)\n",
+    "the mean of a transposed convolution": "def inputs():\n"
+    "    return torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 2), torch.randn(6), torch.rand(6) + 0.5\n\n\n"
+    "def reference(x, w, b, g):\n    h = F.conv_transpose2d(x, w, b) * 2\n"
+    "    h = F.batch_norm(h, b, g, g, b, False)\n    return torch.logsumexp(h.mean(dim=[2, 3]) + g, dim=1)\n",
     "mish, then the mean of a row": CONV + "def reference(x, w, b, g):\n"
     "    return F.mish(F.conv2d(x, w, b)).mean(dim=[2, 3])\n",
 }  # fmt: skip
@@ -69,6 +77,13 @@ def test_what_goes_out_with_a_product_is_stored_behind_it() -> None:
     graph = capture(_task("mish, then the mean of a row"))
     (name,) = cut_nodes(graph)
     assert next(n for n in graph.nodes if n.name == name).op.startswith("aten.mul")
+
+
+def test_a_sum_of_a_product_is_said_to_leave_the_product_out() -> None:
+    task = _task("the sum of a product's columns")
+    for target in TARGETS:
+        text = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+        assert "gemm(" not in text and "the product is never made" in text
 
 
 def test_what_only_leaves_the_graph_is_not_cut_off() -> None:

@@ -19,7 +19,7 @@ Handler = Callable[[Builder, Node, Index, int], Expr]
 _POINTWISE = {
     "mul": "mul", "div": "div", "neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "exp": "exp",
     "exp2": "exp2", "log": "log", "log2": "log2", "log1p": "log1p", "expm1": "expm1", "sqrt": "sqrt",
-    "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu",
+    "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu",
     "silu": "silu", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "maximum": "max",
     "minimum": "min", "where": "where", "isnan": "isnan", "remainder": "mod", "floor_divide": "floordiv",
     "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne", "logical_and": "logical_and",
@@ -170,6 +170,19 @@ def _gelu(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return _one("gelu_tanh" if node.keyword("approximate") == "tanh" else "gelu", x, node.line)
 
 
+def _tanh(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """tanh; of a softplus, as in mish, by one exponential: n / (n + 2) with n = e^x (e^x + 2)."""
+    inner = b.nodes.get(node.args[0].name) if isinstance(node.args[0], Ref) else None
+    d = wide(node.dtype)
+    if inner is None or inner.op.split(".")[1] != "softplus" or len(inner.args) > 1 or not is_float(node.dtype):
+        return apply("tanh", args_of(b, node, index), node.dtype, node.line)
+    x = compute(b.value(inner.args[0], index), d)
+    # beyond 20 softplus is x to the last bit, and its tanh 1
+    power = Op("exp", (Op("min", (x, Num(20.0, d)), d),), d, node.line)
+    top = Op("mul", (power, Op("add", (power, Num(2.0, d)), d)), d, node.line)
+    return Op("div", (top, Op("add", (top, Num(2.0, d)), d)), d, node.line)
+
+
 def _softplus(b: Builder, node: Node, index: Index, item: int) -> Expr:
     x = compute(b.value(node.args[0], index), wide(node.dtype))
     beta, threshold = ([*node.args[1:], *(1.0, 20.0)[len(node.args) - 1 :]])[:2]
@@ -290,7 +303,7 @@ def _triangle(upper: bool) -> Handler:
 OPERATIONS: dict[str, Handler] = {name: _pointwise(op) for name, op in _POINTWISE.items()}
 OPERATIONS |= {
     "add": _add("add"), "sub": _add("sub"), "rsub": _rsub, "pow": _pow, "clamp": _clamp, "clamp_min": _clamp,
-    "gelu": _gelu, "softplus": _softplus, "leaky_relu": _leaky, "elu": _elu, "hardtanh": _hardtanh,
+    "gelu": _gelu, "tanh": _tanh, "softplus": _softplus, "leaky_relu": _leaky, "elu": _elu, "hardtanh": _hardtanh,
     "hardsigmoid": _hard(False), "hardswish": _hard(True), "square": _binary_of_unary(_square),
     "reciprocal": _binary_of_unary(lambda x, d, line: Op("div", (Num(1.0, d), x), d, line)),
     "log10": _binary_of_unary(lambda x, d, line: _log10(x, d, line)),

@@ -54,6 +54,9 @@ def _simple(kind: str) -> Handler:
         given = _arg(node, 1, "dim")
         if node.op.endswith(".default") and kind in ("max", "min", "prod") and node.op.split(".")[1] in (kind,):
             given = None
+        total = _linear_sum(b, node, index, _dims(given, rank)) if kind == "sum" else None
+        if total is not None:
+            return aten.settle(total, node.dtype)
         r = _Reduction(b, node, index, _dims(given, rank))
         name = kind
         if kind in ("max", "min") and item == 1:
@@ -78,9 +81,24 @@ def _simple(kind: str) -> Handler:
     return handle
 
 
+def _linear_sum(b: Builder, node: Node, index: Index, dims: list[int]) -> Expr | None:
+    """The sum over ``dims`` of the node's operand where that leaves out a product."""
+    from kernellab.agents.designer.sums import summed
+
+    outer = list(index)
+    if len(outer) != len(b.shape(node.args[0])):
+        for d in dims:
+            outer.insert(d, Ix())
+    return summed(b, node.args[0], dims, tuple(outer))
+
+
 def _mean(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    r = _Reduction(b, node, index, _dims(_arg(node, 1, "dim"), len(b.shape(node.args[0]))))
-    d = aten.wide(node.dtype)
+    shape, d = b.shape(node.args[0]), aten.wide(node.dtype)
+    dims = _dims(_arg(node, 1, "dim"), len(shape))
+    total = _linear_sum(b, node, index, dims)
+    if total is not None:
+        return Op("div", (total, b.count(shape, dims)), d, node.line)
+    r = _Reduction(b, node, index, dims)
     return Op("div", (r.reduce("sum", aten.compute(r.arg, d), d), r.count), d, node.line)
 
 

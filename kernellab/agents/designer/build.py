@@ -164,6 +164,11 @@ class Builder:
             ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own, outer, tail, strict=True))
         )
 
+    def readers(self, name: str) -> int:
+        """How many nodes and outputs read the value of a node."""
+        found = [ref.name for node in self.graph.nodes for ref in node.refs()]
+        return (found + [ref.name for ref in self.graph.outputs]).count(name)
+
     def stored(self, ref: Ref) -> str:
         """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
         if ref not in self._stored:

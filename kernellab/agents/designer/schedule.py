@@ -21,6 +21,7 @@ from kernellab.agents.designer.planes import in_planes
 from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
+from kernellab.agents.designer.sums import MARK as SUMMED
 from kernellab.agents.designer.text import DTYPES, Names, number
 from kernellab.agents.designer.tiling_attention import AttentionTiler
 from kernellab.agents.designer.views import in_own_names, join
@@ -169,6 +170,8 @@ class _Scheduler(AttentionTiler):
                 kind = "window"
             elif isinstance(k.dot, Attend):
                 kind = "attention"
+            elif any(o.tensor.endswith(SUMMED) for o in k.outs):
+                kind = "sums"
             elif any(o.tensor.endswith("_packed") for o in k.outs):
                 kind = "pack"
             elif any(o.tensor.endswith("_hi") for o in k.outs):
@@ -257,6 +260,8 @@ class _Scheduler(AttentionTiler):
             if t.precision == "bf16x6":
                 why.append("Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.")
             return why
+        if any(o.tensor.endswith(SUMMED) for o in k.outs):
+            return ["Of a product only sums are asked: sums of the factors are multiplied, the product is never made."]
         if any(o.tensor.endswith("_hi") for o in k.outs):
             return ["A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read."]
         if k.chunk is not None:
