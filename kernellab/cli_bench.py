@@ -14,7 +14,7 @@ def bench(
     suite: Annotated[
         str, typer.Argument(help="builtin[:static|:dynamic], kernelbench:CHECKOUT, or a folder of tasks.")
     ],
-    dsl: Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
     roles: Annotated[str | None, typer.Option(help='"rules", or "designer=rules,coder=rules".')] = None,
     max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after so many turns.")] = 20,
     level: Annotated[list[int] | None, typer.Option(min=1, max=3, help="KernelBench's level; repeatable.")] = None,

@@ -27,7 +27,7 @@ def design(
     ] = None,
     words: Annotated[str | None, typer.Option(help="The operator in words instead; a model writes the task.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve the task that a model wrote from --words.")] = False,
-    dsl: Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
     roles: Annotated[
         str | None, typer.Option(help='"rules", "model", or "designer=model:NAME,coder=replay:FILE".')
     ] = None,

@@ -13,6 +13,7 @@ from typing import Any
 
 from kernellab.dsls import ADAPTERS
 from kernellab.errors import KernellabError
+from kernellab.lowering import DSLS as LOWERED
 from kernellab.target import Chip
 from kernellab.target_detect import cpu_chip, gpu_chip, gpu_products
 
@@ -31,6 +32,8 @@ class DslReport:
     reason: str
     remedy: str
     backend: str
+    #: do the rules write it, with no model?
+    rules: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def report() -> str:
     lines += ["", "DSLs"]
     for name, dsl in found.dsls.items():
         state = f"ready ({dsl.backend})" if dsl.ready else f"not ready: {dsl.reason} {dsl.remedy}".rstrip()
-        lines.append(f"  {name:<13} {state}")
+        lines.append(f"  {name:<13} {state}{'; the rules write it' if dsl.ready and dsl.rules else ''}")
     lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
     lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
     lines += ["sandbox    " + found.sandbox, *(f"  {line}" for line in sandbox_gaps(found.sandbox))]
@@ -120,7 +123,7 @@ def _dsl(name: str) -> DslReport:
     except (ImportError, KernellabError) as error:
         return DslReport(False, f"Its adapter cannot be loaded: {error}.", "Install kernellab again.", "")
     backend = ready.backend.value if ready.backend else ""
-    return DslReport(ready.ready, ready.reason, ready.remedy, backend)
+    return DslReport(ready.ready, ready.reason, ready.remedy, backend, name in LOWERED)
 
 
 def _compiler(name: str, arguments: list[str]) -> str:

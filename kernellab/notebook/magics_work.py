@@ -15,7 +15,7 @@ from kernellab.notebook.magic import KernelMagic, command, session_names, usage
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-DSLS = ("cpp", "triton")
+DSLS = ("cpp", "triton", "cuda_c")
 BASELINES = ("eager", "compile")
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 

@@ -54,11 +54,11 @@ def is_library(name: str, text: str) -> bool:
 
 @lru_cache(maxsize=1)
 def library() -> dict[str, str]:
-    """The headers that lowered C++ stands on, by name."""
+    """The headers that lowered C++ and CUDA-C stand on, by name."""
     import kernellab.lowering
 
-    folder = Path(kernellab.lowering.__file__).parent / "cpp"
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.h"))}
+    folder = Path(kernellab.lowering.__file__).parent
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*/*.h"))}
 
 
 def _differing(source: Source, before: Source) -> dict[str, str]:

@@ -117,7 +117,7 @@ def with_warps(source: Any, folder: Path, args: Any) -> dict[str, Any]:
     return found
 
 
-def one(path: Path, lock: Any, until: float, ready: dict[str, Any], warps: bool) -> dict[str, Any]:
+def one(path: Path, lock: Any, until: float, ready: dict[str, Any], warps: str) -> dict[str, Any]:
     row: dict[str, Any] = {"name": path.stem, "family": path.parent.name}
     if time.time() > until:
         return {**row, "note": "no time left"}
@@ -151,7 +151,7 @@ def one(path: Path, lock: Any, until: float, ready: dict[str, Any], warps: bool)
         if not isinstance(triton_source, str):
             triton_kernel = kernel_of(triton_source, folder / "triton")
             calls["triton"] = lambda: triton_kernel(*args)
-        if warps:
+        if re.search(warps, path.stem):
             calls |= with_warps(source, folder, args)
         for call in calls.values():
             call()
@@ -166,7 +166,7 @@ def one(path: Path, lock: Any, until: float, ready: dict[str, Any], warps: bool)
     return row
 
 
-def share(paths: list[Path], lock: Any, until: float, ready: dict[str, Any], warps: bool, rows: Any) -> None:
+def share(paths: list[Path], lock: Any, until: float, ready: dict[str, Any], warps: str, rows: Any) -> None:
     for path in paths:
         rows.put(one(path, lock, until, ready, warps))
     rows.put(None)
@@ -177,7 +177,7 @@ def main() -> int:
     parser.add_argument("part", nargs="?", default="")
     parser.add_argument("--seconds", type=float, default=55)
     parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--warps", action="store_true", help="Time other numbers of warps, too.")
+    parser.add_argument("--warps", default="$^", help="Time other numbers of warps, too, for tasks of this pattern.")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--sources", type=Path)
     given = parser.parse_args()

@@ -23,7 +23,7 @@ _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
 _LAST_ROUNDS = 3
 #: helper files that come with lowered code: large, the same for every kernel
-_HELPERS = ("kl_math.h", "kl_tile.h", "kl_window.h", "kl_sort.h", "kl_triton.py")
+_HELPERS = ("kl_math.h", "kl_tile.h", "kl_window.h", "kl_sort.h", "kl_cuda.h", "kl_triton.py")
 _FENCES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".c": "c"}
 _SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
 

@@ -17,7 +17,7 @@ from kernellab.records import Route, RouteKind
 
 _FILE = "prompts/conductor.j2"
 _LAST_ROUNDS = 3
-_HELPERS = ("kl_math.h", "kl_tile.h", "kl_window.h", "kl_sort.h", "kl_triton.py")
+_HELPERS = ("kl_math.h", "kl_tile.h", "kl_window.h", "kl_sort.h", "kl_cuda.h", "kl_triton.py")
 
 ROUTE_SCHEMA: dict[str, Any] = {
     "type": "object",

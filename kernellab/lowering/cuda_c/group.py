@@ -265,14 +265,14 @@ class GroupWriter:
                 layout = self.k.layouts.of(self.group.domain).name
                 name = self._vectors[key] = self.k.fresh(f"{tensor.name}_v")
                 site = access(region, self._at_first(index), self.ints)
-                inside = f", {' && '.join(site.checks)}, {kind}({pad})" if site.checks else ""
+                inside = f", {' && '.join(site.checks)}, {pad}" if site.checks else ""
                 line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>(&{tensor.name}[{site.address}]{inside});"
                 self._before.append((line, self._line_of(fetch)))
             return f"{self._vectors[key]}[v]"
         site = access(region, index, self.ints)
         text = f"{tensor.name}[{site.address}]"
         text = f"float({text})" if MEMORY_TYPE[tensor.dtype] != kind else text
-        return f"({' && '.join(site.checks)} ? {text} : {kind}({pad}))" if site.checks else text
+        return f"({' && '.join(site.checks)} ? {text} : {pad})" if site.checks else text
 
     def _line_of(self, fetch: Fetch) -> int:
         return next((n.line for n in self.group.nests if any(v is fetch for v in subvalues(n.value))), 0)

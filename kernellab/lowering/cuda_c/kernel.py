@@ -25,7 +25,7 @@ from kernellab.sketch.program import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
 _RESERVED_WORDS = (
-    "threadIdx blockIdx blockDim gridDim warpSize index_t at v r row joined x own int64_t V THREADS block "
+    "threadIdx blockIdx blockDim gridDim warpSize index_t at v r row joined own int64_t V THREADS block "
     "sqrt exp log abs pow floor ceil asm half"
 )
 RESERVED = frozenset(_RESERVED_WORDS.split())
