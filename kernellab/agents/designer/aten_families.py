@@ -357,9 +357,16 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     batch, rows, cols = index[:-2], index[-2], index[-1]
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))
+    a, c = (_rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
     if not over.axes:
         return Op("mul", (a, c), aten.wide(node.dtype), node.line)
     return b.dot(a, c, over.axes[0], rows, cols, aten.wide(node.dtype), node.line)
+
+
+def _rounded(value: Expr, dtype: str) -> Expr:
+    """A factor in the dtype that its tensor has: narrow ones are multiplied as they are."""
+    narrow = dtype in ("bfloat16", "float16") and aten.is_float(value.dtype)
+    return aten.cast(value, dtype) if narrow else value
 
 
 def _mm(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -428,6 +435,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if isinstance(mask, Ref):
         shares = Op("where", (Op("eq", (top, lowest), "bool"), Num(0.0, d), shares), d, node.line)
     values = b.operand(v, (*shared, keys, col), (*heads, length, node.shape[-1]))
+    shares = _rounded(shares, node.dtype)
     return b.dot(shares, values, keys.axes[0], row, col, d, node.line)
 
 

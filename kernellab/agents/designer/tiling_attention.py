@@ -62,14 +62,17 @@ class AttentionTiler(WindowTiler):
         t.precision = self._attention_precision(att)
 
     def _gpu_block(self, att: Attend, width: int) -> tuple[int, int, int, int]:
-        """Rows, keys, warps and stages by the dtype and the wider of a tile's two widths."""
+        """Rows, keys, warps and stages by the dtype and the wider of a tile's two widths.
+
+        The fastest of 12 tiles each, measured on an H200 at 4 x 16 heads, 2048 and 4096 keys, widths of 64 and 128.
+        """
         if self.style.attention:
             rows, keys = self.style.attention
             return rows, keys, 4, 2
         if att.parts:
-            return (128, 64, 8, 2) if width <= 64 else (64, 32, 4, 2)
+            return (128, 32, 8, 2) if width <= 128 else (64, 32, 8, 2)
         if att.narrow and not self._wide_scores(att):
-            return (128, 128, 8, 3) if width <= 64 else (128, 64, 8, 3) if width <= 128 else (64, 64, 8, 2)
+            return (64, 64, 4, 3) if width <= 64 else (128, 64, 4, 2) if width <= 128 else (64, 64, 8, 2)
         return (64, 32, 4, 2) if width <= 128 else (32, 32, 4, 2)
 
     def _wide_scores(self, att: Attend) -> bool:
