@@ -11,7 +11,7 @@ from kernellab.records import GateState
 from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
-from kernellab.target import Target
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from tests.agents.test_designer import CPU, GPU
 from tests.agents.window_cases import WINDOWS
@@ -23,6 +23,52 @@ def test_windows_pass_the_sketch_gate(name: str, target: Target) -> None:
     task = load_task(WINDOWS[name], "windows")
     text = RulesDesigner().design(DesignBrief(task, target)).sketch
     result = sketch.gate(text, task, seconds=0.3)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+#: a chip whose rates make a copy of the input worth while even where it is small
+H200 = Target(
+    "triton",
+    Backend.CUDA,
+    Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536, bandwidth=4.28e12,
+         peak_flops={"tf32": 3.57e11, "bf16": 7e11}),
+)  # fmt: skip
+CONVOLUTIONS = [n for n in WINDOWS if not any(w in n for w in ("max", "mean", "adaptive", "depthwise"))]
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_windows_over_a_copy_pass_the_sketch_gate(name: str) -> None:
+    task = load_task(WINDOWS[name], "windows")
+    copied = [d.sketch for d in RulesDesigner().designs(DesignBrief(task, H200)) if "_last" in d.sketch]
+    assert copied
+    for text in copied:
+        result = sketch.gate(text, task, seconds=0.3)
+        assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+def test_few_channels_take_taps_beside_them() -> None:
+    one = WINDOWS["plain"].replace("2, 5, 9, 11", "2, 3, 9, 11").replace("7, 5, 3, 3", "7, 3, 3, 3")
+    text = RulesDesigner().design(DesignBrief(load_task(one, "windows"), H200)).sketch
+    copy = next(t for t in load_program(text).tensors if t.name == "x_last")
+    # three channels take four places; with the taps of one dimension beside them a row is three times as long
+    assert copy.shape[-1].evaluate({}) == 3 * 4
+    result = sketch.gate(text, load_task(one, "windows"), seconds=0.3)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+def test_a_row_takes_in_the_dimension_that_the_window_does_not_move_along() -> None:
+    task = load_task(WINDOWS["flat volume"], "windows")
+    text = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    assert "y[2, 7, 5, 18]" in text
+    assert sketch.gate(text, task, seconds=0.3).state is GateState.RIGHT
+
+
+def test_a_pointwise_window_streams_its_input_past_the_weights() -> None:
+    one = WINDOWS["pointwise"].replace("2, 6, 7, 9", "2, 6, 900, 900")
+    text = RulesDesigner().design(DesignBrief(load_task(one, "windows"), GPU)).sketch
+    assert "_last" not in text and "RUN" in text
+    small = load_task(WINDOWS["pointwise"].replace("2, 6, 7, 9", "2, 6, 70, 90"), "windows")
+    result = sketch.gate(text.replace("900, 900", "70, 90").replace("810000", "6300"), small, seconds=0.3)
     assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
 
 

@@ -18,6 +18,7 @@ WINDOWS: dict[str, str] = {
     ),
     "one dimension": _task("F.conv1d(x, w, b, stride=3, dilation=4)", "2, 6, 50", "9, 6, 3", "9"),
     "volume": _task("F.conv3d(x, w, padding=1)", "1, 3, 5, 6, 7", "4, 3, 2, 3, 3"),
+    "flat volume": _task("F.conv3d(x, w, padding=(0, 1, 0))", "2, 5, 7, 6, 3", "7, 5, 3, 3, 1"),
     "groups": _task("F.conv2d(x, w, padding=1, groups=2)", "2, 8, 7, 7", "6, 4, 3, 3"),
     "depthwise": _task("F.conv2d(x, w, b, padding=1, stride=2, groups=4)", "2, 4, 9, 11", "8, 1, 3, 3", "8"),
     "pointwise": _task("F.conv2d(x, w)", "2, 6, 7, 9", "10, 6, 1, 1"),

@@ -54,6 +54,8 @@ class Tiling:
     whole_channels: bool = False
     #: positions are the rows of a window's product
     positions_first: bool = False
+    #: name of the constexpr that says how many tiles of positions one program computes with the same weights (windows)
+    run: str = ""
 
 
 @dataclass

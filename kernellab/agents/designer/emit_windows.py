@@ -24,10 +24,14 @@ UNROLLED_CPP = 9
 
 
 def why_window(win: Win, t: Tiling) -> list[str]:
-    if win.packed:
+    if win.last:
+        why = ["A product for each tap that is left: rows of the copy under a tile of outputs, and rows of weights."]
+    elif win.packed:
         why = ["Each tap's channels are multiplied as matrices; the input is read in place, the edge rule pads it."]
     else:
         why = ["The taps of a tile of outputs are joined one by one; neighbouring reads meet in the cache."]
+    if t.run:
+        why.append("The weights stay on chip while a program's tiles of positions stream past.")
     if any(phases(tap) > 1 for tap in win.taps):
         why.append("Outputs of one phase (position % stride) read the same taps: no work on the zeros between.")
     return why
@@ -44,6 +48,8 @@ class WindowEmitter(Emitter):
         order = [a for a in t.order if a in k.par]
         spatial = [tap.out for tap in win.taps if tap.out is not None]
         self._name(order, spatial)
+        #: axes along which one program computes several tiles: the variable of its first
+        self.runs: dict[Axis, str] = {}
         #: output axes that run by phase: stride and the phase's variable
         self.phase: dict[Axis, tuple[int, str]] = {}
         self.at_tap: dict[Tap, str] = {}
@@ -51,12 +57,39 @@ class WindowEmitter(Emitter):
             if tap.out is not None and phases(tap) > 1:
                 self.phase[tap.out] = (tap.stride, self.names.fresh(f"{self.vars[tap.out]}_phase"))
         self.scopes = [Scope(frozenset())]
-        accumulated = self._matrices() if win.packed else self._direct()
-        self.scopes[0].known[id(win)] = accumulated
-        self.keep.append(win)
-        for o in k.outs:
-            self._store(o)
+        #: weights that stay on chip while positions stream past, where they do
+        self.held: Text | None = None
+        if t.run:
+            self._stream(order)
+        else:
+            self._finish()
         return self._window_grid(order, self.scopes[0].lines)
+
+    def _finish(self) -> None:
+        """The sums of a tile of outputs, and what is stored of them."""
+        accumulated = self._matrices() if self.win.packed else self._direct()
+        self.scopes[0].known[id(self.win)] = accumulated
+        self.keep.append(self.win)
+        for o in self.k.outs:
+            self._store(o)
+
+    def _stream(self, order: list[Axis]) -> None:
+        """Tile after tile along the innermost positions; what they share is loaded once, before."""
+        (c,) = self.win.sums
+        inner = [a for a in order if a in self.free(self.win.a)][-1]
+        outer = self.scopes[0]
+        outer.lines.append(f"{self.vars[c]} = 0")
+        self.held = self._load(self.win.b)
+        first, block = self.names.fresh(f"{self.vars[inner]}_first"), self.t.blocks[inner]
+        tile = self.names.fresh("tile")
+        self.vars[inner] = f"{first} + {tile}*{block}"
+        self.scopes = [Scope(frozenset())]
+        self._finish()
+        lines, self.scopes = self.scopes[0].lines, [outer]
+        outer.lines.append('@llm_hint("pipeline", num_stages)')
+        outer.lines.append(f"for {tile} in range({self.t.run}):")
+        outer.lines += ["    " + line for line in lines]
+        self.runs = {inner: first}
 
     def _name(self, order: list[Axis], spatial: list[Axis]) -> None:
         rank = len(spatial)
@@ -80,7 +113,7 @@ class WindowEmitter(Emitter):
         weights = self.free(self.win.b) - self.free(self.win.a) if self.win.pairs else frozenset()
         # neighbouring programs share the input's tile, and differ in the output's channels
         order = [a for a in order if a not in weights] + [a for a in order if a in weights]
-        heads = [f"for {self.vars[axis]} in {self._span(axis)}:" for axis in order]
+        heads = [f"for {self.runs.get(axis, self.vars[axis])} in {self._span(axis)}:" for axis in order]
         # the phases of one place write to the same lines of memory
         heads += [f"for {name} in range({stride}):" for stride, name in self.phase.values()]
         heads = heads or [f"for {self.names.fresh('once')} in range(1):"]
@@ -96,6 +129,8 @@ class WindowEmitter(Emitter):
             stride = self.phase[axis][0]
             stop = str(-(-axis.extent // stride)) if isinstance(axis.extent, int) else f"ceil({stop}, {stride})"
         step = self.t.blocks.get(axis)
+        if axis in self.runs:
+            step = f"{self.t.run}*{step}"
         return f"range(0, {stop}, {step})" if step else f"range({stop})"
 
     # -- places
@@ -272,14 +307,20 @@ class WindowEmitter(Emitter):
         row.lines.append(f'{name} = alloc([{shape}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])')
 
         def multiply() -> None:
-            x = self._ordered_as(self._load(win.a), (c, *positions))
+            x = self._load(win.a)
+            if win.last:
+                self._multiply_rows(x, co, positions, name)
+                return
+            x = self._ordered_as(x, (c, *positions))
             x_text = x.text if len(positions) == 1 else f"reshape({x.text}, [{self._extent(c)}, {many}])"
-            w = self._ordered_as(self._load(win.b), (co, c))
+            w = self._ordered_as(self.held or self._load(win.b), (co, c))
             precision = f', precision="{t.precision}"' if t.precision != "ieee" else ""
             pair = f"transpose({x_text}), transpose({w.text})" if first else f"{w.text}, {x_text}"
             self.scopes[-1].lines.append(f"gemm({pair}, {name}{precision})")
 
-        if gpu:
+        if self.held is not None:
+            multiply()
+        elif gpu:
             self._one_loop(c, multiply)
         else:
             self._loops(self._moving(), multiply)
@@ -290,6 +331,17 @@ class WindowEmitter(Emitter):
         if self.uses.get(id(win), 0) > 1 or found.axes != full:
             found = self._named(found, "sums")
         return self._ordered_as(found, full)
+
+    def _multiply_rows(self, x: Text, co: Axis, positions: list[Axis], name: str) -> None:
+        """The product where both factors have the summed axis last."""
+        (c,) = self.win.sums
+        x = self._ordered_as(x, (*positions, c))
+        many = "*".join(self._extent(a) for a in positions)
+        x_text = x.text if len(positions) == 1 else f"reshape({x.text}, [{many}, {self._extent(c)}])"
+        w = self._ordered_as(self._load(self.win.b), (co, c))
+        precision = f', precision="{self.t.precision}"' if self.t.precision != "ieee" else ""
+        pair = f"{x_text}, transpose({w.text})" if self.t.positions_first else f"{w.text}, transpose({x_text})"
+        self.scopes[-1].lines.append(f"gemm({pair}, {name}{precision})")
 
     def _one_loop(self, c: Axis, multiply: Callable[[], None]) -> None:
         """Taps and blocks of channels as one loop, which the hardware's pipeline runs through without a stop."""

@@ -9,12 +9,15 @@ from dataclasses import replace
 
 from kernellab.agents.designer.attention import attend, attends
 from kernellab.agents.designer.build import Builder
+from kernellab.agents.designer.channels_last import Copy, channels_last
 from kernellab.agents.designer.cuts import cut_nodes, without_twins
 from kernellab.agents.designer.emit import Emitter, Tiling
 from kernellab.agents.designer.emit_attention import AttentionEmitter, why_attention
+from kernellab.agents.designer.emit_copies import CopyEmitter, why_copy
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
 from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
+from kernellab.agents.designer.joined_rows import join_rows
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
 from kernellab.agents.designer.planes import in_planes
@@ -68,6 +71,10 @@ class _Scheduler(AttentionTiler):
                 kernels += planned
         if self.gpu and self.style.measured:
             kernels = in_planes(kernels, layout, self._size, self.target.chip, self._of_float32)
+        if self.gpu and self.style.copied != "never":
+            always = self.style.copied == "always"
+            join_rows(kernels, layout)
+            kernels = channels_last(kernels, layout, self._size, self.target.chip, always)
         self.kernels = kernels
         names = [self.task.name] if len(kernels) == 1 else self._titles(kernels)
         tilings = [self._tiling(k) for k in kernels]
@@ -168,6 +175,8 @@ class _Scheduler(AttentionTiler):
         for k in kernels:
             if isinstance(k.dot, Win):
                 kind = "window"
+            elif isinstance(k, Copy):
+                kind = "copy"
             elif isinstance(k.dot, Attend):
                 kind = "attention"
             elif any(o.tensor.endswith(SUMMED) for o in k.outs):
@@ -188,6 +197,7 @@ class _Scheduler(AttentionTiler):
         taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
         taken |= set(self.consts.values) | _operations()
         kind = {Win: WindowEmitter, Attend: AttentionEmitter}.get(type(k.dot), Emitter)
+        kind = CopyEmitter if isinstance(k, Copy) else kind
         emitter = kind(k, tiling, layout.views, Names(taken))
         body = emitter.body()
         used = _words("\n".join([*body, *tensors]))
@@ -249,6 +259,8 @@ class _Scheduler(AttentionTiler):
     def _why(self, k: Kernel, t: Tiling) -> list[str]:
         if isinstance(k.dot, Win):
             return why_window(k.dot, t)
+        if isinstance(k, Copy):
+            return why_copy(k)
         if isinstance(k.dot, Attend):
             return why_attention(k.dot)
         if k.dot is not None:

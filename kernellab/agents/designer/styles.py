@@ -38,9 +38,12 @@ class Style:
     pointwise: int = 16
     #: the tile of a product is chosen by its extents, as measured; else it is ``matmul`` (GPU)
     measured: bool = False
-    #: output positions are the rows of a window's product, not its columns; and the most of them (GPU)
-    positions_first: bool = False
+    #: output positions are the rows of a window's product, not its columns (None: over a copy they are); and the most
+    #: of them (GPU)
+    positions_first: bool | None = None
     positions: int = 128
+    #: windows read a copy of their input, channels last: "gain" where it pays, "always", "never" (GPU)
+    copied: str = "gain"
     #: rows and keys of a tile of attention; (): chosen by what is multiplied
     attention: tuple[int, ...] = ()
     #: attention is one launch, its scores are not stored
@@ -56,10 +59,10 @@ def styles(target: Target) -> list[Style]:
                   row_block=4096, columns=64, down=64, whole_column=1024, measured=True),
             Style("blocked rows", "Rows stream through in blocks; reductions take a pass each.", whole_row=0, flat=2048,
                   row_block=2048, columns=64, down=16, whole_column=0, matmul=(64, 64, 32), per_thread=8,
-                  positions_first=True),
+                  positions_first=True, copied="never"),
             Style("small tiles", "Small tiles: more programs, fewer registers each.", whole_row=4096, flat=512,
                   row_block=1024, columns=32, down=32, whole_column=64, matmul=(32, 64, 32),
-                  per_thread=8, pointwise=8, positions=64),
+                  per_thread=8, pointwise=8, positions=64, copied="always"),
         ]  # fmt: skip
     return [
         Style("rows in cache", "Each core takes whole rows; a row stays in its L2 between passes.", whole_row=1 << 17,

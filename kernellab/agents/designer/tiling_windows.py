@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from kernellab.agents.designer.channels_last import Copy, summed_block
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Axis, Free, Win
 from kernellab.agents.designer.plan import Kernel
@@ -15,6 +16,8 @@ class WindowTiler(GpuTiler):
     """Tilers of one file, windows among its kernels."""
 
     def _order(self, k: Kernel) -> tuple[Axis, ...]:
+        if isinstance(k, Copy):
+            return (*k.along, *(a for a in k.outs[0].index[-1].leaves() if a in k.red), k.last)
         if not isinstance(k.dot, Win):
             return super()._order(k)
         order = [a for o in k.outs for ix in o.index for a in ix.leaves() if a in k.par]
@@ -22,6 +25,8 @@ class WindowTiler(GpuTiler):
         return (*dict.fromkeys(order), *k.dot.axes)
 
     def _tiling(self, k: Kernel) -> Tiling:
+        if isinstance(k, Copy):
+            return self._copy_tiling(k)
         if not isinstance(k.dot, Win):
             return super()._tiling(k)
         win, order = k.dot, self._order(k)
@@ -33,8 +38,10 @@ class WindowTiler(GpuTiler):
         shared = free(win.b) if win.pairs else frozenset()
         places = [a for a in order if a in k.par and a in inputs and a not in shared]
         spatial = [a for a in places if a in steps] or places[-1:]
-        # a plain dimension behind the first tapped one is spatial too
+        # a plain dimension behind the first tapped one is spatial too; in a copy each one but the batch
         spatial = places[places.index(spatial[0]) :] if spatial else []
+        if win.last:
+            spatial = places[1:] or places
         spatial = spatial[-2:]
         sizes = {a: -(-self._size(a) // steps.get(a, 1)) for a in spatial}
         others = math.prod(self._size(a) for a in k.par if a not in spatial)
@@ -44,6 +51,23 @@ class WindowTiler(GpuTiler):
         else:
             strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
             self._direct_tiles(t, spatial, sizes, max([strides.get(a, 1) for a in spatial], default=1))
+        return t
+
+    def _copy_tiling(self, k: Copy) -> Tiling:
+        """Tiles of about 4096 elements: all channels, or a block of many, of some neighbours."""
+        t = Tiling(self._order(k), core="grididx")
+        width, left = self._size(k.last), 4096
+        if width > 64 and not k.red:
+            t.blocks[k.last] = self._near("CC", 64, 32, 128)
+            left //= 64
+        else:
+            t.whole = frozenset([k.last])
+            left //= max(_power(width), 4)
+        for axis, name in zip(reversed(k.along), ("CW", "CH"), strict=False):
+            edge = min(_power(self._size(axis)), left)
+            t.blocks[axis] = self.consts.add(name, edge, tuple(e for e in (edge // 2, edge, edge * 2) if e))
+            left //= edge
+        t.warps = 4
         return t
 
     def _window_precision(self, k: Kernel) -> str:
@@ -88,22 +112,41 @@ class WindowTiler(GpuTiler):
                 t.blocks[spatial[-1]] = self.consts.add("BW", *_halves(wide, 16))
             return
         n = max(16, min(_power(out), 128))
-        # measured on an H200 with 128 positions; a short sum may want more and smaller programs, to be tried
+        first = self.style.positions_first
+        # measured on an H200: few output channels make poor rows; the input as it lies makes poor columns
+        t.positions_first = (out <= 32 or not win.last) if first is None else first
+        t.whole_channels = inside <= 16
+        t.stages = 3
         m = self.style.positions
-        steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps) * -(-inside // 32)
-        d = 16 if inside <= 16 else 64 if m < 128 and inside % 64 == 0 and steps <= 2 else 32
+        programs = others * -(-out // n) * math.prod(sizes.values())
         cores = max(self.target.chip.cores, 1)
-        while m > 32 and others * -(-out // n) * math.prod(sizes.values()) // m < 2 * cores:
+        while m > 32 and programs // m < 2 * cores:
             m //= 2
+        steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps)
+        if win.last:
+            d = summed_block(inside)
+        else:
+            # few steps over the input as it lies are best one whole step a tap
+            d = 16 if inside <= 16 else 64 if 32 < inside <= 64 and steps <= 4 else 32
+            t.stages = 2 if d == 64 else 3
+        if not win.last and steps == 1 and inside <= 64 and programs // m >= 32 * cores and self._alone(win, spatial):
+            # little work for each byte: small tiles in flight, and the weights fetched once for several
+            m, d = min(m, 64), max(16, _power(inside))
+            t.run, t.stages = self.consts.add("RUN", 8, (4, 8, 16)), 3
         high, wide = _gpu_positions(sizes, spatial, m)
-        t.blocks = {co: self._near("BN", n, 16, 256), c: self._near("BC", d, 16, 64)}
+        if win.last and m == 128 and len(spatial) > 1 and _gpu_positions(sizes, spatial, 256)[0] == 1:
+            # measured on an H200: rows that hold such tiles gain 3 to 30 %
+            high, wide = (1, 256) if programs // 256 >= 4 * cores else (high, wide)
+        t.blocks = {co: self._near("BN", n, 16, 256)}
+        t.blocks[c] = self.consts.add("BC", d) if t.run else self._near("BC", d, 16, 64)
         if len(spatial) > 1:
             t.blocks[spatial[0]] = self._near("BH", high, 1, 64)
         t.blocks[spatial[-1]] = self._near("BW", wide, 1, 256)
         t.warps = 8 if n * high * wide > 8192 else 4
-        t.stages = 3
-        t.whole_channels = inside <= 16
-        t.positions_first = self.style.positions_first
+
+    def _alone(self, win: Win, spatial: list[Axis]) -> bool:
+        """Is every tap gone, and is the tile one of neighbours along one axis?"""
+        return not win.taps and len(spatial) == 1
 
     def _near(self, name: str, value: int, least: int, most: int) -> str:
         """A constexpr that may be tuned to powers of two near ``value``."""
@@ -111,7 +154,7 @@ class WindowTiler(GpuTiler):
         return self.consts.add(name, value, tuple(sorted(around)))
 
     def _warps(self, k: Kernel, t: Tiling) -> int:
-        return t.warps if isinstance(k.dot, Win) else super()._warps(k, t)
+        return t.warps if isinstance(k.dot, Win) or isinstance(k, Copy) else super()._warps(k, t)
 
 
 def _gpu_positions(sizes: dict[Axis, int], spatial: list[Axis], m: int) -> tuple[int, int]:

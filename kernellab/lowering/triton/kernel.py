@@ -30,8 +30,10 @@ from kernellab.sketch.program import (
     Load,
     Loop,
     MultiAssign,
+    Point,
     Program,
     Read,
+    Region,
     Scatter,
     Statement,
     Store,
@@ -167,7 +169,8 @@ class KernelWriter:
 
     def _load(self, stmt: Load) -> None:
         folded = self._folded.get(id(stmt))
-        place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else ())
+        turned = not folded and len(stmt.region.shape) > 1 and _strided(stmt.region)
+        place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else (), turned=turned)
         dtype = stmt.region.tensor.dtype
         options = [tidy(place.pointer)]
         if place.mask:
@@ -176,14 +179,20 @@ class KernelWriter:
             # measured on an H200: marking the stream to leave first instead costs 5 %
             options.append('eviction_policy="evict_last"')
         code = f"tl.load({', '.join(options)})"
+        if turned:
+            code = f"tl.permute({code}, [{', '.join(map(str, reversed(range(len(stmt.region.shape)))))}])"
         tile = folded.tile if folded else stmt.tile
         self.set_tile(tile, self.values.cast(Text(code, tile.shape), dtype, tile.dtype).code)
 
     def _target(self, region_value: Store | AtomicAdd) -> tuple[str, str, str]:
         region, value = region_value.region, region_value.value
-        place = self.places.place(region, write=True)
+        rank = len(region.shape)
+        turned = rank > 1 and value.type.shape == region.shape and _scattered(region)
+        place = self.places.place(region, write=True, turned=turned)
         code = self.values.filled(value, region.shape)
         cast = self.values.cast(Text(code, region.shape), value.type.dtype, region.tensor.dtype).code
+        if turned:
+            cast = f"tl.permute({tidy(cast)}, [{', '.join(map(str, reversed(range(rank))))}])"
         return tidy(place.pointer), tidy(cast), f", mask={tidy(place.mask)}" if place.mask else ""
 
     def _store(self, stmt: Store) -> None:
@@ -282,6 +291,19 @@ class KernelWriter:
         shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
         sizes = [self.shapes.elements(shape) for shape in shapes]
         return max(sizes, key=lambda s: (len(s[1]), s[0]), default=(1, []))
+
+
+def _scattered(region: Region) -> bool:
+    """May a warp's lanes be spread over far rows? Where dimensions tie in contiguity Triton's first one gets the lanes:
+    it must be the one whose elements lie closest. Measured on an H200, stores of every second element: 5 times as fast.
+    """
+    return _strided(region) or len(region.shape) > 2
+
+
+def _strided(region: Region) -> bool:
+    """Is no dimension of the tile contiguous in memory?"""
+    last = region.index[-1]
+    return isinstance(last, Point) or not last.step.is_one
 
 
 def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:

@@ -48,11 +48,14 @@ class PlaceWriter:
             for name in ended.values():
                 self.names.release(name)
 
-    def place(self, region: Region, *, write: bool, lanes: tuple[Lanes, ...] = ()) -> Place:
-        """The region's elements; ``lanes`` says where its ranges lie in a tile of another shape (two dimensions)."""
+    def place(self, region: Region, *, write: bool, lanes: tuple[Lanes, ...] = (), turned: bool = False) -> Place:
+        """The region's elements; ``lanes`` says where its ranges lie in a tile of another shape (two dimensions).
+
+        ``turned``: the tile has the region's ranges the other way round, the innermost first.
+        """
         tensor = region.tensor
         rank = 2 if lanes else len(region.shape)
-        axis = 0
+        axis, step = (rank - 1, -1) if turned else (0, 1)
         scalars: list[str] = []
         vectors: list[str] = []
         masks: list[str] = []
@@ -74,7 +77,7 @@ class PlaceWriter:
                 at = self._vector(index, axis, rank, size)
             masks += self._range_mask(index, at, axis, rank, size, write=write)
             vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
-            axis += 1
+            axis += step
         pointer = " + ".join([tensor.name, *scalars, *vectors])
         mask = " & ".join(dict.fromkeys(masks))
         if self.interpreter and any_scalar and len(masks) > any_scalar:
