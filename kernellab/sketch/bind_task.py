@@ -188,7 +188,7 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
         return list(zip(declared, range(len(actual)), strict=True))
     factors = [f for expr in declared for f in _factors(expr)]
     if len(factors) == len(actual):
-        return list(zip(factors, range(len(actual)), strict=True))
+        return list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
     kept = [f for f in factors if not f.is_one]
     dims = [d for d, n in enumerate(actual) if n != 1]
     return (
@@ -211,6 +211,15 @@ def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -
         if product != factor.value:
             return []
     return [] if left else pairs
+
+
+def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
+    """``factors`` with numbers where ``actual`` has them: 7 * B is the view of a [B, 7] argument, too."""
+    numbers = [f.value for f in factors if f.kind is IntKind.NUM]
+    if sorted(numbers) != sorted(n for n in actual if isinstance(n, int)):
+        return list(factors)
+    others = iter([f for f in factors if f.kind is not IntKind.NUM])
+    return [num(n) if isinstance(n, int) else next(others) for n in actual]
 
 
 def _factors(expr: IntExpr) -> list[IntExpr]:

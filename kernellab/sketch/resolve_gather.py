@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.sketch import tree
+from kernellab.sketch import tree, walk
 from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.operands import Operand, Weak, broadcast, fits, shape_of, show, typed
 from kernellab.sketch.program import Apply, DType, Index, Point, Range, Scatter, Tensor, Type, Value
@@ -85,7 +85,7 @@ def has_tile_index(reader: BodyReader, expr: tree.Expr) -> bool:
         return False
     from kernellab.sketch.scope import TileEntry
 
-    return any(isinstance(i, tree.Name) and isinstance(reader.scope.find(i.id), TileEntry) for i in expr.items)
+    return any(isinstance(reader.scope.find(name), TileEntry) for name in walk.names(expr.items))
 
 
 def _pad(reader: BodyReader, stmt: tree.Move) -> float:

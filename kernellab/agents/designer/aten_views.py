@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.aten import Handler, compute, wide
 from kernellab.agents.designer.build import Builder
-from kernellab.agents.designer.expr import Expr, Index, Iota, Ix, Num, Op
+from kernellab.agents.designer.expr import Expr, Index, Ix, Num, Op
 from kernellab.agents.designer.extents import Extent
+from kernellab.agents.designer.picks import chosen, joined, position, strided
 from kernellab.capture import Node, Sym
 
 
@@ -63,7 +66,7 @@ def _slice(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if isinstance(start, int) and start < 0:
         start = extents.add(shape[dim], start)
     if step != 1:
-        raise b.refuse(node, "a slice with a step")
+        return strided(b, source, index, dim, start, step)
     return b.value(source, _shift(b, node, index, dim, start))
 
 
@@ -88,7 +91,7 @@ def _shift(b: Builder, node: Node, index: Index, dim: int, start: Extent) -> Ind
         return index
     if ix.sign != 1:
         raise b.refuse(node, "a slice of a flipped dimension")
-    return (*index[:dim], Ix(ix.axes, extents.add(ix.offset, start), 1), *index[dim + 1 :])
+    return (*index[:dim], replace(ix, offset=extents.add(ix.offset, start)), *index[dim + 1 :])
 
 
 def _select(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -106,9 +109,9 @@ def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
         if extent == 1:
             continue
         if len(ix.leaves()) > 1:
-            raise b.refuse(node, "a flip of a reshaped dimension")
+            ix = chosen(position(b, ix))
         last = extents.add(extent, -1)
-        flipped[d] = Ix(ix.axes, extents.subtract(last, ix.offset), -ix.sign)
+        flipped[d] = replace(ix, offset=extents.subtract(last, ix.offset), sign=-ix.sign)
     return b.value(node.args[0], tuple(flipped))
 
 
@@ -122,9 +125,9 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
         at = extents.add(at, b.shape(part)[dim])
     ix = index[dim]
     if len(ix.leaves()) > 1 or ix.sign != 1:
-        raise b.refuse(node, "a concatenation that is reshaped or flipped afterwards")
+        return joined(b, node, index, dim)
     for part, begin in reversed(list(zip(parts, starts, strict=True))):
-        own = (*index[:dim], Ix(ix.axes, extents.subtract(ix.offset, begin), 1), *index[dim + 1 :])
+        own = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
         if b.shape(part)[dim] == 1:
             own = (*index[:dim], Ix(), *index[dim + 1 :])
         value = compute(b.value(part, own), wide(node.dtype))
@@ -150,9 +153,9 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
         if before == 0 and after == 0:
             continue
         if len(ix.leaves()) > 1 or not ix.plain:
-            raise b.refuse(node, "padding that is reshaped afterwards")
-        inner[dim] = Ix(ix.axes, extents.subtract(0, before), 1)
-        at = Iota(inner[dim])
+            ix = chosen(position(b, ix)) if ix.at is None else chosen(b.position(ix))
+        inner[dim] = replace(ix, offset=extents.subtract(0, before))
+        at = b.position(inner[dim])
         end = shape[dim]
         fits = Op(
             "logical_and",

@@ -22,6 +22,8 @@ class Stored:
     index: Index
     value: Expr
     shape: tuple[Extent, ...]
+    #: how it is written where its index has values: "add" or "once"
+    put: str = ""
     #: it serves the one launch that reads it, in the shape that this wants
     serves: bool = False
 
@@ -169,6 +171,10 @@ class Builder:
         found = [ref.name for node in self.graph.nodes for ref in node.refs()]
         return (found + [ref.name for ref in self.graph.outputs]).count(name)
 
+    @property
+    def stored_names(self) -> dict[Any, str]:
+        return self._stored
+
     def stored(self, ref: Ref) -> str:
         """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
         if ref not in self._stored:
@@ -268,6 +274,11 @@ class Builder:
         return Num(float(total), "float32") if isinstance(total, int) else SymNum(total, "float32")
 
     def position(self, ix: Ix) -> Expr:
+        if ix.at is not None:
+            offset = self.value(Sym(str(ix.offset)) if isinstance(ix.offset, str) else ix.offset)
+            if ix.sign == -1:
+                return Op("sub", (offset, ix.at), "int64")
+            return ix.at if ix.offset == 0 else Op("add", (ix.at, offset), "int64")
         return Num(ix.offset, "int64") if not ix.axes and isinstance(ix.offset, int) else Iota(ix)
 
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.agents.designer.emit_values import Scope, Tiling, ValueWriter, compute_dtype, identity
-from kernellab.agents.designer.expr import Axis, Dot, Expr, Op, Red, Scan, walk
+from kernellab.agents.designer.expr import Axis, Dot, Expr, Op, Order, Red, Scan, walk
 from kernellab.agents.designer.normal import Output
+from kernellab.agents.designer.orders import define_order
 from kernellab.agents.designer.pads import at_edge
+from kernellab.agents.designer.puts import slice_axes
 from kernellab.agents.designer.text import DTYPES, Text, plus
 from kernellab.agents.designer.triangles import kept_triangle
 from kernellab.errors import DesignError
@@ -47,6 +49,12 @@ class Emitter(ValueWriter):
 
     def _grid(self, par: list[Axis], body: list[str]) -> list[str]:
         lines: list[str] = []
+        adds = self.t.core == "coreidx" and any(o.put == "add" for o in self.k.outs)
+        keeps = set(slice_axes(self.k)) if adds else set()
+        if keeps & set(par):
+            # additions in order: iterations that run at once have columns of their own
+            body = self._in_order([a for a in par if a not in keeps], body)
+            par = [a for a in par if a in keeps]
         dims = {1: ("",), 2: (".y", ".x"), 3: (".z", ".y", ".x")}.get(len(par), ("",) * len(par))
         for depth, (axis, dim) in enumerate(zip(par, dims, strict=True)):
             hint = f'"parallel", "{self.t.core}{dim if self.t.core == "grididx" else ""}"'
@@ -60,6 +68,11 @@ class Emitter(ValueWriter):
             lines += [f'@llm_hint("parallel", "{self.t.core}")', f"for {name} in range(1):"]
             depth = 1
         return lines + ["    " * depth + line for line in body]
+
+    def _in_order(self, axes: list[Axis], body: list[str]) -> list[str]:
+        for axis in reversed(axes):
+            body = [f"for {self.vars[axis]} in {self._range(axis)}:", *("    " + line for line in body)]
+        return body
 
     def _range(self, axis: Axis) -> str:
         if axis is self.k.chunk:
@@ -247,6 +260,11 @@ class Emitter(ValueWriter):
         axis = scans[0].axes[0]
         reverse = scans[0].reverse
         row = self.scopes[0]
+        if isinstance(scans[0], Order):
+            define_order(self, [s for s in scans if isinstance(s, Order)], row)
+            for o in outs:
+                self._store(o)
+            return
         if not loops:
             for s in scans:
                 self._define(s, row, self._scanned(s, None), s.kind)

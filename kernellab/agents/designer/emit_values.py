@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kernellab.agents.designer.emit_gather import define_gather
 from kernellab.agents.designer.expr import (
     Axis,
     Expr,
@@ -23,6 +24,7 @@ from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Output
 from kernellab.agents.designer.pads import IDENTITY, at_edge, best_pads
 from kernellab.agents.designer.plan import Kernel
+from kernellab.agents.designer.puts import store_put
 from kernellab.agents.designer.text import ATOM, DTYPES, INFIX, TITLES, Names, Text, infix, number, plus
 from kernellab.errors import DesignError
 
@@ -245,12 +247,32 @@ class ValueWriter:
     def _tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
         return tuple(a for a in self.t.order if a in axes and (a in self.t.blocks or a in self.t.whole))
 
+    # what the writers of gathers, orders and puts need of this one
+    def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
+        return self._valid(axis, lanes)
+
+    def text_of(self, e: Expr) -> Text:
+        return self._text(e)
+
+    def spread(self, value: Text, axes: tuple[Axis, ...]) -> Text:
+        return self._spread(value, axes)
+
+    def tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
+        return self._tile_axes(axes)
+
+    def extent(self, axis: Axis) -> str:
+        return self._extent(axis)
+
     def _extent(self, axis: Axis) -> str:
         return self.t.blocks.get(axis) or str(axis.extent)
 
     # -- memory
 
     def _define_load(self, e: Leaf, scope: Scope) -> Text:
+        if operands(e):
+            scope.known[id(e)] = define_gather(self, e, scope)
+            self.keep.append(e)
+            return scope.known[id(e)]
         region, loaded = self._region(e.tensor, e.index)
         order = self._tile_axes(frozenset(loaded))
         name = self.names.fresh(f"{e.tensor}_{'tile' if loaded else 'here'}")
@@ -267,6 +289,9 @@ class ValueWriter:
         return scope.known[id(e)]
 
     def _store(self, o: Output) -> None:
+        if o.put:
+            store_put(self, o)
+            return
         tensor, index, expr = o.tensor, o.index, o.expr
         value = self._text(expr)
         region, stored = self._region(tensor, index)

@@ -8,7 +8,8 @@ reductions, scans and products.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from kernellab.agents.designer.extents import Extent, times
@@ -65,14 +66,16 @@ class Ix:
     offset: Extent = 0
     sign: int = 1
     win: Tap | None = None
+    #: the position is this value; the axes are its own, and not among ``axes``
+    at: Expr | None = None
 
     @property
     def plain(self) -> bool:
-        return self.offset == 0 and self.sign == 1 and self.win is None
+        return self.offset == 0 and self.sign == 1 and self.win is None and self.at is None
 
     def over(self, axes: tuple[Axis, ...]) -> Ix:
         """The same index over other axes."""
-        return Ix(axes, self.offset, self.sign, self.win)
+        return Ix(axes, self.offset, self.sign, self.win, self.at)
 
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for a in self.axes for leaf in a.leaves())
@@ -247,11 +250,34 @@ class Attend(Dot):
         return (*self.over.leaves(), *self.inner.axes)
 
 
-Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Dot, Win, Inner, Attend]
+@dataclass(eq=False)
+class Order(Scan):
+    """The elements of a row in stable order (kind ``value``) or where they were (``order``), along ``place``.
+
+    ``place`` is ``over`` itself, or a shorter axis for the first elements alone; ``down``: largest first.
+    """
+
+    place: Axis = field(default_factory=lambda: Axis(1))
+    down: bool = False
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (self.over,) if self.place is self.over else (self.over, self.place)
+
+
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend]
 Frontier = (Red, Scan, Dot)
 
 
+def with_ats(index: Index, values: Sequence[Expr]) -> Index:
+    """``index`` with other values where it has values, in order."""
+    left = iter(values)
+    return tuple(replace(ix, at=next(left)) if ix.at is not None else ix for ix in index)
+
+
 def operands(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Leaf):
+        return tuple(ix.at for ix in expr.index if ix.at is not None)
     if isinstance(expr, Op):
         return expr.args
     if isinstance(expr, (Red, Scan)):
@@ -275,12 +301,15 @@ class Free:
             return hit[1]
         if isinstance(expr, Leaf):
             found = frozenset(leaf for ix in expr.index for leaf in ix.leaves())
+            found = found.union(*(self(a) for a in operands(expr)))
         elif isinstance(expr, Iota):
             found = frozenset(expr.index.leaves())
         else:
             found = frozenset().union(*(self(a) for a in operands(expr))) if operands(expr) else frozenset()
             if isinstance(expr, (Red, Dot, Inner)):
                 found = found - set(expr.axes)
+            if isinstance(expr, Order):
+                found = (found - {expr.over}) | {expr.place}
             if isinstance(expr, Red) and expr.chunk is not None:
                 found = found | {expr.chunk}
         self._known[id(expr)] = (expr, found)

@@ -20,12 +20,14 @@ from kernellab.agents.designer.expr import (
     Leaf,
     Num,
     Op,
+    Order,
     Red,
     Scan,
     SymNum,
     Win,
     operands,
     walk,
+    with_ats,
 )
 from kernellab.agents.designer.extents import Extent
 from kernellab.errors import DesignError
@@ -39,6 +41,8 @@ class Output:
     index: Index
     expr: Expr
     dtype: str
+    #: the expression packs a value and the indices that ``index`` has values at: "add" to, or write "once"
+    put: str = ""
 
 
 def share(outputs: list[Output]) -> list[Output]:
@@ -55,7 +59,7 @@ def share(outputs: list[Output]) -> list[Output]:
         done[id(e)] = (e, result)
         return result
 
-    return [Output(o.tensor, tuple(_resolved(ix) for ix in o.index), visit(o.expr), o.dtype) for o in outputs]
+    return [Output(o.tensor, tuple(_resolved(ix) for ix in o.index), visit(o.expr), o.dtype, o.put) for o in outputs]
 
 
 def _resolved(ix: Ix) -> Ix:
@@ -65,7 +69,7 @@ def _resolved(ix: Ix) -> Ix:
 def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
     ids = tuple(id(a) for a in args)
     if isinstance(e, Leaf):
-        index = tuple(_resolved(ix) for ix in e.index)
+        index = with_ats(tuple(_resolved(ix) for ix in e.index), args)
         return Leaf(e.tensor, index, e.dtype, e.line), ("leaf", e.tensor, index)
     if isinstance(e, Num):
         return e, ("num", type(e.value), repr(e.value), e.dtype)
@@ -77,6 +81,8 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
         return Op(e.op, args, e.dtype, e.line), ("op", e.op, ids, e.dtype)
     if isinstance(e, Red):
         return Red(e.kind, args[0], e.axes, e.dtype, e.line, e.chunk), ("red", e.kind, ids, e.axes, e.chunk)
+    if isinstance(e, Order):
+        return replace(e, arg=args[0]), ("order", e.kind, ids, e.axes, e.down)
     if isinstance(e, Scan):
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line), ("scan", e.kind, ids, e.axes, e.reverse)
     if isinstance(e, Win):
@@ -111,7 +117,7 @@ def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
     found = []
     for ix, extent in zip(index, shape, strict=True):
         leaves = ix.leaves()
-        if extent == 1 and not leaves:
+        if extent == 1 and not leaves and ix.at is None:
             continue
         if leaves and ix.plain and extents.same(ix.extent, extent):
             found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
@@ -282,12 +288,14 @@ def _rewrite(
         args = tuple(visit(a) for a in operands(e))
         made: Expr
         if isinstance(e, Leaf):
-            made = Leaf(e.tensor, index(e.tensor, e.index), e.dtype, e.line)
+            made = Leaf(e.tensor, with_ats(index(e.tensor, e.index), args), e.dtype, e.line)
             layout.dtypes[e.tensor] = e.dtype
         elif isinstance(e, Red):
             made = Red(e.kind, args[0], axes(e.axes), e.dtype, e.line)
         elif isinstance(e, Op):
             made = Op(e.op, args, e.dtype, e.line)
+        elif isinstance(e, Order):
+            made = replace(e, arg=args[0])
         elif isinstance(e, Scan):
             made = Scan(e.kind, args[0], e.axes[0], e.dtype, e.reverse, e.line)
         elif isinstance(e, Win):
@@ -304,7 +312,7 @@ def _rewrite(
     result = []
     for o in outputs:
         layout.dtypes[o.tensor] = o.dtype
-        result.append(Output(o.tensor, index(o.tensor, o.index), visit(o.expr), o.dtype))
+        result.append(Output(o.tensor, index(o.tensor, o.index), visit(o.expr), o.dtype, o.put))
     return share(result), layout
 
 

@@ -24,12 +24,14 @@ from kernellab.agents.designer.expr import (
     Leaf,
     Num,
     Op,
+    Order,
     Red,
     Scan,
     SymNum,
     Win,
     operands,
     walk,
+    with_ats,
 )
 from kernellab.agents.designer.normal import Layout, Output, windowed
 from kernellab.errors import DesignError
@@ -104,6 +106,7 @@ class Planner:
         elif isinstance(e, Scan):
             for k in self.kernels:
                 fits = k.par == par and k.red == red and bool(k.scans) and k.scans[0].reverse == e.reverse
+                fits = fits and isinstance(e, Order) == isinstance(k.scans[0], Order)
                 if fits and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
                     k.scans.append(e)
                     self.home[id(e)] = k
@@ -121,6 +124,8 @@ class Planner:
 
     def _place_output(self, o: Output) -> None:
         axes = frozenset(leaf for ix in o.index for leaf in ix.leaves())
+        if o.put:
+            axes |= self.free(o.expr)
         needs = self._inside(o.expr)
         if needs:
             last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
@@ -144,6 +149,8 @@ class Planner:
             return False
         if k.dot is not None:
             return axes == k.par
+        if k.scans and isinstance(k.scans[0], Order):
+            return axes == k.par | {k.scans[0].axes[-1]}
         if k.scans:
             return axes == k.par | k.red
         # without outer axes one program would do all the pointwise work of the whole tensor
@@ -163,11 +170,11 @@ class Planner:
         k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
         k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
         k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
-        k.outs = [Output(o.tensor, o.index, visit(o.expr), o.dtype) for o in k.outs]
+        k.outs = [Output(o.tensor, o.index, visit(o.expr), o.dtype, o.put) for o in k.outs]
 
     def _stored(self, e: Expr, k: Kernel) -> Leaf | None:
         """The temp that holds ``e`` for kernel ``k``, None when ``k`` computes it itself."""
-        if isinstance(e, (Leaf, Num, SymNum, Iota)):
+        if isinstance(e, (Num, SymNum, Iota)) or (isinstance(e, Leaf) and id(e) not in self.temps):
             return None
         if id(e) in self.temps and self.makers[id(e)] is not k:
             return self.temps[id(e)]
@@ -221,6 +228,12 @@ class Planner:
         return sorted(axes, key=lambda a: (a not in left) + (a not in left or a not in right))
 
 
+def has_picks(k: Kernel) -> bool:
+    """Does a factor of the kernel's product read at indices that are values?"""
+    sides = (k.dot.a, k.dot.b) if k.dot is not None else ()
+    return any(isinstance(e, Leaf) and bool(operands(e)) for side in sides for e in walk(side))
+
+
 def runs_along(red: Red) -> bool:
     """Does the reduction run along its operand's contiguous axis?"""
     last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
@@ -247,10 +260,14 @@ def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """``e`` over other operands."""
     if args == operands(e):
         return e
+    if isinstance(e, Leaf):
+        return Leaf(e.tensor, with_ats(e.index, args), e.dtype, e.line)
     if isinstance(e, Op):
         return Op(e.op, args, e.dtype, e.line)
     if isinstance(e, Red):
         return Red(e.kind, args[0], e.over, e.dtype, e.line, e.chunk)
+    if isinstance(e, Order):
+        return replace(e, arg=args[0])
     if isinstance(e, Scan):
         return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line)
     if isinstance(e, Win):

@@ -15,12 +15,13 @@ from kernellab.agents.designer.emit import Emitter, Tiling
 from kernellab.agents.designer.emit_attention import AttentionEmitter, why_attention
 from kernellab.agents.designer.emit_copies import CopyEmitter, why_copy
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
-from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Red, Win, operands, walk
+from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Order, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.joined_rows import join_rows
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
 from kernellab.agents.designer.planes import in_planes
+from kernellab.agents.designer.puts import why_put, written_in_place
 from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
@@ -101,13 +102,14 @@ class _Scheduler(AttentionTiler):
             outputs.append(Output(name, index, builder.value(ref, index), dtype))
             shapes[name] = shape
         self.output_names = [o.tensor for o in outputs]
+        outputs = written_in_place(builder, outputs)
         if self.style.fused:
             outputs = attend(outputs, self.gpu)
             if not attends(outputs):
                 raise DesignError("There is no attention in this graph.", "Use the schedules without.")
         units: list[list[list[Output]]] = [[]]
         for c in builder.cuts:
-            units[-1].append([Output(c.name, c.index, c.value, c.value.dtype)])
+            units[-1].append([Output(c.name, c.index, c.value, c.value.dtype, c.put)])
             if not c.serves:
                 units.append([])
         units[-1].append(outputs)
@@ -278,6 +280,10 @@ class _Scheduler(AttentionTiler):
             return ["A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read."]
         if k.chunk is not None:
             return ["One partial result a chunk, so that the whole chip works on one long reduction."]
+        if k.scans and isinstance(k.scans[0], Order):
+            return ["A whole row is put in order on chip; equal elements keep theirs."]
+        if any(o.put for o in k.outs):
+            return [why_put(k, self.gpu)]
         if k.scans:
             if not t.blocks and not t.whole:
                 return ["The scan runs element by element; rows are independent."]

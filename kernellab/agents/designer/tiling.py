@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.emit_values import Tiling
-from kernellab.agents.designer.expr import Axis, Free, Leaf, walk
+from kernellab.agents.designer.expr import Axis, Free, Leaf, Order, walk
+from kernellab.agents.designer.orders import order_tiling
 from kernellab.agents.designer.plan import Kernel
+from kernellab.agents.designer.puts import put_tiling
 from kernellab.agents.designer.styles import Style
 from kernellab.errors import DesignError
 from kernellab.target import Target
@@ -46,6 +48,16 @@ class Tiler:
             first, second = text[5:-1].rsplit(", ", 1)
             return -(-extents.value(first, env) // env[second])
         return extents.value(axis.extent, env)
+
+    # what the tilers of other modules need of this one
+    def size(self, axis: Axis) -> int:
+        return self._size(axis)
+
+    def bounded(self, axes: list[Axis]) -> bool:
+        return self._bounded(axes)
+
+    def block(self, name: str, default: int, axis: Axis | None = None, least: int = 1) -> str:
+        return self._block(name, default, axis, least)
 
     # -- how a reduction is shared out
 
@@ -102,11 +114,18 @@ class Tiler:
         t = Tiling(order, core=core, lanes=self.gpu, chunk=self.chunks.get(k.chunk, "") if k.chunk else "")
         if k.dot is not None:
             return self._dot_tiling(k, t)
+        if any(o.put for o in k.outs) and not k.reds and not k.scans:
+            t = put_tiling(self, k, t)
+            if t.blocks:
+                return t
+            order = t.order
         loose = self._flipped(k)
         tiled = [a for a in order if a not in loose and a is not k.chunk]
         if not tiled:
             return t
         inner = tiled[-1]
+        if k.scans and isinstance(k.scans[0], Order):
+            return order_tiling(self, k, t, tiled)
         if k.scans:
             return self._scan_tiling(k, t, tiled)
         if not k.red:

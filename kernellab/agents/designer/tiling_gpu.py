@@ -6,7 +6,7 @@ import math
 
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Axis, Dot, Expr, Leaf, walk
-from kernellab.agents.designer.plan import Kernel, runs_along
+from kernellab.agents.designer.plan import Kernel, has_picks, runs_along
 from kernellab.agents.designer.tiling import Tiler
 
 #: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
@@ -227,7 +227,7 @@ class GpuTiler(Tiler):
 
     def _of_float32(self, k: Kernel) -> bool:
         """Is it a product of float32 at that precision, for tensor cores to make of narrower ones?"""
-        if self._fused_multiply_add:
+        if self._fused_multiply_add or has_picks(k):
             return False
         return k.dot is not None and "matmul" not in self.task.precision and self._operand(k) == "float32"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kernellab.agents.designer.expr import Expr, Leaf
+from kernellab.agents.designer.expr import Expr, Leaf, operands, with_ats
 from kernellab.agents.designer.normal import Layout, Output
 from kernellab.agents.designer.plan import Rewrite
 
@@ -29,7 +29,7 @@ def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Outpu
 
     def change(e: Expr) -> Expr | None:
         if isinstance(e, Leaf) and names[e.tensor] != e.tensor:
-            return Leaf(names[e.tensor], e.index, e.dtype, e.line)
+            return Leaf(names[e.tensor], with_ats(e.index, [visit(a) for a in operands(e)]), e.dtype, e.line)
         return None
 
     visit = Rewrite(change)
