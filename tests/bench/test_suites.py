@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernellab import target_detect
+from kernellab.bench import workers
 from kernellab.bench.category import category
 from kernellab.bench.one import Job
 from kernellab.bench.report import markdown
@@ -105,6 +106,18 @@ def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) 
     assert "reference" in by_name["wrong"].reason
 
 
+def test_a_worker_that_has_grown_is_replaced_before_the_next_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tells = "import os\nraise ValueError(f'process {os.getpid()}')\n"
+    for most, processes in ((workers._MOST_BYTES, 1), (0, 2)):
+        monkeypatch.setattr(workers, "_MOST_BYTES", most)
+        rows: list[Row] = []
+        run_jobs([_job(n, tells, tmp_path) for n in ("a", "b")], tmp_path, 1, 60.0, rows.append, False)
+        seen = re.findall(r"process (\d+)", " ".join(r.reason for r in rows))
+        assert len(seen) == 2 and len(set(seen)) == processes, rows
+
+
 def test_workers_are_spread_over_devices_and_each_device_has_turns_of_its_own(tmp_path: Path) -> None:
     tells = "import os, time\ntime.sleep(1)\nraise ValueError(str([os.environ[n] for n in {names}]))\n".format(
         names=["CUDA_VISIBLE_DEVICES", turns.VARIABLE]
@@ -137,3 +150,8 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     assert read_rows(tmp_path / "rows.jsonl") == rows
     report = markdown(rows, "here")
     assert "1_Old" in report and "2_Broken" in report and "1 of 2 passed" in report
+    # what failed is tried again, what passed is not
+    mended = [tasks[0], SuiteTask("broken", "", "def g(): pass\n", "2_Broken")]
+    again = run_suite(mended, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0)
+    assert again[0] == kept and again[1].seconds != rows[1].seconds
+    assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
