@@ -64,3 +64,10 @@ def test_triton_computes_it(name: str, tmp_path: Path) -> None:
         given = inputs_of(name, sizes)
         (got,) = call(source, tmp_path, *(given[t.name] for t in program.inputs))
         torch.testing.assert_close(got, PICKS[name].expected(given), msg=lambda m, s=sizes: f"{s}: {m}")
+
+
+def test_no_atomics_where_parallel_iterations_have_columns_of_their_own() -> None:
+    for name, atomic in (("in order", False), ("index_add", True)):
+        program = load_program(PICKS[name].text)
+        text = lower(program, bind(program, None, None, CPP), CPP).files["kernel.cpp"]
+        assert ("kl::atomic_add" in text) is atomic, text

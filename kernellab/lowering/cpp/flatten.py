@@ -24,6 +24,7 @@ from kernellab.lowering.cpp.nests import (
     subvalues,
     tiles_read,
 )
+from kernellab.sketch.check_gather import keeps_apart
 from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import (
@@ -78,6 +79,8 @@ class Flattener:
         #: values that a statement uses more than once, and the tiles that hold them
         self._repeated: frozenset[Value] = frozenset()
         self._known: dict[Value, Read] = {}
+        #: tensors that one statement of the kernel alone scatters to
+        self.alone: frozenset[str] = frozenset()
 
     def block(self, body: tuple[Statement, ...]) -> Block:
         outer, self._block = self._block, Block()
@@ -106,9 +109,9 @@ class Flattener:
         elif isinstance(stmt, Scatter):
             self._base = stmt.tensor.name.lower()
             packed = Apply(Type(stmt.shape, stmt.tensor.dtype), "scatter", (stmt.value, *stmt.index))
-            steps.append(
-                Nest(NestKind.SCATTER, stmt.shape, self._prepare(packed, stmt.shape), self._line, scatter=stmt)
-            )
+            apart = stmt.tensor.name in self.alone and keeps_apart(stmt, tuple(self.ints.loops.values()))
+            value = self._prepare(packed, stmt.shape)
+            steps.append(Nest(NestKind.SCATTER, stmt.shape, value, self._line, scatter=stmt, apart=apart))
         elif isinstance(stmt, Assign):
             self._base = stmt.tile.name
             self._assign(stmt.tile, stmt.value, stmt.declares)

@@ -28,6 +28,7 @@ from kernellab.sketch.program import (
     MultiAssign,
     Param,
     Program,
+    Scatter,
     Statement,
     Tile,
     Value,
@@ -135,7 +136,9 @@ class KernelEmitter:
         with writer.block(f"static void {safe(self.kernel.name)}({', '.join(self.parameters())})", said=False):
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
-            flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
+            flattener = Flattener(self.ints, self.names.taken, has_steps(body))
+            flattener.alone = _scattered_once(body)
+            flat = flattener.block(body)
             self.gathers = gather_products(flat, self.ints, self.kernel.writes)
             read_in_place(flat, self.ints, self.kernel.writes)
             fused = Fuser(self.ints, self.names.loop_vars).block(flat)
@@ -303,6 +306,12 @@ def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         last = inner[-1]
         inner = (replace(last, body=(*inner[:-1], *last.body)),)
     return (*body[:-1], replace(outer, body=inner))
+
+
+def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
+    """Tensors that one scatter, and it alone, writes at indices."""
+    names = [s.tensor.name for s in statements(body) if isinstance(s, Scatter)]
+    return frozenset(n for n in names if names.count(n) == 1)
 
 
 def _touched(step: FusedStep) -> set[str]:

@@ -44,6 +44,8 @@ class Nest:
     keepdims: bool = False
     #: what a scatter writes; its value and then its indices are the arguments of ``value``
     scatter: Scatter | None = None
+    #: iterations that run at once add to different elements: no atomics are needed
+    apart: bool = False
 
 
 @dataclass(eq=False)
