@@ -111,5 +111,7 @@ template <class T> T __shfl_xor_sync(unsigned, T x, int mask) {
 static unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
 static float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static float __fdividef(float x, float y) { return x / y; }
+static float __expf(float x) { return expf(x); }
 static double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <class T> T atomicAdd(T* to, T x) { T old = *to; *to = T(old + x); return old; }

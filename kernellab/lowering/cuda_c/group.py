@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernellab.lowering.cpp.fuse import Group
 from kernellab.lowering.cpp.gather import scatter_text
 from kernellab.lowering.cpp.index import Index, align
 from kernellab.lowering.cpp.ints import Ints
 from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind, subvalues
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, Scalars, converted, literal, place, strip
+from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, Scalars, converted, is_narrow, literal, place, strip
 from kernellab.lowering.cpp.writer import Writer
 from kernellab.lowering.cuda_c.access import access, wide_when
 from kernellab.lowering.cuda_c.homes import Home, Layouts
 from kernellab.lowering.cuda_c.reduce import Fold
 from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Const, Read, Region, Tile
+from kernellab.sketch.program import Apply, Const, DType, Read, Region, Tile
 
 
 @dataclass
@@ -161,6 +161,8 @@ class GroupWriter:
         if nest.scatter is not None:
             line = scatter_text(nest, self.group.vars, self.scalars)
             return [line] if self._dims else [f"if (threadIdx.x == 0) {{ {line} }}"]
+        if nest.region is not None:
+            nest = _rounded_once(nest, nest.region)
         text = self.element(nest)
         if nest.kind is NestKind.REDUCE:
             if fold is not None:
@@ -276,6 +278,16 @@ class GroupWriter:
 
     def _line_of(self, fetch: Fetch) -> int:
         return next((n.line for n in self.group.nests if any(v is fetch for v in subvalues(n.value))), 0)
+
+
+def _rounded_once(nest: Nest, region: Region) -> Nest:
+    """Without a cast to the narrow dtype of the tensor: the store rounds."""
+    value, dtype = nest.value, region.tensor.dtype
+    if nest.kind is NestKind.STORE and isinstance(value, Apply) and value.op == "cast" and value.type.dtype is dtype:
+        inner = value.args[0]
+        if is_narrow(dtype) and inner.type.dtype is DType.F32:
+            return replace(nest, value=inner)
+    return nest
 
 
 __all__ = ["Context", "GroupWriter", "Wishes"]

@@ -103,7 +103,7 @@ class Fold:
         if self.is_arg:
             return "kl::Place()"
         if self.nest.op == "reduce_mean":
-            return f"kl::Over{{{self._count()}}}"
+            return f"kl::over({self._count()})"
         return "kl::NotZero()" if self.nest.op == "reduce_any" else "kl::AsIs()"
 
     def _count(self) -> str:
