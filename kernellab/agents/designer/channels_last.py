@@ -31,8 +31,9 @@ _COPIED = {16: 0.2, 32: 0.35, 64: 0.6, 128: 0.7}
 _IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
 #: share of the memory's rate that a copy and a window reach
 _STREAMED = 0.8
-#: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes): partial writes
-_SCATTERED = 0.12
+#: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes), which it then
+#: writes in parts: for rows of at most two sectors, and for longer ones
+_SCATTERED = (0.23, 0.1)
 #: elements of the copy that stand side by side, at most
 _LONGEST = 128
 
@@ -127,12 +128,13 @@ def _seconds(k: Kernel, win: Win, taps: tuple[Tap, ...] | None, size: Callable[[
         )  # fmt: skip
         copied = source + read
         if taps and width * _row((), inside, win) < 2 * _LANE:
-            copying *= _SCATTERED / _STREAMED
+            copying *= _SCATTERED[width * row > 64] / _STREAMED
     # in a copy a step costs about as much as six more elements along it
     block = summed_block(row)
     summed = -(-row // block) * (block + 6) if taps is not None else max(row, 16)
     flops = 2.0 * positions * left * summed
-    return copied / copying + max(flops / (rate * share), (read + written) / bandwidth)
+    # what a program stores hides behind no product of its own
+    return copied / copying + flops / (rate * share) + (read + written) / bandwidth
 
 
 def _extent(ix: Ix, size: Callable[[Axis], int]) -> int:

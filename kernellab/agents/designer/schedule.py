@@ -243,7 +243,7 @@ class _Scheduler(AttentionTiler):
             # one value for the file: for a kernel that needs another the lowering chooses
             found.append(f"num_warps = {self.warps} in {{1, 2, 4, 8, 16}}")
         if self.gpu and _pipelined(k) and t.stages == self.stages:
-            found.append(f"num_stages = {t.stages} in {{2, 3, 4, 5}}")
+            found.append(f"num_stages = {t.stages} in {{{'1, ' if t.stages == 1 else ''}2, 3, 4, 5}}")
         return found
 
     def _file_warps(self, kernels: list[Kernel], tilings: list[Tiling]) -> int:

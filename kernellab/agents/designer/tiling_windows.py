@@ -113,8 +113,11 @@ class WindowTiler(GpuTiler):
             return
         n = max(16, min(_power(out), 128))
         first = self.style.positions_first
-        # measured on an H200: few output channels make poor rows; the input as it lies makes poor columns
-        t.positions_first = (out <= 32 or not win.last) if first is None else first
+        steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps)
+        # measured on an H200: few output channels make poor rows; the input as it lies makes poor columns, but where a
+        # whole tap is one step
+        whole = not win.last and 1 < steps <= 4 and 32 < inside <= 64
+        t.positions_first = (out <= 32 or not (win.last or whole)) if first is None else first
         t.whole_channels = inside <= 16
         t.stages = 3
         m = self.style.positions
@@ -122,19 +125,18 @@ class WindowTiler(GpuTiler):
         cores = max(self.target.chip.cores, 1)
         while m > 32 and programs // m < 2 * cores:
             m //= 2
-        steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps)
         if win.last:
             d = summed_block(inside)
         else:
             # few steps over the input as it lies are best one whole step a tap
             d = 16 if inside <= 16 else 64 if 32 < inside <= 64 and steps <= 4 else 32
-            t.stages = 2 if d == 64 else 3
+            t.stages = 1 if d == 64 else 3
         if not win.last and steps == 1 and inside <= 64 and programs // m >= 32 * cores and self._alone(win, spatial):
             # little work for each byte: small tiles in flight, and the weights fetched once for several
             m, d = min(m, 64), max(16, _power(inside))
-            t.run, t.stages = self.consts.add("RUN", 8, (4, 8, 16)), 3
+            t.run, t.stages = self.consts.add("RUN", 8, (1, 2, 4, 8, 16)), 1
         high, wide = _gpu_positions(sizes, spatial, m)
-        if win.last and m == 128 and len(spatial) > 1 and _gpu_positions(sizes, spatial, 256)[0] == 1:
+        if win.last and m == 128 and out > 16 and len(spatial) > 1 and _gpu_positions(sizes, spatial, 256)[0] == 1:
             # measured on an H200: rows that hold such tiles gain 3 to 30 %
             high, wide = (1, 256) if programs // 256 >= 4 * cores else (high, wide)
         t.blocks = {co: self._near("BN", n, 16, 256)}
@@ -142,7 +144,7 @@ class WindowTiler(GpuTiler):
         if len(spatial) > 1:
             t.blocks[spatial[0]] = self._near("BH", high, 1, 64)
         t.blocks[spatial[-1]] = self._near("BW", wide, 1, 256)
-        t.warps = 8 if n * high * wide > 8192 else 4
+        t.warps = 8 if n * high * wide > 8192 or high * wide > 128 else 4
 
     def _alone(self, win: Win, spatial: list[Axis]) -> bool:
         """Is every tap gone, and is the tile one of neighbours along one axis?"""
