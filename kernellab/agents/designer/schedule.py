@@ -22,6 +22,7 @@ from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
 from kernellab.agents.designer.planes import in_planes
 from kernellab.agents.designer.puts import why_put, written_in_place
+from kernellab.agents.designer.rounding import round_factors
 from kernellab.agents.designer.split_k import split_products
 from kernellab.agents.designer.splits import mean_of_squares_about, squares_of_parts, two_steps
 from kernellab.agents.designer.styles import Style, styles
@@ -76,6 +77,7 @@ class _Scheduler(AttentionTiler):
             always = self.style.copied == "always"
             join_rows(kernels, layout)
             kernels = channels_last(kernels, layout, self._size, self.target.chip, always)
+        round_factors(kernels, layout, self._window_precision)
         self.kernels = kernels
         names = [self.task.name] if len(kernels) == 1 else self._titles(kernels)
         tilings = [self._tiling(k) for k in kernels]
