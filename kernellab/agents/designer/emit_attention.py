@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kernellab.agents.designer import extents
 from kernellab.agents.designer.attention import Roles, last_key, roles
 from kernellab.agents.designer.emit import Emitter
 from kernellab.agents.designer.emit_values import Scope
@@ -117,11 +118,17 @@ class AttentionEmitter(Emitter):
         self.scopes[-1].known[id(inner)] = Text(name, full)
         self.keep.append(inner)
         value = self._text(self.att.a)
-        if r.keys not in self.t.exact:
+        if r.keys not in self.t.exact and not self._hidden_at_edge():
             value = Text(f"where({self._valid(r.keys, full)}, {value.text}, -inf)", full)
         if value.text != name:
             lines.append(f"{name} = {value.text}")
         return name
+
+    def _hidden_at_edge(self) -> bool:
+        """Does the mask hide from every row all that lies past the last key?"""
+        r = self.roles
+        beyond = last_key(self.att.a, r.row, r.keys)
+        return beyond is not None and beyond <= 0 and extents.same(r.row.extent, r.keys.extent)
 
     def _sides(self) -> tuple[str, str]:
         r, inner = self.roles, self.att.inner
