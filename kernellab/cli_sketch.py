@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli_output import emit, read_text, say, settings, write_files
-from kernellab.errors import KernellabError, SketchError
+from kernellab.errors import KernellabError, SketchError, TargetError
 from kernellab.records import Diagnostic, GateState
 
 if TYPE_CHECKING:
@@ -126,10 +126,17 @@ def lower(
     """Write it as code in a DSL."""
     from kernellab.lowering import lower as lower_program
     from kernellab.sketch.bind import bind
-    from kernellab.target_detect import detect_target
+    from kernellab.target import Backend, Target
+    from kernellab.target_detect import INTERPRETED_FOR, detect_target, named_chip
     from kernellab.task import load_task
 
-    target = detect_target(dsl)
+    try:
+        target = detect_target(dsl)
+    except TargetError:
+        if dsl != "cuda_c":
+            raise
+        # written here, run where there is a GPU: Triton's interpreter has its like, CUDA-C has not
+        target = Target(dsl, Backend.CUDA, named_chip(INTERPRETED_FOR))
     program = _program(file, json)
     if isinstance(program, int):
         return program

@@ -217,7 +217,7 @@ def test_cost_counts_bytes_at_the_given_sizes(run: Callable[..., Ran]) -> None:
     assert with_task.json["sizes"] == {"M": 37, "N": 65}
 
 
-@pytest.mark.parametrize("dsl", ["cpp", "triton"])
+@pytest.mark.parametrize("dsl", ["cpp", "triton", "cuda_c"])
 def test_lower_writes_the_files(run: Callable[..., Ran], tmp_path: Path, dsl: str) -> None:
     ran = run("sketch", "lower", "op.sketch", "--task", "task.py", "--dsl", dsl, "--out", "lowered", "--json")
     assert ran.code == 0

@@ -81,7 +81,7 @@ def test_an_option_is_completed(shell: InteractiveShell) -> None:
 
 def test_the_values_of_an_option_are_completed(shell: InteractiveShell) -> None:
     assert {"none", "routing", "all"} <= completions(shell, "%%kernel_design rms --approve ")
-    assert candidates(shell, "%%kernel_design rms --dsl c") == ["cpp", "triton"]
+    assert candidates(shell, "%%kernel_design rms --dsl c") == ["cpp", "triton", "cuda_c"]
 
 
 def test_other_lines_are_left_to_other_completers(shell: InteractiveShell) -> None:
