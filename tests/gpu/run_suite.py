@@ -1,6 +1,7 @@
 """Build, check and time a suite in Triton on the GPU of this machine, in one run.
 
-    python tests/gpu/run_suite.py [--suite builtin] [--only REGEX] [--variants 4] [--no-compile] [--scale BYTES]
+    python tests/gpu/run_suite.py [--suite builtin] [--only REGEX] [--variants 4] [--tries 0] [--no-compile]
+        [--scale BYTES]
 
 For each task: the rules Designer's sketches lowered to Triton, checked against the reference in float64 at the task's
 sizes and at edge sizes, then timed with eager PyTorch and torch.compile under one clock. First all tasks are built
@@ -75,18 +76,33 @@ def target() -> Target:
     return Target("triton", Backend.CUDA, find_chip(product) or Chip(product, "gpu", 132))
 
 
-def variants_of(task: Task, limit: int) -> list[Variant]:
-    """The rules Designer's designs, lowered, best first."""
+def neighbours(sketch: str) -> list[dict[str, int]]:
+    """One tunable at another of its choices, the nearest ones first; those of the last launch before all others."""
+    last = sketch.rsplit("\nsketch ", 1)[-1]
+    near: list[tuple[bool, int, dict[str, int]]] = []
+    for c in load_program(sketch).constexprs:
+        choices = [v for v in c.choices or () if isinstance(v, int)]
+        if isinstance(c.value, int) and c.value in choices:
+            at = choices.index(c.value)
+            near += [(f"{c.name} = " not in last, abs(k - at), {c.name: v}) for k, v in enumerate(choices) if k != at]
+    return [one for *_, one in sorted(near, key=lambda n: n[:2])]
+
+
+def variants_of(task: Task, limit: int, tries: int = 0) -> list[Variant]:
+    """The rules Designer's designs, lowered, best first; then each with ``tries`` other choices of its tunables."""
     from kernellab.agents.designer import RulesDesigner
 
     where = target()
-    found = []
-    for i, reply in enumerate(RulesDesigner().designs(DesignBrief(task, where))[:limit]):
-        variant = Variant(dict(reply.constexpr))
+    found: list[Variant] = []
+    replies = RulesDesigner().designs(DesignBrief(task, where))[:limit]
+    wanted = [(reply, dict(reply.constexpr)) for reply in replies]
+    wanted += [(reply, {**reply.constexpr, **one}) for reply in replies for one in neighbours(reply.sketch)[:tries]]
+    for i, (reply, constexpr) in enumerate(wanted):
+        variant = Variant(constexpr)
         found.append(variant)
         try:
-            program = load_program(reply.sketch, constexpr=reply.constexpr)
-            source = lower(program, bind(program, task, reply.constexpr, where), where)
+            program = load_program(reply.sketch, constexpr=constexpr)
+            source = lower(program, bind(program, task, constexpr, where), where)
             stem = f"{task.name}_{i}"
             (FOLDER / f"{stem}.sketch").write_text(reply.sketch)
             (FOLDER / f"{stem}.py").write_text(source.files["kernel.py"])
@@ -197,7 +213,7 @@ def prepare(item: SuiteTask, options: argparse.Namespace) -> Json:
     task = load_task(item.text, item.name)
     sizes = [None, *(small_sizes(task, (), 4) if task.dims else ())]
     variants: list[Json] = []
-    for variant in variants_of(task, options.variants):
+    for variant in variants_of(task, options.variants, options.tries):
         problem = variant.error
         for case in sizes:
             if problem or variant.kernel is None:
@@ -229,7 +245,7 @@ def measure(item: SuiteTask, options: argparse.Namespace, prepared: Json) -> Jso
             out["eager"] = clock(function, short)
             if not options.no_compile:
                 out["compile"] = clock(torch.compile(function), short)
-    for variant, row in zip(variants_of(task, options.variants), out["variants"], strict=True):
+    for variant, row in zip(variants_of(task, options.variants, options.tries), out["variants"], strict=True):
         if not row["error"] and variant.kernel is not None:
             row["ms"] = clock(variant.kernel, sets)
     right = [row for row in out["variants"] if "ms" in row]
@@ -393,6 +409,9 @@ def main() -> int:
     parser.add_argument("--suite", default="builtin")
     parser.add_argument("--only", default="")
     parser.add_argument("--variants", type=int, default=4, help="designs tried a task")
+    parser.add_argument(
+        "--tries", type=int, default=0, help="other choices of its tunables that each design is tried with"
+    )
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--scale", type=int, nargs="?", const=1 << 30, default=0, help="bytes to grow tasks to")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
