@@ -4,7 +4,7 @@ import torch
 
 
 def reference(x):
-    return torch.sort(x, -1, stable=True)
+    return torch.sort(x, dim=-1, stable=True)
 
 
 def inputs():

@@ -1,4 +1,4 @@
-"""The largest elements of rows, and where they are."""
+"""The largest elements of rows, in order; where equal ones are is left open, and so not asked for."""
 
 import torch
 
@@ -8,7 +8,7 @@ M = Dim("M", 1, 65536)
 
 
 def reference(x):
-    return torch.topk(x, 8)
+    return torch.topk(x, 8).values
 
 
 def inputs(M=2048):
