@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _DONE = 1 << 32
 _HALT_SECONDS = 1e-4
+#: eight bytes of a guard
+_GUARDS = int.from_bytes(bytes([GUARD]) * 8, "little", signed=True)
 
 
 class WorkerFailure(Exception):
@@ -301,7 +303,7 @@ class Worker:
         if prod(output.shape) * item + 2 * guard != output.storage_bytes:
             return False
         for place in (output.storage, output.storage + after):
-            if not bool((read_bytes(self.pid, place, guard) == GUARD).all()):
+            if not bool((read_bytes(self.pid, place, guard).view(torch.int64) == _GUARDS).all()):
                 return True
         return False
 

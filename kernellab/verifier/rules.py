@@ -162,7 +162,7 @@ class TimingRule:
     #: budgets that may be spent on finding ``few`` pairs of calls that nothing disturbed
     patience: float = 1.6
     #: sharp enough: the interval reaches this share beyond the noise floor
-    sharp: float = 0.01
+    sharp: float = 0.02
     #: share of disturbed pairs from which a verdict tells of it
     busy_share: float = 0.25
     #: share of the machine that others had, from which the figures' intervals are widened

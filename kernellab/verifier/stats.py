@@ -95,7 +95,7 @@ _SPREAD = 1.2533 / 1.349
 
 
 def settled(base: Sequence[float], candidate: Sequence[float]) -> bool:
-    """True when more pairs would change little: beyond the noise floor, the interval is within 1 % of the ratio."""
+    """True when more pairs would change little: beyond the noise floor, the interval is sharp."""
     if min(len(base), len(candidate)) < TIMING.few:
         return False
     found = compare("", base, candidate, draws=200)

@@ -1,7 +1,8 @@
 """How honest the clock is on this machine: the same code on both sides, again and again.
 
 ``python tests/verifier/aa.py [RUNS] [--load N]`` prints each run's speedup and interval, how many runs told identical
-code apart, and for each size the coefficient of variation of the candidate's time and of the speedup over the runs.
+code apart, and for each size the coefficient of variation of the candidate's time and of the speedup over the runs, the
+speedup's geometric mean and the interval's usual half width.
 ``--load N`` keeps N processes busy beside it. Not a test: a busy machine may not fail the suite.
 """
 
@@ -34,6 +35,7 @@ def main(runs: int, repeat: int) -> int:
     told_apart = busy = 0
     times: dict[str, list[float]] = defaultdict(list)
     ratios: dict[str, list[float]] = defaultdict(list)
+    widths: dict[str, list[float]] = defaultdict(list)
     with Verifier() as verifier:
         for run in range(runs):
             name, (m, n) = list(SIZES.items())[run % len(SIZES)]
@@ -48,6 +50,7 @@ def main(runs: int, repeat: int) -> int:
             busy += "busy machine" in verdict.label
             times[name].append(verdict.time.median_ms)
             ratios[name].append(found.speedup)
+            widths[name].append((found.high - found.low) / 2 / found.speedup)
             seconds = sum(s.seconds for s in verdict.stages if s.name.value == "fast")
             print(
                 f"{name:<7} {found.speedup:.3f} [{found.low:.3f}, {found.high:.3f}] {verdict.time.median_ms:.3f} ms, "
@@ -56,8 +59,11 @@ def main(runs: int, repeat: int) -> int:
                 flush=True,
             )
     for name, values in times.items():
-        print(f"{name:<7} CV of the time {_variation(values):.1%}, of the speedup {_variation(ratios[name]):.1%} "
-              f"({len(values)} runs)")  # fmt: skip
+        print(f"{name:<7} CV of the time {_variation(values):.1%}, of the speedup {_variation(ratios[name]):.1%}, "
+              f"geometric mean {statistics.geometric_mean(ratios[name]):.3f}, half width "
+              f"{statistics.median(widths[name]):.1%} ({len(values)} runs)")  # fmt: skip
+    every = [ratio for found in ratios.values() for ratio in found]
+    print(f"all     geometric mean of the speedup {statistics.geometric_mean(every):.3f}")
     print(f"{told_apart} of {runs} runs told identical code apart; the machine was busy in {busy}")
     return told_apart
 

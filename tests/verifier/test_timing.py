@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from kernellab.errors import VerifierError
+from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, accounts, bound, memory, sandbox_level, stats
+from kernellab.verifier.compare import Limits, accepts
+from kernellab.verifier.contents import Contents
 from kernellab.verifier.rules import TIMING
 from kernellab.verifier.servers import ForkServer
-from kernellab.verifier.timed import less_handshake
+from kernellab.verifier.timed import Checks, _near, less_handshake
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -159,3 +163,37 @@ def test_the_figures_of_a_busy_machine_are_those_of_its_calm_calls_and_agree() -
 def test_a_handshake_that_was_dear_does_not_make_a_call_free() -> None:
     assert less_handshake(1e-3, 4e-5) == pytest.approx(9.6e-4)
     assert less_handshake(5e-4, 2e-3) == pytest.approx(1e-4), "a busy machine's echo may cost more than the call"
+
+
+def test_of_little_data_every_timed_call_is_checked_and_of_much_a_secret_third(judge: Judge) -> None:
+    little, much = (Checks(judge.scale, [], size) for size in (1 << 20, TIMING.check_all_bytes))
+    assert all(little.wanted() for _ in range(50))
+    drawn = [much.wanted() for _ in range(400)]
+    assert drawn[0]
+    assert 90 < sum(drawn) < 180
+    assert drawn != [Checks(judge.scale, [], TIMING.check_all_bytes).wanted() for _ in range(400)]
+
+
+def test_what_is_near_in_every_element_keeps_every_rule_and_little_else_is_taken_for_near() -> None:
+    want = torch.randn(300, 500, generator=torch.Generator().manual_seed(3))
+    limits = Limits.of("float32", {}, False)
+    near = want * (1 + 5e-6)
+    assert _near(near, want, limits.floor) and accepts(near, want, limits) is not None
+    off = want.clone()
+    off[299, 499] *= 1.001
+    assert not _near(off, want, limits.floor)
+    bad = want.clone()
+    bad[0, 0] = float("nan")
+    assert not _near(bad, want, limits.floor)
+
+
+def test_new_contents_are_never_those_of_before_and_hold_only_values_like_the_first(judge: Judge) -> None:
+    task = load_task(
+        "import torch\ndef reference(x):\n    return x\ndef inputs():\n    return torch.rand(1200, 1000)\n"
+    )
+    base = task.module().sample()
+    contents = Contents(task, base, [True])
+    one, two = contents.next(0)[0].clone(), contents.next(1)[0]
+    assert one.shape == two.shape == base[0].shape
+    assert (one == two).float().mean() < 0.01 and (one == base[0]).float().mean() < 0.01
+    assert float(two.min()) >= 0 and float(two.max()) <= 1
