@@ -91,6 +91,15 @@ def test_what_only_leaves_the_graph_is_not_cut_off() -> None:
     assert not cut_nodes(capture(load_task(text, "cut")))
 
 
+def test_a_mask_made_after_the_product_goes_out_with_it() -> None:
+    text = (
+        HEAD
+        + GEMM
+        + "def reference(x, w, b, g):\n    return torch.triu(F.linear(x, w) * g) + torch.arange(12)[None, :]\n"
+    )
+    assert not cut_nodes(capture(load_task(text, "cut")))
+
+
 def test_a_view_on_the_way_out_is_no_reader() -> None:
     text = (
         HEAD

@@ -32,12 +32,10 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
     outputs = {ref.name for ref in graph.outputs}
     nodes = {n.name: n for n in graph.nodes}
     #: values that cost no product: what the graph is given, what is stored, and pointwise work on those
-    light = {i.name for i in graph.inputs}
+    light = _light(graph, {i.name for i in graph.inputs})
     cut: set[str] = set()
     absorbed: set[str] = set()
     for node in graph.nodes:
-        if _kind(node) in OPERATIONS and all(ref.name in light for ref in node.refs()):
-            light.add(node.name)
         if _kind(node) not in _HEAVY or node.name in absorbed:
             continue
         region = _region(graph, node, light)
@@ -47,7 +45,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
             # with several ways out the product itself is kept, and each way makes its pointwise work again
             last = exits[0] if len(exits) == 1 else node.name
             cut.add(last)
-            light.add(last)
+            light = _light(graph, light | {last})
     return frozenset(cut)
 
 
@@ -84,6 +82,16 @@ def _readers(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node
 
 def _kind(node: Node) -> str:
     return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def _light(graph: Graph, given: set[str]) -> set[str]:
+    """``given``, and what views and pointwise work make of it."""
+    light = set(given)
+    for node in graph.nodes:
+        cheap = _kind(node) in OPERATIONS or _kind(node) in _ALSO or _kind(node) in VIEWS
+        if cheap and all(ref.name in light for ref in node.refs()):
+            light.add(node.name)
+    return light
 
 
 def _region(graph: Graph, heavy: Node, light: set[str]) -> set[str]:
