@@ -431,7 +431,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
         scores = Op("where", (seen, scores, lowest), d, node.line)
     top = _over("max", scores, list(keys.leaves()), d, node)
     exps = Op("exp", (Op("sub", (scores, top), d),), d, node.line)
-    shares = Op("div", (exps, _over("sum", exps, list(keys.leaves()), d, node)), d, node.line)
+    shares: Expr = Op("div", (exps, _over("sum", exps, list(keys.leaves()), d, node)), d, node.line)
     if isinstance(mask, Ref):
         shares = Op("where", (Op("eq", (top, lowest), "bool"), Num(0.0, d), shares), d, node.line)
     values = b.operand(v, (*shared, keys, col), (*heads, length, node.shape[-1]))
