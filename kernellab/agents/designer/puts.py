@@ -13,7 +13,7 @@ from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Output
 from kernellab.agents.designer.picks import indices, places
 from kernellab.agents.designer.text import Text
-from kernellab.capture import Node, Ref
+from kernellab.capture import Node
 
 if TYPE_CHECKING:
     from kernellab.agents.designer.emit_values import Tiling, ValueWriter
@@ -54,11 +54,8 @@ def _scatter(mode: str) -> Handler:
         shape = b.shape(ids)
         own = b.axes_for(shape)
         at = (*own[:dim], _named(b.value(ids, own)), *own[dim + 1 :])
-        if isinstance(value, Ref) and b.shape(value):
-            # the source may be larger than the indices
-            given = b.value(value, own)
-        else:
-            given = b.value(value)
+        # the source may be larger than the indices
+        given = b.value(value, own if b.shape(value) else ())
         return Leaf(_put(b, node, at, given, mode), index, node.dtype)
 
     return handle
