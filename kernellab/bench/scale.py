@@ -58,8 +58,23 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
     """``task`` with inputs and outputs of at most ``limit_bytes``, or as near as its batch dimensions let it come.
 
     Dynamic tasks stay as they are: the Verifier chooses their sizes. Leading axes are cut first, and none that a
-    parameter shares.
+    parameter shares. A task whose indices would point past a cut axis stays as it is, too.
     """
+    from kernellab.task import load_task
+
+    small = _cut(task, limit_bytes)
+    if not small.words or not any(a.is_tensor and a.dtype.startswith(("int", "uint")) for a in task.args):
+        return small
+    try:
+        module = load_task(small.text, task.name).module()
+        module.reference(module.sample(seed=0))
+    except TaskError:
+        return Scaled(task.text)
+    return small
+
+
+def _cut(task: Task, limit_bytes: int) -> Scaled:
+    """As :func:`scaled`, whether or not what is left still runs."""
     from kernellab.task import ArgKind, TaskForm
     from kernellab.task_inputs import input_bytes
     from kernellab.task_shrink import bytes_after, free_axes, window_axes
@@ -123,7 +138,7 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
         places = _assignments(text, axis.size)
         for some in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
             trial = text
-            for line, columns in some:
+            for line, columns in sorted(some, reverse=True):
                 trial = _with_number(trial, line, columns, axis.size, size)
             try:
                 found = [list(a.shape) for a in load_task(trial, task.name).args]
@@ -137,12 +152,18 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
 
 
 def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
-    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (or product of numbers)."""
+    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers)."""
     return [
-        (node.value.lineno - 1, (node.value.col_offset, node.value.end_col_offset or 0))
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Assign) and node.value.lineno == node.value.end_lineno and _number(node.value) == value
+        (node.lineno - 1, (node.col_offset, node.end_col_offset or 0))
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign)
+        for node in _numbers(statement.value)
+        if node.lineno == node.end_lineno and _number(node) == value
     ]
+
+
+def _numbers(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
 def _number(node: ast.expr) -> int | None:
