@@ -89,3 +89,19 @@ def test_a_pure_torch_kernel_is_told_of_the_option_that_takes_it(judge: Judge) -
     )
     verdict = judge("import torch\ndef kernel(x, y):\n    return x @ y\n", task, OPTIONS)
     assert not verdict.passed and "--allow-library" in verdict.reason
+
+
+def test_zeros_in_fresh_memory_say_nothing_where_the_reference_is_zero_throughout(judge: Judge) -> None:
+    text = (
+        "import torch\ndef reference(x, w):\n    return torch.relu(x * w - 1e4)\n"
+        "def inputs():\n    return torch.rand(64, 96), torch.rand(96)\n"
+    )
+    code = RMS_CPP.replace("x[i * sx + j] * r * w[j * sw]", "std::fmax(x[i * sx + j] * w[j * sw] - 1e4f, 0.0f)")
+    verdict = judge(code, load_task(text, "all_zero"), OPTIONS)
+    assert verdict.passed, verdict.reason
+    assert "not discriminating" in verdict.label
+    nothing = RMS_CPP.replace("y[i * N + j] = x[i * sx + j] * r * w[j * sw]", "s = r").replace(
+        "torch.empty", "torch.zeros"
+    )
+    verdict = judge(nothing, load_task(text, "all_zero"), OPTIONS)
+    assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "ghost", verdict.reason
