@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kernellab import sketch
@@ -111,3 +113,15 @@ def test_what_is_outside_the_families_is_named_with_its_line(result: str, given:
     with pytest.raises(DesignError, match=operation) as caught:
         RulesDesigner().design(DesignBrief(load_task(text, "outside"), CPU))
     assert "line 4" in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", ["x @ w", "torch.relu(x @ w + b)", "torch.nn.functional.group_norm(x @ w, 4)"])
+@pytest.mark.parametrize("l2_bytes", [256 << 10, 512 << 10, 2 << 20])
+def test_the_first_design_fits_the_chip(rest: str, l2_bytes: int) -> None:
+    text = (
+        f"import torch\ndef reference(x, w, b):\n    return {rest}\n"
+        "def inputs():\n    return torch.randn(1024, 2048), torch.randn(2048, 1024), torch.randn(1024)\n"
+    )
+    chip = replace(CPU.chip, l2_bytes=l2_bytes)
+    first = RulesDesigner().designs(DesignBrief(load_task(text, "fits"), replace(CPU, chip=chip)))[0]
+    assert [d for d in sketch.check(first.sketch, chip=chip).diagnostics if d.rule == "footprint"] == []

@@ -11,6 +11,7 @@ from kernellab.agents.designer.schedule import sketch_text
 from kernellab.capture import capture
 from kernellab.errors import DesignError
 from kernellab.records import Author, RouteKind
+from kernellab.target import Target
 
 
 class RulesDesigner:
@@ -39,7 +40,9 @@ class RulesDesigner:
                 replies[text] = DesignReply(text, rationale=f"{style.title.capitalize()}. {style.why}")
         if refused is not None and not replies:
             raise refused
-        return _keeping_pins(list(replies.values()), brief.previous)
+        # best first among those that fit the chip: the others need a person's smaller tiles
+        ordered = sorted(replies.values(), key=lambda reply: not _fits(reply.sketch, brief.target))
+        return _keeping_pins(ordered, brief.previous)
 
     def design(self, brief: DesignBrief) -> DesignReply:
         """The best schedule; when the work was sent back here, the best one not tried yet."""
@@ -58,6 +61,12 @@ class RulesDesigner:
             f"The rules Designer has tried its {len(replies)} schedules of {brief.task.name!r}.",
             "Edit the sketch, or give the role to a person or a model.",
         )
+
+
+def _fits(text: str, target: Target) -> bool:
+    from kernellab.sketch.check import check
+
+    return not any(d.rule == "footprint" for d in check(text, chip=target.chip).diagnostics)
 
 
 def _canonical(text: str) -> str:

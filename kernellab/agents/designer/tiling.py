@@ -292,12 +292,14 @@ class Tiler:
         seen: dict[int, object] = {}
         leaves = [e for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Leaf)]
         wide = sum({rows, cols} <= {a for ix in e.index for a in ix.leaves()} for e in leaves)
-        budget = self.target.chip.l2_bytes or 1 << 20
+        # what is made of the accumulator before it is stored is a tile of its own
+        made = any(o.expr is not k.dot for o in k.outs)
+        budget = self.target.chip.on_chip_bytes or 1 << 20
         while max(m, n) > 32:
             tiles = -(-sizes[rows] // m) * -(-sizes[cols] // n) * others
-            # the packed rows of one operand, of which the other's panels stay in L1; the accumulator and what the
-            # epilogue reads pass through
-            taken = 4 * (m * n * (1 + wide) // 2 + d * m)
+            # as the checker counts: both factors, the accumulator, and what the epilogue reads and makes; a vector's
+            # tile beside them
+            taken = 4 * (m * n * (1 + wide + made) + d * (m + n) + 2 * made * max(m, n))
             if tiles >= 2 * self.target.chip.cores and taken <= budget:
                 break
             m, n = (m // 2, n) if m >= n else (m, n // 2)
