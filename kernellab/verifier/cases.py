@@ -81,13 +81,17 @@ class Case:
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
         """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place; of
-        structured inputs also the size of what was added up, where sums may cancel.
+        structured inputs also the size of what was added up, where sums may cancel, or what rounding on the way does.
 
-        Only asked for when a kernel is about to be refused: it costs another run in float64.
+        Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
         """
         found = nudged(self.task, self.args, self.references, self.seed)
-        sizes = self._summed() if self.family is Family.STRUCTURED and found is not self.references else None
-        return found if sizes is None else tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))
+        if self.family is not Family.STRUCTURED or found is self.references:
+            return found
+        sizes = self._summed()
+        if sizes is None:
+            return rounded(self.task, self.args, found, self.seed)
+        return tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))
 
     def _summed(self) -> tuple[Tensor, ...] | None:
         """The reference in float64 of the inputs' magnitudes; None where it is not homogeneous (made of products and
@@ -108,6 +112,9 @@ class Case:
             return None
         for a, b in zip(one, two, strict=True):
             if not bool(a.isfinite().all()) or not any(torch.equal(a * 2.0**k, b) for k in (1, 2, 3)):
+                return None
+            if not bool(a.any()):
+                # what cancels even so says nothing of its size
                 return None
         return tuple(o.double().abs() for o in one)
 
@@ -207,6 +214,31 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
         return found
     pairs = zip(found, moved, strict=True)
     return tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
+
+
+def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
+    """The nudged references ``found`` with, where it is further away, float64's answer with each operation's result
+    rounded (:mod:`~kernellab.verifier.roundings`); in four draws, of which the furthest counts."""
+    import torch
+
+    from kernellab.verifier.roundings import Rounded
+
+    units = [torch.finfo(r.native.dtype).eps / 2 for r in found if r.native.is_floating_point()]
+    for draw in range(4 if units else 0):
+        with Rounded(max(units), seed + draw):
+            outputs = _in_double(task, args)
+        if outputs is None or len(outputs) != len(found):
+            return found
+        found = tuple(_further(r, o) for r, o in zip(found, outputs, strict=True))
+    return found
+
+
+def _further(reference: Reference, other: Tensor) -> Reference:
+    double, nudged = reference.double, reference.nudged
+    if double is None or nudged is None or other.shape != double.shape:
+        return reference
+    further = (other.double() - double).abs() > (nudged - double).abs()
+    return replace(reference, nudged=other.double().where(further, nudged))
 
 
 def _moved(value: Any, seed: int) -> Any:

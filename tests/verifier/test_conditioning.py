@@ -103,3 +103,49 @@ def test_what_was_added_up_is_asked_of_sums_and_products_alone() -> None:
         assert Case(load_task(text, name="other"), (), Family.STRUCTURED, 7).nudged[0].summed is None
     ordinary = Case(load_task(PRODUCT, name="product"), (), Family.NORMAL, 7)
     assert ordinary.nudged[0].summed is None
+
+
+DIVERGENCE = """
+import torch
+
+def reference(p, q):
+    return torch.nn.functional.kl_div(torch.log(q), p, reduction="batchmean")
+
+def inputs():
+    return torch.softmax(torch.randn(32, 33), -1), torch.softmax(torch.randn(32, 33), -1)
+"""
+
+
+def same_rows() -> Case:
+    found = Case(load_task(DIVERGENCE, name="divergence"), (), Family.STRUCTURED, 7)
+    made = replace(found)
+    rows = torch.full((32, 33), 1 / 33)
+    made.__dict__["args"] = (rows, rows.clone())
+    return made
+
+
+def fused(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """p log p rounded, less p log q not rounded, as a fused multiply-add gives it."""
+    terms = ((p * torch.log(p)).double() - p.double() * torch.log(q).double()).float()
+    return terms.sum() / p.shape[0]
+
+
+def test_one_rounding_of_what_cancels_is_no_error_where_all_elements_are_rounded_alike() -> None:
+    case, limits = same_rows(), Limits.of("float32")
+    assert float(case.references[0].double) == 0.0
+    got = fused(*case.args)
+    assert 1e-9 < abs(float(got)) < 1e-6
+    assert compare(got, case.references[0], limits)[0] is not None, "nothing is left to show"
+    assert compare(got, case.nudged[0], limits)[0] is None
+    # a term that is missing, or rounded to fewer bits, is no rounding
+    p, q = case.args
+    assert compare((p * torch.log(p)).sum() / 32, case.nudged[0], limits)[0] is not None
+    assert compare(fused(p, q.bfloat16().float()), case.nudged[0], limits)[0] is not None
+
+
+def test_what_does_not_cancel_is_hardly_wider_for_being_rounded_on_the_way() -> None:
+    found = Case(load_task(DIVERGENCE, name="divergence"), (), Family.STRUCTURED, 3)
+    case = replace(found)
+    case.__dict__["args"] = load_task(DIVERGENCE, name="divergence").module().sample(None, 5)
+    right = case.references[0].native
+    assert compare(right * (1 + 3e-4), case.nudged[0], Limits.of("float32"))[0] is not None

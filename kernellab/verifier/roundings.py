@@ -1,0 +1,44 @@
+"""The reference in float64 with each operation's result rounded as a narrower dtype would round it at worst.
+
+Where terms cancel, what is left is what they were rounded to on the way, and no nudge of the inputs shows that: the
+divergence of a row from itself is zero whatever the row, but p log p and p log q, each rounded, leave a rest. An
+implementation that fuses a product with the difference rounds one of them and not the other, every element alike. So
+each operation's result moves by one rounding, all elements the same way, the way drawn for each operation (the bound
+of a running error analysis, Higham, section 3.3, in one run).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, every new floating tensor is moved by ``unit`` of its size, up or down, an operation at a time."""
+
+    def __init__(self, unit: float, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unit = unit
+        self.random = random.Random(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if any(r.alias_info is not None for r in func._schema.returns):
+            # a view, or a write in place: nothing was rounded anew, or it cannot be moved without moving another's
+            return out
+        move = 1 + self.unit * self.random.choice((-1, 1))
+        return _each(out, lambda t: t * move)
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value) if value.is_floating_point() else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_each(v, change) for v in value)
+    return value
