@@ -122,8 +122,13 @@ class _Run:
         self.bytes = fresh_copy(self.layout)
         self.calls = 0
         self.cost = self.spread = 0.0
+        #: seconds until the first round, and of all rounds
+        self.prepared = self.rounds = 0.0
         self.checked = 0
         self.asked = 0
+        #: what lies in the arena, and what the candidate is timed on in this round
+        self.held: Sequence[tuple[Any, ...]] = ()
+        self.ahead: Sequence[Sequence[tuple[Any, ...]]] = ()
         self.random = random.Random(secrets.randbits(64))
         self.flush = Flush()
         self.tiny = torch.zeros(1, device="cuda")
@@ -137,6 +142,7 @@ class _Run:
         return [self.candidate, *self.baselines]
 
     def measure(self, budget: float) -> Result:
+        began = time.monotonic()
         with aside():
             self._make(1)
             self._ready()
@@ -148,6 +154,7 @@ class _Run:
                 self._ready()
         self.block = TIMING.block if calls == 1 and self.bytes <= DEVICE.one_buffer_bytes else 1
         start = time.monotonic()
+        self.prepared = start - began
         done = 0
         while done < DEVICE.most:
             spent = time.monotonic() - start
@@ -156,6 +163,7 @@ class _Run:
             spent = time.monotonic() - start
             if done >= TIMING.least and (spent > budget or (done >= DEVICE.least and self._settled())):
                 break
+        self.rounds = time.monotonic() - start
         return self._result()
 
     def _result(self) -> Result:
@@ -203,6 +211,7 @@ class _Run:
             + f"; handshakes vary by {self.spread * 1e6:.0f} us"
             + f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})"
             + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
+            + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
         )
 
     def close(self) -> None:
@@ -254,6 +263,13 @@ class _Run:
         for window, args in zip(self.windows, sets, strict=True):
             window.write(self.layout, args)
         _synchronize()
+        self.held = sets
+
+    def _hide(self) -> None:
+        """Takes away what the candidate is still to be timed on, where a baseline had its turn first: its first call
+        of a go, before the clock, is on what lies there."""
+        if any(self.held is sets for sets in self.ahead):
+            self._write([tuple(self.contents.base)] * self.calls)
 
     def _ready(self) -> None:
         """Warms all sides, and learns what a handshake takes."""
@@ -332,7 +348,7 @@ class _Run:
 
     def _round(self, last: bool) -> None:
         """One block of each side in an order drawn anew; the same contents for all sides."""
-        block = [self._contents(i) for i in range(self.block)]
+        self.ahead = block = [self._contents(i) for i in range(self.block)]
         held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
         check = [self._to_check(last and i + 1 == len(block)) for i in range(len(block))]
         with aside():
@@ -352,10 +368,14 @@ class _Run:
 
     def _turn(self, side: Turns, sets: Sequence[tuple[Any, ...]]) -> TimedCalls:
         def prepare() -> None:
-            self._write(sets)
+            # baselines are shown nothing early; only a reference that works in place changes what lies there
+            if side is self.candidate or self.held is not sets or self.task.module().mutates:
+                self._write(sets)
             self.flush()
             _synchronize()
 
+        if side is self.candidate:
+            self._hide()
         try:
             return _worker(side).timed_calls(
                 self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls,

@@ -480,6 +480,8 @@ class Simulated(CudaWorker):
         self.activity, self.samples = device, [device] * 8 if device else []
         self.arenas, self.bases, self.unordered, self.unseen, self.copies = {}, {}, "", False, 0
         self.random, self.results, self.goes = random.Random(1), [], []
+        #: were contents of a go to be seen before it?
+        self.early: list[bool] = []
 
     def attach(self, slot: int, arena: Any, *, writable: bool) -> None:
         self.arenas[slot] = arena
@@ -491,21 +493,31 @@ class Simulated(CudaWorker):
         self, layout: Any, slot: int, deadline: float, prepare: Any, probe: Any, *, calls: int = 1, echo: bool = False,
         warm: bool = True,
     ) -> TimedCalls:  # fmt: skip
+        before = self._lie_there(layout, slot, calls)
         prepare()
+        if not echo:
+            after = self._lie_there(layout, slot, calls)
+            self.early.append(any(torch.equal(x, y) for x in before for y in after))
         seconds = 195e-6 + self.random.uniform(-8e-6, 8e-6) + (0.0 if echo else calls * self.took)
         if not echo:
             self.goes.append(calls)
-            arena: Any = self.arenas[slot]
-            windows = [Window(arena, i * layout.size, layout.size) for i in range(calls)]
-            for window in windows:
-                window._views = [window._flat(getattr(torch, p.dtype), p.span, p.offset).view(p.shape)
-                                 for p in layout.places]  # fmt: skip
-            self.results = [self.function(*w.views()) for w in windows]
+            self.results = [self.function(*w.views()) for w in self._windows(layout, slot, calls)]
         told = tuple(
             Output(i * 1 << 20, i * 1 << 20, t.nbytes, "float32", tuple(t.shape), t.stride())
             for i, t in enumerate(self.results)
         )
         return TimedCalls(Answer(0, told, calls * self.took, ""), seconds, self.tail, calls)
+
+    def _windows(self, layout: Any, slot: int, calls: int) -> list[Window]:
+        arena: Any = self.arenas[slot]
+        windows = [Window(arena, i * layout.size, layout.size) for i in range(calls)]
+        for window in windows:
+            window._views = [window._flat(getattr(torch, p.dtype), p.span, p.offset).view(p.shape)
+                             for p in layout.places]  # fmt: skip
+        return windows
+
+    def _lie_there(self, layout: Any, slot: int, calls: int) -> list[torch.Tensor]:
+        return [w.views()[0].clone() for w in self._windows(layout, slot, calls)]
 
     def sees(self, outputs: Any) -> bool:
         return True
@@ -559,6 +571,14 @@ def test_a_known_time_is_found_again(timed: Any, took: float, calls: int) -> Non
     assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
     assert not result.labels and abs(candidate.goes[-1] - calls) <= 2
     assert result.checked == sum(candidate.goes[-len(result.candidate.seconds) :])
+
+
+def test_what_a_candidate_is_timed_on_is_never_there_before_its_go(timed: Any) -> None:
+    candidate, baseline = Simulated(right, 80e-6, device=79e-6), Simulated(right, 90e-6, device=89e-6)
+    timed(candidate, baseline)
+    # the first goes, before contents are drawn, find the task's own
+    assert len(candidate.early) > 20 and not any(candidate.early[2:])
+    assert any(baseline.early), "what the candidate had is not written again for a baseline"
 
 
 def test_a_slow_candidate_keeps_a_baseline_in_sight_or_the_device_s_clock_is_named(timed: Any) -> None:
