@@ -115,7 +115,7 @@ class _Run:
         if not few:
             leave_out(self.sides)
         noise = max((between(team, self.candidate) for team in self.baselines), default=0.0)
-        noise = max(noise, TIMING.shared_noise * machine.pressed())
+        noise = max(noise, TIMING.placed_noise, TIMING.shared_noise * machine.pressed())
         ours, claimed = _median(self.candidate.seconds), _median(self.candidate.claimed)
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
