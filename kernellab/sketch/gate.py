@@ -21,7 +21,7 @@ from kernellab.sketch.gate_cases import LARGEST_INPUTS, Case, cases, own_case
 from kernellab.sketch.gate_compare import Mismatch, compare64, compare_declared
 from kernellab.sketch.gate_reference import reference64
 from kernellab.sketch.gate_symbols import generalise
-from kernellab.sketch.program import Program
+from kernellab.sketch.program import Gemm, Program, statements
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_machine import OutOfTime
 from kernellab.target import Chip
@@ -190,7 +190,8 @@ class _Gate:
                     error, mismatch = compare64(got, want, written, where)
                     self.worst = max(self.worst, error)
                 else:
-                    mismatch = compare_declared(got, want, exact[i] if exact else None, written, where)
+                    best = exact[i] if exact else None
+                    mismatch = compare_declared(got, want, best, written, where, tf32=_in_tf32(program))
                 if mismatch is not None:
                     self.worst = max(self.worst, mismatch.error)
                     return _Seen(case, bound.tensor, mismatch)
@@ -237,6 +238,11 @@ def _configurations(
         with suppress(NotRunnable):
             found.insert(0, ({**given, **smallest}, bind(program, task, {**constexpr, **smallest})))
     return found
+
+
+def _in_tf32(program: Program) -> bool:
+    found = (s for kernel in program.kernels for s in statements(kernel.body))
+    return any(isinstance(s, Gemm) and s.precision == "tf32" for s in found)
 
 
 def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 #: already shown the arithmetic to be right; outputs of a few elements make a tight floor useless
 FLOORS = {"float64": 1e-9, "float32": 3e-4, "float16": 5e-3, "bfloat16": 3e-2}
 _F8_FLOOR = 2e-1
+#: of float32 where the sketch multiplies in TF32, and so may store factors rounded to it
+_TF32_FLOOR = 2e-3
 #: times the framework's own error that a sketch may make
 _SLACK = 8.0
 #: float64 agrees to this times (1 + the largest reference element)
@@ -64,9 +66,11 @@ def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mism
 
 
 def compare_declared(
-    got: Tensor, want: Tensor, want64: Tensor | None, written: Tensor, where: Tensor | None = None
-) -> Mismatch | None:
-    """The mismatch of a run in the declared dtype, judged by relative Frobenius error against float64."""
+    got: Tensor, want: Tensor, want64: Tensor | None, written: Tensor, where: Tensor | None = None, *,
+    tf32: bool = False,
+) -> Mismatch | None:  # fmt: skip
+    """The mismatch of a run in the declared dtype, judged by relative Frobenius error against float64; ``tf32``: does
+    the sketch multiply so?"""
     import torch
 
     if where is not None:
@@ -84,6 +88,8 @@ def compare_declared(
     own = float((b - exact)[finite].norm())
     error = float((a - exact)[finite].norm())
     floor = FLOORS.get(str(want.dtype).removeprefix("torch."), _F8_FLOOR)
+    if tf32 and want.dtype == torch.float32:
+        floor = _TF32_FLOOR
     allowed = max(_SLACK * own, floor * norm)
     if error <= allowed:
         return _mismatch(got, want, b.isnan() & exact.isnan() & ~a.isnan(), written, 0.0)

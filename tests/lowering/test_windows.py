@@ -54,7 +54,10 @@ def test_triton_computes_windows(name: str, tmp_path: Path) -> None:
     task, source = lowered(name, TRITON)
     args = task.module().sample(seed=3)
     (got,) = call(source, tmp_path, *args)
-    torch.testing.assert_close(got, task.module().reference(args)[0], rtol=3e-3, atol=3e-3)
+    want = task.module().reference(args)[0]
+    # factors are stored rounded to TF32
+    assert (got - want).norm() < 1e-3 * want.norm()
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,10 @@ def test_triton_computes_windows_over_a_copy(name: str, tmp_path: Path) -> None:
     task, source = lowered(name, Target("triton", Backend.INTERPRETER, chip), copied=True)
     args = task.module().sample(seed=3)
     (got,) = call(source, tmp_path, *args)
-    torch.testing.assert_close(got, task.module().reference(args)[0], rtol=3e-3, atol=3e-3)
+    want = task.module().reference(args)[0]
+    # factors are stored rounded to TF32
+    assert (got - want).norm() < 1e-3 * want.norm()
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
 
 
 def test_a_product_over_taps_copies_its_input_once() -> None:
