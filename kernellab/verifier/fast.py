@@ -15,7 +15,8 @@ from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
 from kernellab.verifier.rivals import rival
 from kernellab.verifier.rules import COMPILED, DEADLINES, TIMING
-from kernellab.verifier.timed import BaselineFailed, Result, Side, WrongWhenTimed, measure
+from kernellab.verifier.sides import BaselineFailed, Result, Side, WrongWhenTimed
+from kernellab.verifier.timed import measure
 from kernellab.verifier.timed_cuda import Inconsistent
 from kernellab.verifier.timed_cuda import measure as measure_on_device
 

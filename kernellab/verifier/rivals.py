@@ -8,7 +8,7 @@ from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import compare, metadata
 from kernellab.verifier.link import Worker, WorkerFailure
 from kernellab.verifier.memory import lay_out
-from kernellab.verifier.timed import BaselineFailed, Side
+from kernellab.verifier.sides import BaselineFailed, Side
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages import Stages

@@ -31,20 +31,14 @@ from kernellab.verifier.sides import (
     leave_out,
     less_handshake,
     mark_disturbed,
-    merged,
+    median,
     teams,
 )
-from kernellab.verifier.sides import median as _median
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-
-__all__ = [
-    "BaselineFailed", "Contents", "Result", "Side", "WrongWhenTimed", "_median", "less_handshake", "loose_arguments",
-    "mark_disturbed", "measure", "merged", "quick",
-]  # fmt: skip
 
 
 def measure(
@@ -116,7 +110,7 @@ class _Run:
             leave_out(self.sides)
         noise = max((between(team, self.candidate) for team in self.baselines), default=0.0)
         noise = max(noise, TIMING.placed_noise, TIMING.shared_noise * machine.pressed())
-        ours, claimed = _median(self.candidate.seconds), _median(self.candidate.claimed)
+        ours, claimed = median(self.candidate.seconds), median(self.candidate.claimed)
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),

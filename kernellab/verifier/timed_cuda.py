@@ -39,6 +39,7 @@ from kernellab.verifier.clocks_cuda import (
     handshake,
 )
 from kernellab.verifier.compare import Limits, accepts, compare
+from kernellab.verifier.contents import loose_arguments
 from kernellab.verifier.contents_cuda import DeviceContents, part
 from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCalls
 from kernellab.verifier.cuda_memory import DeviceArena, Flush, Window, output_bytes
@@ -46,16 +47,8 @@ from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.memory import Unreadable, equal, fresh_copy, lay_out
 from kernellab.verifier.placement import aside
 from kernellab.verifier.rules import DEVICE, TIMING
-from kernellab.verifier.timed import (
-    BaselineFailed,
-    Result,
-    Side,
-    WrongWhenTimed,
-    _median,
-    loose_arguments,
-    merged,
-    quick,
-)
+from kernellab.verifier.sides import BaselineFailed, Result, Side, WrongWhenTimed, median, merged
+from kernellab.verifier.timed import quick
 
 if TYPE_CHECKING:
     import torch
@@ -169,7 +162,7 @@ class _Run:
     def _result(self) -> Result:
         readings = [self._reading(side) for side in self.sides]
         ours = readings[0]
-        tails = _median(self.candidate.tails), _median([t for b in self.baselines for t in b.tails])
+        tails = median(self.candidate.tails), median([t for b in self.baselines for t in b.tails])
         note = self._note(readings, tails)
         problem = disagreement(ours, tails if self.baselines else None)
         if problem:
@@ -191,13 +184,13 @@ class _Run:
         labels += ["outputs copied by the worker"] if _worker(self.candidate).copies else []
         labels += ["order of streams not seen"] if _worker(self.candidate).unseen else []
         return Result(
-            self.candidate, baselines, self.checked, self.cost, (_median(self.candidate.seconds), ours.events),
+            self.candidate, baselines, self.checked, self.cost, (median(self.candidate.seconds), ours.events),
             disturbed=0.0, noise=noise, busy=False, labels=tuple(labels), device=ours.device, note=note,
         )  # fmt: skip
 
     def _reading(self, side: Turns) -> Reading:
         return Reading(
-            side.name, _median(side.seconds), _median(side.gross), self.spread, _median(side.claimed),
+            side.name, median(side.seconds), median(side.gross), self.spread, median(side.claimed),
             _worker(side).activity, self.calls,
         )  # fmt: skip
 
@@ -293,7 +286,7 @@ class _Run:
                 break
             if time.monotonic() - start > TIMING.warm_seconds:
                 break
-        side.last = _median(times[-TIMING.warm_agree :]) / self.calls
+        side.last = median(times[-TIMING.warm_agree :]) / self.calls
 
     def _handshakes(self, side: Turns) -> list[float]:
         """What a go with one tiny kernel on it takes, on a baseline, which no candidate has touched; the judge's own

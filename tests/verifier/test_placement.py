@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernellab.verifier import accounts, placement, sides, stats, timed
+from kernellab.verifier import accounts, placement, sides, stats
 from kernellab.verifier.accounts import Times
 from kernellab.verifier.placement import Placement
 
@@ -102,15 +102,15 @@ def test_waiting_counts_for_threads_that_worked_and_only_within_the_call() -> No
 
 def test_what_it_takes_to_wake_a_thread_is_no_disturbance_but_more_is() -> None:
     side = _side("eager", [3e-4] * 8, [50e-6] * 6 + [90e-6, 400e-6])
-    timed.mark_disturbed([side])
+    sides.mark_disturbed([side])
     assert side.disturbed == [False] * 7 + [True]
     busy = _side("eager", [5e-3] * 8, [4e-3] * 8)
-    timed.mark_disturbed([busy])
+    sides.mark_disturbed([busy])
     assert all(busy.disturbed), "a machine that is always busy is not calm for being so always"
 
 
-def _side(name: str, seconds: list[float], waited: list[float]) -> timed.Side:
-    return timed.Side(name, SimpleNamespace(), seconds=seconds, claimed=seconds, waited=waited)  # type: ignore[arg-type]
+def _side(name: str, seconds: list[float], waited: list[float]) -> sides.Side:
+    return sides.Side(name, SimpleNamespace(), seconds=seconds, claimed=seconds, waited=waited)  # type: ignore[arg-type]
 
 
 def test_workers_of_one_code_that_take_turns_are_told_apart_only_beyond_chance() -> None:
@@ -137,7 +137,7 @@ def test_pairs_that_were_disturbed_are_left_out_with_their_makers() -> None:
 def test_what_two_workers_of_one_code_differ_by_widens_the_interval() -> None:
     both = [_side("eager", [1.0, 1.0, 1.0], [0.0, 0.1, 0.0]), _side("eager", [1.21, 1.21, 1.21], [0.2, 0.0, 0.0])]
     both.append(_side("compile", [2.0, 2.0, 2.0], [0.0] * 3))
-    found, noise = timed.merged(both)
+    found, noise = sides.merged(both)
     assert [s.name for s in found] == ["eager", "compile"]
     assert found[0].seconds == pytest.approx([1.1] * 3)
     assert found[0].waited == [0.2, 0.1, 0.0]

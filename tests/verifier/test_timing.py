@@ -22,7 +22,8 @@ from kernellab.verifier.compare import Limits, accepts
 from kernellab.verifier.contents import Contents
 from kernellab.verifier.rules import TIMING
 from kernellab.verifier.servers import ForkServer
-from kernellab.verifier.timed import Checks, _near, less_handshake
+from kernellab.verifier.sides import less_handshake
+from kernellab.verifier.timed import Checks, _near
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 

@@ -27,8 +27,8 @@ from kernellab.verifier.seal.bundle import Bundle, Launch
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases import Case
+    from kernellab.verifier.sides import Result
     from kernellab.verifier.stages import Stages
-    from kernellab.verifier.timed import Result
 
 
 def sealed(stages: Stages) -> str:
@@ -151,7 +151,7 @@ def _right(stages: Stages, replayer: Worker, case: Case) -> None:
 
 def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
     """Replay, candidate and eager in one run, on the same contents, the replay's outputs checked."""
-    from kernellab.verifier.timed import BaselineFailed, Side, WrongWhenTimed
+    from kernellab.verifier.sides import BaselineFailed, Side, WrongWhenTimed
     from kernellab.verifier.timed import measure as on_host
     from kernellab.verifier.timed_cuda import Inconsistent
     from kernellab.verifier.timed_cuda import measure as on_device
