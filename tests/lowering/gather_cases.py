@@ -77,18 +77,9 @@ IN_ORDER = """sketch in_order {
 }
 """
 
-PUT = """sketch put {
-    symbols: V, D, N;
-    tensors: ids[N]: i64; S[N, D]: f32; B[V, D]: f32 inout;
-    constexpr: BN = 4; BD = 16;
-    @llm_hint("parallel")
-    for n in range(0, N, BN):
-        load(ids[n:n+BN] -> at, pad=-1)
-        for d in range(0, D, BD):
-            load(S[n:n+BN, d:d+BD] -> s)
-            scatter(s -> B[at, d:d+BD], unique=true)
-}
-"""
+PUT = INDEX_ADD.replace("sketch index_add", "sketch put").replace(
+    "atomic_add(s -> B[at, d:d+BD])", "scatter(s -> B[at, d:d+BD], unique=true)"
+)
 
 COUNTS = """sketch counts {
     symbols: V, N;

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
+from kernellab.lowering.cpp.host import python_int
 from kernellab.lowering.cuda_c.kernel import Written
 from kernellab.lowering.triton.host import Host
 from kernellab.lowering.triton.text import tidy
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Program
 
 #: elements of the largest tile that one thread holds at most; a product's tile has room for more
@@ -37,7 +38,7 @@ class CudaHost(Host):
         return title + preamble + self.write()
 
     def int_text(self, expr: IntExpr) -> str:
-        return tidy(_python(expr))
+        return tidy(python_int(expr))
 
     def _launches(self) -> None:
         for kernel in self.written:
@@ -59,19 +60,6 @@ class CudaHost(Host):
         self._put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
         lists = [f"[{', '.join(names)}]" for names in (k.tensors, k.symbols, k.numbers)]
         self._put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
-
-
-def _python(expr: IntExpr) -> str:
-    if expr.kind is IntKind.NUM:
-        return str(expr.value)
-    if expr.kind is not IntKind.OP:
-        return expr.name
-    args = [_python(a) for a in expr.args]
-    if expr.op == "cdiv":
-        return f"(-(-({args[0]}) // ({args[1]})))"
-    if expr.op in ("min", "max"):
-        return f"{expr.op}({', '.join(args)})"
-    return f"({expr.op} {args[0]})" if len(args) == 1 else f"({args[0]} {expr.op} {args[1]})"
 
 
 __all__ = ["CudaHost"]
