@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from kernellab.lowering.c_family.names import safe
+from kernellab.lowering.c_family.scalar import MEMORY_TYPE
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.host import python_source
-from kernellab.lowering.cpp.kernel import KernelEmitter, safe
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program, TensorRole

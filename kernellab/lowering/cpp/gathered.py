@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import (
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import (
     Block,
     Fetch,
     GatherCall,
@@ -22,7 +22,7 @@ from kernellab.lowering.cpp.nests import (
     NestKind,
     Step,
 )
-from kernellab.lowering.cpp.scalar import VALUE_TYPE
+from kernellab.lowering.c_family.scalar import VALUE_TYPE
 from kernellab.lowering.cpp.slab import place_text, slab_of, slab_text
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value

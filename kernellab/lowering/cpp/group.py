@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernellab.lowering.cpp.fuse import Group, Place
-from kernellab.lowering.cpp.gather import scatter_text
-from kernellab.lowering.cpp.index import Index, align, leaves, wrap
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind
-from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
-from kernellab.lowering.cpp.reduce import Reduction
-from kernellab.lowering.cpp.scalar import (
+from kernellab.lowering.c_family.fuse import Group, Place
+from kernellab.lowering.c_family.gather import scatter_text
+from kernellab.lowering.c_family.index import Index, align, leaves, wrap
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
+from kernellab.lowering.c_family.scalar import (
     MEMORY_TYPE,
     VALUE_TYPE,
     Scalars,
@@ -23,7 +21,9 @@ from kernellab.lowering.cpp.scalar import (
     place,
     strip,
 )
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
+from kernellab.lowering.cpp.reduce import Reduction
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Point, Read, Region, Tile, Value
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import jinja2
 
+from kernellab.lowering.python_text import python_int
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, IntKind
 from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
@@ -166,19 +167,3 @@ class _Host:
 def _tuple(shape: tuple[IntExpr, ...]) -> str:
     inner = ", ".join(python_int(e) for e in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
-
-
-def python_int(expr: IntExpr) -> str:
-    """An index expression as Python."""
-    if expr.kind is IntKind.NUM:
-        return str(expr.value)
-    if expr.kind is not IntKind.OP:
-        return expr.name
-    args = [python_int(a) for a in expr.args]
-    if expr.op == "cdiv":
-        return f"-(-({args[0]}) // ({args[1]}))"
-    if expr.op in ("min", "max"):
-        return f"{expr.op}({', '.join(args)})"
-    if len(args) == 1:
-        return f"({expr.op} {args[0]})"
-    return f"({args[0]} {expr.op} {args[1]})"

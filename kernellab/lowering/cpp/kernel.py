@@ -7,25 +7,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.flatten import Flattener, has_steps
-from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
+from kernellab.lowering.c_family.flatten import Flattener, has_steps
+from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.names import RESERVED, Names, safe
+from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
+from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
-from kernellab.lowering.cpp.writer import Writer
 from kernellab.sketch.program import (
-    Alloc,
     Apply,
-    Assign,
     Kernel,
-    Load,
     Loop,
-    MultiAssign,
     Param,
     Program,
     Scatter,
@@ -42,46 +39,6 @@ _STACK_BYTES = 32 << 10
 _PARALLEL_WORK = 1 << 15
 
 _SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
-
-_RESERVED_WORDS = (
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept "
-    "const consteval constexpr const_cast continue decltype default delete do double dynamic_cast else "
-    "enum explicit export extern false float for friend goto if inline int long mutable namespace new "
-    "noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
-    "requires return short signed sizeof static static_assert static_cast struct switch template this "
-    "thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
-    "wchar_t while xor xor_eq kl NAN INFINITY NULL EOF linux unix int64_t int32_t int16_t int8_t uint8_t "
-    "kernel_body args main "
-)
-RESERVED = frozenset(_RESERVED_WORDS.split())
-
-
-def safe(name: str) -> str:
-    return f"{name}_" if name in RESERVED or name.startswith("__") else name
-
-
-class Names:
-    """Every identifier of a kernel's function."""
-
-    def __init__(self, program: Program, kernel: Kernel) -> None:
-        self.taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
-        self.taken |= {s.var for s in statements(kernel.body) if isinstance(s, Loop)}
-        self.taken |= {t.name for t in _tiles(kernel.body)} | RESERVED | {kernel.name}
-        self.outer = {t.name for t in program.tensors} | {kernel.name}
-        loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
-        self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
-        self.taken |= set(self.loop_vars)
-
-    def fresh(self, base: str) -> str:
-        name, count = safe(base), 1
-        while name in self.taken:
-            count += 1
-            name = f"{base}{count}"
-        self.taken.add(name)
-        return name
-
-    def tile(self, tile: Tile) -> str:
-        return f"{tile.name}_" if tile.name in self.outer or tile.name in RESERVED else tile.name
 
 
 class KernelEmitter:
@@ -344,14 +301,6 @@ def _written_once(block: FusedBlock) -> set[str]:
         if nest.tile is not None:
             writes.setdefault(nest.tile.uid, []).append(nest.kind)
     return {uid for uid, kinds in writes.items() if kinds == [NestKind.POINT]}
-
-
-def _tiles(body: tuple[Statement, ...]) -> Iterator[Tile]:
-    for stmt in statements(body):
-        if isinstance(stmt, (Alloc, Load, Assign)):
-            yield stmt.tile
-        elif isinstance(stmt, MultiAssign):
-            yield from stmt.tiles
 
 
 def _values(stmt: Statement) -> Iterator[Value]:

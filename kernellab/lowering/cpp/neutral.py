@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Union
 
-from kernellab.lowering.cpp.nests import Fetch
+from kernellab.lowering.c_family.nests import Fetch
 from kernellab.sketch.program import Apply, Const, Read, Tile, Value
 
 _IDENTITY: Mapping[str, float] = {

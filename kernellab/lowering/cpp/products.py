@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import (
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import (
     Block,
     Fetch,
     GatherCall,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.cpp.fuse import Place
-from kernellab.lowering.cpp.index import align, flat, wrap
-from kernellab.lowering.cpp.nests import Nest
-from kernellab.lowering.cpp.scalar import VALUE_TYPE, converted, literal, place, strip
+from kernellab.lowering.c_family.fuse import Place
+from kernellab.lowering.c_family.index import align, flat, wrap
+from kernellab.lowering.c_family.nests import Nest
+from kernellab.lowering.c_family.scalar import VALUE_TYPE, converted, literal, place, strip
 from kernellab.sketch.program import DType
 
 if TYPE_CHECKING:

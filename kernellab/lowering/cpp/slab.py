@@ -6,29 +6,14 @@ edges filled, and each tap's product reads its operand there, at a distance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Slab
 from kernellab.sketch import affine
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import Loop, Point, Range, Region
 
 #: elements of a box: with both packed factors it still fits an L2 of half a megabyte
 _MOST_ELEMENTS = 80 << 10
-
-
-@dataclass(frozen=True)
-class Slab:
-    """The first coordinate and the number of coordinates that are held, for each dimension of the tensor."""
-
-    region: Region
-    low: tuple[IntExpr, ...]
-    count: tuple[IntExpr, ...]
-    #: which dimensions are summed over, are the rows (-1: none) and the columns of positions
-    depth: int
-    rows: int
-    #: the length of the whole sum, 0 where it is not known
-    deep: int
 
 
 def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:

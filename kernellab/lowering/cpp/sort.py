@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import SortCall
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import SortCall
 from kernellab.sketch.program import Tile
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.c_family.ints import Ints
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import (
     Alloc,

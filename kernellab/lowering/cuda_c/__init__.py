@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.host import CudaHost
 from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
 from kernellab.records import Source

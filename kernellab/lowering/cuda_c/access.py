@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.lowering.cpp.index import Index, wrap
-from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.c_family.index import Index, wrap
+from kernellab.lowering.c_family.ints import Ints
 from kernellab.sketch.ints import IntExpr, IntKind
 from kernellab.sketch.program import Point, Range, Region
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.writer import Writer
-from kernellab.lowering.triton.ints import Ints as Bounds
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.lowering.bounds import Bounds
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.writer import Writer
+from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import Loop, Statement
 
 
@@ -35,15 +34,7 @@ def peel(body: tuple[Statement, ...]) -> tuple[list[Loop], tuple[Statement, ...]
 def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> Grid:
     """Writes each loop's variable as this block has it; the innermost varies fastest."""
     bounds = Bounds(dict(ints.consts), {loop.var: loop for loop in loops})
-    trips: list[IntExpr] = []
-    for loop in loops:
-        most = bounds.high(int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step))
-        if most is None:
-            raise LoweringError(
-                f"The parallel loop over {loop.var!r} has no bound on its iterations that the host can compute.",
-                "Let its bounds depend on symbols, constexprs and outer loops only.",
-            )
-        trips.append(most)
+    trips = [bounds.iterations(loop) for loop in loops]
     for loop, number in zip(loops, _numbers(loops, trips, ints, w, fresh), strict=True):
         text = number
         if not ints.is_one(loop.step):

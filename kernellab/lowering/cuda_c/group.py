@@ -6,13 +6,22 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernellab.lowering.cpp.fuse import Group
-from kernellab.lowering.cpp.gather import scatter_text
-from kernellab.lowering.cpp.index import Index, align
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Fetch, Nest, NestKind, subvalues
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, Scalars, converted, is_narrow, literal, place, strip
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.c_family.fuse import Group
+from kernellab.lowering.c_family.gather import scatter_text
+from kernellab.lowering.c_family.index import Index, align
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind, subvalues
+from kernellab.lowering.c_family.scalar import (
+    MEMORY_TYPE,
+    VALUE_TYPE,
+    Scalars,
+    converted,
+    is_narrow,
+    literal,
+    place,
+    strip,
+)
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.access import access, wide_when
 from kernellab.lowering.cuda_c.homes import Home, Layouts
 from kernellab.lowering.cuda_c.reduce import Fold

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, Group, Place, Placer
-from kernellab.lowering.cpp.index import align, leaves
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Fetch, GemmCall, Nest, NestKind, ScanCall, SortCall
+from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, Group, Place, Placer
+from kernellab.lowering.c_family.index import align, leaves
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.cuda_c.access import wide_when
 from kernellab.sketch.ints import IntExpr, IntKind
 

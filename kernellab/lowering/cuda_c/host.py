@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
-from kernellab.lowering.cpp.host import python_int
 from kernellab.lowering.cuda_c.kernel import Written
-from kernellab.lowering.triton.host import Host
-from kernellab.lowering.triton.text import tidy
+from kernellab.lowering.gpu_host import GpuHost
+from kernellab.lowering.python_text import tidy
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Program
 
 #: elements of the largest tile that one thread holds at most; a product's tile has room for more
@@ -23,11 +21,11 @@ _VECTOR_BYTES = 16
 _MOST_WIDE = 8
 
 
-class CudaHost(Host):
-    """The host function; what it checks and makes is what Triton's does."""
+class CudaHost(GpuHost):
+    """The host function; each kernel is compiled by NVRTC at its first launch."""
 
     def __init__(self, program: Program, binding: Binding, kernels: list[Written], spelled: Mapping[str, str]) -> None:
-        super().__init__(program, binding, [], "")
+        super().__init__(program, binding)
         self.written = kernels
         self.spelled = spelled
 
@@ -37,10 +35,7 @@ class CudaHost(Host):
         preamble = (files("kernellab.lowering.cuda_c") / "launch.py.in").read_text()
         return title + preamble + self.write()
 
-    def int_text(self, expr: IntExpr) -> str:
-        return tidy(python_int(expr))
-
-    def _launches(self) -> None:
+    def launches(self) -> None:
         for kernel in self.written:
             self._start(kernel)
 
@@ -55,11 +50,11 @@ class CudaHost(Host):
         multiples = ", ".join(dict.fromkeys(self.int_text(e) for e in k.wishes.numbers.values()))
         most = min(_MOST_WIDE, _VECTOR_BYTES // k.narrowest) if k.wishes.numbers else 1
         most = min(most, 4) if k.is_product else most
-        self._put(f"# {k.name}: a block for each iteration over {', '.join(k.grid.vars) or 'nothing'}")
-        self._put(f"threads = _block({warps}, {elements}, {share})")
-        self._put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
+        self.put(f"# {k.name}: a block for each iteration over {', '.join(k.grid.vars) or 'nothing'}")
+        self.put(f"threads = _block({warps}, {elements}, {share})")
+        self.put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
         lists = [f"[{', '.join(names)}]" for names in (k.tensors, k.symbols, k.numbers)]
-        self._put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
+        self.put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
 
 
 __all__ = ["CudaHost"]

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.flatten import Flattener, has_steps
-from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.kernel import Names
-from kernellab.lowering.cpp.nests import GemmCall, ScanCall, SortCall
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.c_family.flatten import Flattener, has_steps
+from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.names import Names
+from kernellab.lowering.c_family.nests import GemmCall, ScanCall, SortCall
+from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, peel, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
 from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of

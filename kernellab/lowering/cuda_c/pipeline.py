@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernellab.lowering.cpp.fuse import FusedLoop, Group
-from kernellab.lowering.cpp.index import align
-from kernellab.lowering.cpp.nests import Fetch, GemmCall, Nest, NestKind
-from kernellab.lowering.cpp.scalar import place
+from kernellab.lowering.c_family.fuse import FusedLoop, Group
+from kernellab.lowering.c_family.index import align
+from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind
+from kernellab.lowering.c_family.scalar import place
 from kernellab.lowering.cuda_c.access import access
 from kernellab.lowering.cuda_c.group import GroupWriter
 from kernellab.lowering.cuda_c.homes import Home

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.cpp.fuse import Group
-from kernellab.lowering.cpp.index import flat
-from kernellab.lowering.cpp.nests import Nest
-from kernellab.lowering.cpp.scalar import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
-from kernellab.lowering.cpp.writer import Writer
+from kernellab.lowering.c_family.fuse import Group
+from kernellab.lowering.c_family.index import flat
+from kernellab.lowering.c_family.nests import Nest
+from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.homes import Home, Layout
 from kernellab.sketch.program import DType
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernellab.lowering.cpp.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Group
-from kernellab.lowering.cpp.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
+from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Group
+from kernellab.lowering.c_family.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
 from kernellab.lowering.cuda_c.homes import steps_of
 from kernellab.sketch.program import Apply, Tensor, Value
 

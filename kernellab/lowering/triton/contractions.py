@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.gather import GatherWriter
-from kernellab.lowering.triton.text import is_atom, tidy
+from kernellab.lowering.triton.text import is_atom
 from kernellab.lowering.triton.values import TL_DTYPES, Text, axes_of
 from kernellab.sketch.ints import num
 from kernellab.sketch.program import Apply, DType, Type, Value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.triton.text import is_atom, tidy
+from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.text import is_atom
 from kernellab.lowering.triton.values import ElementWriter, Text
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import Apply, DType, Point, Range, Scatter, Tensor, Value

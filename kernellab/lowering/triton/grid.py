@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.errors import LoweringError
+from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.ints import host_text
-from kernellab.lowering.triton.text import tidy
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import Loop, Statement
 
 if TYPE_CHECKING:
@@ -32,14 +31,7 @@ def write_grid(writer: KernelWriter) -> Grid:
     loops, before, inner = _peel(writer.kernel.body)
     trips = []
     for loop in loops:
-        count = int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
-        most = writer.ints.high(count)
-        if most is None:
-            raise LoweringError(
-                f"The parallel loop over {loop.var!r} has no bound on its iterations that the host can compute.",
-                "Let its bounds depend on symbols, constexprs and outer loops only.",
-            )
-        trips.append(most)
+        trips.append(writer.ints.iterations(loop))
         writer.ints.loops[loop.var] = loop
     _variables(writer, loops, trips)
     for i, stmt in enumerate(before):

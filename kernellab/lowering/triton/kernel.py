@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.python_text import Names, tidy
 from kernellab.lowering.triton.contractions import ValueWriter
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
-from kernellab.lowering.triton.grid import Grid, write_grid
-from kernellab.lowering.triton.ints import Ints, host_text
+from kernellab.lowering.triton.grid import write_grid
+from kernellab.lowering.triton.ints import Ints
 from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Shapes
 from kernellab.lowering.triton.sort import write_sort
-from kernellab.lowering.triton.text import Names, Writer, tidy
+from kernellab.lowering.triton.text import Writer
 from kernellab.lowering.triton.values import TL_DTYPES, Text
 from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import (
@@ -369,4 +370,4 @@ def _names_used(lines: list[tuple[str, int]]) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
-__all__ = ["Grid", "KernelWriter", "Written", "host_text"]
+__all__ = ["KernelWriter", "Written"]

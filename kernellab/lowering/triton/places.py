@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kernellab.lowering.bounds import canonical
+from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.folded import Lanes
-from kernellab.lowering.triton.ints import Ints, canonical
+from kernellab.lowering.triton.ints import Ints
 from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
-from kernellab.lowering.triton.text import Names, Writer, is_atom
+from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program import Point, Range, Region
 

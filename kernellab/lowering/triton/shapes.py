@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.triton.ints import Ints, canonical, host_text
-from kernellab.lowering.triton.text import Names, tidy
+from kernellab.lowering.bounds import canonical
+from kernellab.lowering.python_text import Names, tidy
+from kernellab.lowering.triton.ints import Ints, host_text
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 
 #: Triton's limit on the elements of one tile

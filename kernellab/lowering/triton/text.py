@@ -1,46 +1,13 @@
-"""Making readable Python text: names, lines with their sketch line, minimal parentheses, library functions."""
+"""Text of a Triton kernel: lines with their sketch line, and the library functions that they call."""
 
 from __future__ import annotations
 
 import ast
-import keyword
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from textwrap import indent
-
-_RESERVED = frozenset(keyword.kwlist) | {
-    "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
-    "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
-}  # fmt: skip
-
-
-class Names:
-    """Python names for keys; a key keeps its name, and no two live keys share one."""
-
-    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
-        self._taken: set[str] = set(taken) | _RESERVED
-        self._by_key: dict[object, str] = {}
-
-    def of(self, key: object, wish: str) -> str:
-        """The name of ``key``: ``wish``, or with a number when that is taken."""
-        if key not in self._by_key:
-            self._by_key[key] = self.fresh(wish)
-        return self._by_key[key]
-
-    def fresh(self, wish: str) -> str:
-        base = re.sub(r"\W", "_", wish) or "v"
-        base = f"v{base}" if base[0].isdigit() else base
-        name, n = base, 2
-        while name in self._taken:
-            name, n = f"{base}_{n}", n + 1
-        self._taken.add(name)
-        return name
-
-    def release(self, name: str) -> None:
-        """``name`` may be given again: what it named has ended."""
-        self._taken.discard(name)
 
 
 @dataclass
@@ -54,11 +21,6 @@ class Writer:
 
     def put(self, text: str) -> None:
         self.lines.append(("    " * self.depth + text, self.at))
-
-
-def tidy(expression: str) -> str:
-    """``expression`` with no more parentheses than it needs."""
-    return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
 
 
 def is_atom(text: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.shapes import Shapes, shaped
-from kernellab.lowering.triton.text import Names, Writer, is_atom
+from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import Apply, Const, DType, Index, Param, Read, Tile, Value

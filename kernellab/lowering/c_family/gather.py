@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.cpp.index import Index, align, wrap
-from kernellab.lowering.cpp.ints import Ints
+from kernellab.lowering.c_family.index import Index, align, wrap
+from kernellab.lowering.c_family.ints import Ints
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Apply, Point, Range, Tensor, Value
 
 if TYPE_CHECKING:
-    from kernellab.lowering.cpp.nests import Nest
-    from kernellab.lowering.cpp.scalar import Scalars
+    from kernellab.lowering.c_family.nests import Nest
+    from kernellab.lowering.c_family.scalar import Scalars
 
 Items = tuple[Point | Range | None, ...]
 
 
 def gather_text(value: Apply, index: Sequence[str], ints: Ints) -> str:
     """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist."""
-    from kernellab.lowering.cpp.scalar import is_narrow, literal
+    from kernellab.lowering.c_family.scalar import is_narrow, literal
 
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
@@ -53,7 +53,7 @@ def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:
 
 def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
     """The statement that writes one element of a scatter."""
-    from kernellab.lowering.cpp.scalar import MEMORY_TYPE, converted, is_narrow, strip
+    from kernellab.lowering.c_family.scalar import MEMORY_TYPE, converted, is_narrow, strip
 
     stmt, packed = nest.scatter, nest.value
     assert stmt is not None and isinstance(packed, Apply)

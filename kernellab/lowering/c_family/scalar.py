@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.cpp.gather import gather_text
-from kernellab.lowering.cpp.index import Index, child_indices, wrap
-from kernellab.lowering.cpp.index import flat as flat_index
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Fetch
+from kernellab.lowering.c_family.gather import gather_text
+from kernellab.lowering.c_family.index import Index, child_indices, wrap
+from kernellab.lowering.c_family.index import flat as flat_index
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import Apply, Const, DType, Param, Read, Value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import Fetch
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.ops import OPS, OpKind
 from kernellab.sketch.program import Apply, Read, Value

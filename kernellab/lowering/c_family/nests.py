@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Union, cast
 
-from kernellab.lowering.cpp.slab import Slab
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Apply, Loop, Read, Region, Scatter, Tile, Type, Value
 
@@ -91,6 +90,23 @@ class GemmCall:
     @property
     def tiles(self) -> tuple[Tile, ...]:
         return tuple(t for t in (self.acc, self.a, self.b) if isinstance(t, Tile))
+
+
+@dataclass(frozen=True)
+class Slab:
+    """The box of a tensor that a nest of loops reads, to be copied aside once.
+
+    The first coordinate and the number of coordinates that are held, for each dimension of the tensor.
+    """
+
+    region: Region
+    low: tuple[IntExpr, ...]
+    count: tuple[IntExpr, ...]
+    #: which dimensions are summed over, are the rows (-1: none) and the columns of positions
+    depth: int
+    rows: int
+    #: the length of the whole sum, 0 where it is not known
+    deep: int
 
 
 @dataclass(eq=False)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
 
-from kernellab.lowering.cpp.index import Index, align, leaves
-from kernellab.lowering.cpp.ints import Ints
-from kernellab.lowering.cpp.nests import (
+from kernellab.lowering.c_family.index import Index, align, leaves
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import (
     Block,
     Fetch,
     GatherCall,

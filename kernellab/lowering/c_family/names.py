@@ -1,0 +1,70 @@
+"""Identifiers in C++ and CUDA C++: the sketch's own names, where the language leaves them free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.sketch.program import (
+    Alloc,
+    Assign,
+    Kernel,
+    Load,
+    Loop,
+    MultiAssign,
+    Program,
+    Statement,
+    Tile,
+    statements,
+)
+
+_RESERVED_WORDS = (
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept "
+    "const consteval constexpr const_cast continue decltype default delete do double dynamic_cast else "
+    "enum explicit export extern false float for friend goto if inline int long mutable namespace new "
+    "noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
+    "requires return short signed sizeof static static_assert static_cast struct switch template this "
+    "thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
+    "wchar_t while xor xor_eq kl NAN INFINITY NULL EOF linux unix int64_t int32_t int16_t int8_t uint8_t "
+    "kernel_body args main "
+)
+RESERVED = frozenset(_RESERVED_WORDS.split())
+
+
+def safe(name: str) -> str:
+    """``name`` as an identifier that no keyword, macro or helper hides."""
+    return f"{name}_" if name in RESERVED or name.startswith("__") else name
+
+
+class Names:
+    """Every identifier of a kernel's function."""
+
+    def __init__(self, program: Program, kernel: Kernel) -> None:
+        self.taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+        self.taken |= {s.var for s in statements(kernel.body) if isinstance(s, Loop)}
+        self.taken |= {t.name for t in _tiles(kernel.body)} | RESERVED | {kernel.name}
+        self.outer = {t.name for t in program.tensors} | {kernel.name}
+        loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
+        self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
+        self.taken |= set(self.loop_vars)
+
+    def fresh(self, base: str) -> str:
+        name, count = safe(base), 1
+        while name in self.taken:
+            count += 1
+            name = f"{base}{count}"
+        self.taken.add(name)
+        return name
+
+    def tile(self, tile: Tile) -> str:
+        return f"{tile.name}_" if tile.name in self.outer or tile.name in RESERVED else tile.name
+
+
+def _tiles(body: tuple[Statement, ...]) -> Iterator[Tile]:
+    for stmt in statements(body):
+        if isinstance(stmt, (Alloc, Load, Assign)):
+            yield stmt.tile
+        elif isinstance(stmt, MultiAssign):
+            yield from stmt.tiles
+
+
+__all__ = ["RESERVED", "Names", "safe"]

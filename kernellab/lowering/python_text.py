@@ -1,0 +1,63 @@
+"""Python that a person can read: names that do not clash, index expressions, no needless parentheses."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+
+from kernellab.sketch.ints import IntExpr, IntKind
+
+_RESERVED = frozenset(keyword.kwlist) | {
+    "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
+    "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
+}  # fmt: skip
+
+
+class Names:
+    """Python names for keys; a key keeps its name, and no two live keys share one."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self._taken: set[str] = set(taken) | _RESERVED
+        self._by_key: dict[object, str] = {}
+
+    def of(self, key: object, wish: str) -> str:
+        """The name of ``key``: ``wish``, or with a number when that is taken."""
+        if key not in self._by_key:
+            self._by_key[key] = self.fresh(wish)
+        return self._by_key[key]
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"\W", "_", wish) or "v"
+        base = f"v{base}" if base[0].isdigit() else base
+        name, n = base, 2
+        while name in self._taken:
+            name, n = f"{base}_{n}", n + 1
+        self._taken.add(name)
+        return name
+
+    def release(self, name: str) -> None:
+        """``name`` may be given again: what it named has ended."""
+        self._taken.discard(name)
+
+
+def python_int(expr: IntExpr, cdiv: str = "-(-({}) // ({}))") -> str:
+    """An index expression as Python, whose ``//`` and ``%`` floor as the language's; ``cdiv`` spells ceil(p, q)."""
+    if expr.kind is IntKind.NUM:
+        return str(expr.value)
+    if expr.kind is not IntKind.OP:
+        return expr.name
+    args = [python_int(a, cdiv) for a in expr.args]
+    if expr.op == "cdiv":
+        return cdiv.format(*args)
+    if expr.op in ("min", "max"):
+        return f"{expr.op}({', '.join(args)})"
+    return f"({expr.op} {args[0]})" if len(args) == 1 else f"({args[0]} {expr.op} {args[1]})"
+
+
+def tidy(expression: str) -> str:
+    """``expression`` with no more parentheses than it needs."""
+    return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
+
+
+__all__ = ["Names", "python_int", "tidy"]
