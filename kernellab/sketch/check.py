@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
 from kernellab.sketch import tree
+from kernellab.sketch.check_library import check_library
 from kernellab.sketch.check_limits import check_limits
 from kernellab.sketch.check_memory import check_memory
 from kernellab.sketch.check_values import check_values
@@ -123,5 +124,6 @@ def _against(found: CheckResult, chip: Chip | None, constexpr: dict[str, int | f
         *check_memory(program, values),
         *check_values(program, values),
         *check_limits(program, values, chip),
+        *check_library(program, values),
     ]
     return _result((*found.diagnostics, *more), program)

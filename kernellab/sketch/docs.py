@@ -72,6 +72,7 @@ HINTS: Mapping[str, str] = {
     "persistent": "One program a core, walking over many tiles.",
     "swizzle": "Visit the tiles of a grid in groups, so that neighbours share cache.",
     "split": "Divide a reduction loop among programs; only for values carried by +, *, min, max, gemm or welford.",
+    "library": "On a sketch's outermost loop: the whole sketch, a plain product or convolution, is one call of torch's library.",
     "fastest": "Keep the tile in registers.",
     "fast": "Keep the tile in shared memory, or L1.",
     "medium": "Keep the tile in L2.",

@@ -13,7 +13,7 @@ AXES = (
     "grididx", "grididx.x", "grididx.y", "grididx.z", "coreidx", "threadidx", "threadidx.x", "threadidx.y",
     "threadidx.z", "warp",
 )  # fmt: skip
-LOOP_HINTS = ("parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split")
+LOOP_HINTS = ("parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "library")
 MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",
     "shared_between_threads", "init_zero", "no_init",

@@ -155,6 +155,11 @@ MESSAGES: dict[str, Message] = {
         "'{tile}' is padded with {pad}, and {op} takes that for an element of '{tensor}'.",
         "Load it with pad=-1: an index outside the tensor writes nothing.",
     ),
+    "library": _error(
+        320,
+        "This sketch is hinted \"library\" and {what}.",
+        "{remedy}",
+    ),
     # -- constraints: 4xx
     "require": _error(401, "The constraint {what} does not hold: {values}.", "Choose values that keep it."),
     "require-scope": _error(402, "A constraint may not speak of {what} '{name}'.", "Constrain constexprs; bound a symbol by its Dim."),

@@ -310,6 +310,8 @@ class LoopHints:
     persistent: bool = False
     swizzle: int | None = None
     split: int | None = None
+    #: the whole sketch is one call of the framework's library
+    library: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ CASES = {
     "scatter-meets": (10, sketch(PICK + "    gather(Y[at, 0:T] -> y)\n    scatter(x + y -> Y[at, 0:T], unique=true)\n", PICKED)),
     "unordered-add": (9, sketch(PICK + "    atomic_add(x -> Y[at, 0:T])\n", PICKED)),
     "scatter-pad": (9, sketch(PICK.replace(", pad=-1", "") + "    scatter(x -> Y[at, 0:T], unique=true)\n", PICKED)),
+    "library": (6, sketch(COPY.replace('"parallel"', '"parallel", "library"').replace("x ->", "x * 2 ->"))),
     "require": (4, sketch(COPY, HEAD + "  require: T % 16 == 0;\n")),
     "require-scope": (5, sketch(COPY, HEAD + "  require: N > 4;\n")),
     "opaque": (5, sketch(COPY.replace("store(x", "y = fft(x)\n      store(y"), HEAD + "  opaque: fft(x[K]: f32) -> [K]: f32;\n")),
