@@ -265,6 +265,11 @@ def _load(name: str, text: str) -> Task:
     return describe(_module(name, text))
 
 
+def forget_modules() -> None:
+    """Lets go of all tasks' modules, and so of the weights that they hold; they are made again when asked for."""
+    _module.cache_clear()
+
+
 @lru_cache(maxsize=64)
 def _module(name: str, text: str) -> TaskModule:
     from kernellab.task_load import TaskModule

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _COPIES = 20
 #: bytes of a device that does not tell
 _MEMORY = 80 << 30
-#: bytes of a task's tensors up to which a judge stays for the next problem with what it holds, and the part of a
-#: device's memory that is shared out, so that the rest is enough for that
+#: bytes of a task's tensors up to which a judge keeps what it holds for the next problem, and the part of a device's
+#: memory that is shared out, so that the rest is enough for that
 _SMALL, _SHARED = 128 << 20, 0.85
 
 
@@ -89,6 +89,7 @@ def _room(job: Job, task: Task) -> Iterator[None]:
     from kernellab.session.engine import engine
     from kernellab.target import Backend
     from kernellab.target_detect import detect_target
+    from kernellab.task import forget_modules
     from kernellab.task_inputs import input_bytes
     from kernellab.verifier import turns
 
@@ -103,7 +104,8 @@ def _room(job: Job, task: Task) -> Iterator[None]:
         finally:
             # a warm judge and its workers keep what they have allocated
             if size > _SMALL:
-                engine().drop_verifier()
+                engine().verifier().release()
+                forget_modules()
 
 
 def named(row: Row, job: Job) -> Row:

@@ -21,8 +21,9 @@ from kernellab.verifier import turns
 
 #: how often a waiting thread looks whether it is to end
 _LOOK_SECONDS = 0.5
-#: a worker that holds more than this is replaced before its next problem: what tasks and torch keep adds up
-_MOST_BYTES = 3 << 29
+#: a worker that holds more than its share of this part of the memory, and more than so many bytes, is replaced before
+#: its next problem: what tasks and torch keep adds up
+_MOST_SHARE, _MOST_BYTES = 0.25, 3 << 29
 
 
 def run_jobs(
@@ -45,12 +46,14 @@ def run_jobs(
         environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
         if not environments:
             environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
+        workers = min(workers, len(jobs))
+        most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
         threads = [
             threading.Thread(
-                target=_serve, args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline),
+                target=_serve, args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline, most),
                 daemon=True,
             )
-            for n in range(min(workers, len(jobs)))
+            for n in range(workers)
         ]  # fmt: skip
         for thread in threads:
             thread.start()
@@ -88,6 +91,7 @@ def _serve(
     done: SimpleQueue[Row | BaseException],
     stop: threading.Event,
     deadline: float,
+    most: int,
 ) -> None:
     workspace = out / f"worker{number}"
     workspace.mkdir(parents=True, exist_ok=True)
@@ -100,7 +104,7 @@ def _serve(
                 return
             worker = worker or _Worker(workspace, environment)
             row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
-            if worker.gone() or worker.resident() > _MOST_BYTES:
+            if worker.gone() or worker.resident() > most:
                 worker.close()
                 worker = None
             done.put(row)
@@ -109,6 +113,11 @@ def _serve(
     finally:
         if worker is not None:
             worker.close()
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Worker:

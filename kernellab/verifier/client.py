@@ -73,6 +73,12 @@ class Verifier:
         with self._lock:
             return bool(self._ask(request, None, "prepared", 8 * DEADLINES.start)["prepared"])
 
+    def release(self) -> None:
+        """Has a judge that is there give back what it keeps for the next candidate of a task; it stays warm."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                self._ask({"op": "release"}, None, "released", 2 * DEADLINES.start)
+
     def verify(
         self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None,
         progress: Progress | None = None,

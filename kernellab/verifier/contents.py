@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task
+from kernellab.verifier import device
 from kernellab.verifier.rules import TIMING
 
 if TYPE_CHECKING:
@@ -21,20 +23,24 @@ _LARGE = 1 << 20
 
 class Contents:
     """Ever new contents of one shape: a base set, its rows rotated, a random sixteenth of each tensor drawn again
-    from the tensor's own values. Arguments marked static, integers and structured rows keep what they are."""
+    from the tensor's own values. Integers are what the task's own inputs are for another seed, all of one seed, since
+    one may count another's places. Arguments marked static and structured rows keep what they are."""
 
     def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool]) -> None:
-        self.specs = task.args
         self.base = args
-        self.loose = loose
+        free = [not spec.static and spec.kind is ArgKind.TENSOR for spec in task.args]
+        self.loose = [a and b for a, b in zip(loose, free, strict=True)]
+        whole = [is_whole(a) and b for a, b in zip(args, free, strict=True)]
         self.random = random.Random(secrets.randbits(64))
         self._buffers: dict[tuple[int, int], Tensor] = {}
+        self._whole = Drawn(task, args, whole, self.random) if any(whole) else None
 
     def next(self, buffer: int = 0) -> tuple[Any, ...]:
         """New contents; those that were made before in the same ``buffer`` are gone."""
+        base = self._whole.next() if self._whole else self.base
         return tuple(
-            self._fresh(a, (buffer, i)) if loose and not spec.static and spec.kind is ArgKind.TENSOR else a
-            for i, (a, loose, spec) in enumerate(zip(self.base, self.loose, self.specs, strict=True))
+            self._fresh(a, (buffer, i)) if loose else a
+            for i, (a, loose) in enumerate(zip(base, self.loose, strict=True))
         )
 
     def _fresh(self, base: Tensor, key: tuple[int, int]) -> Tensor:
@@ -60,6 +66,44 @@ class Contents:
         scale = self.random.uniform(0.9, 1.0)
         torch.mul(lines.index_select(0, picked).view(-1)[:part], scale, out=new[start : start + part])
         return new.reshape(base.shape)
+
+
+class Drawn:
+    """Sets of arguments whose integers (``whole``) are drawn anew by the task's own inputs, as long as that takes no
+    more than its share of a measurement; then those that were drawn come again in random order."""
+
+    def __init__(self, task: Task, args: Sequence[Any], whole: Sequence[bool], draw: random.Random) -> None:
+        self.task, self.whole, self.random = task, whole, draw
+        self.sizes = task.module().default_sizes()
+        self.sets: list[tuple[Any, ...]] = [tuple(args)]
+        self.seconds = 0.0
+
+    def next(self) -> tuple[Any, ...]:
+        first = self.sets[0]
+        size = sum(a.nbytes for a, whole in zip(first, self.whole, strict=True) if whole)
+        if self.seconds < TIMING.drawing and len(self.sets) * size < TIMING.drawn_bytes:
+            began = time.perf_counter()
+            drawn = device.sample(self.task.module(), self.sizes, self.random.getrandbits(31), device.current())
+            if all(_alike(a, b, w) for a, b, w in zip(first, drawn, self.whole, strict=True)):
+                self.sets.append(tuple(b if w else a for a, b, w in zip(first, drawn, self.whole, strict=True)))
+            self.seconds += time.perf_counter() - began
+            return self.sets[-1]
+        return self.random.choice(self.sets)
+
+
+def _alike(first: Any, drawn: Any, whole: bool) -> bool:
+    """Can ``drawn`` stand beside the others in its place, or stand in for ``first``?"""
+    if whole:
+        return bool(first.shape == drawn.shape and first.dtype == drawn.dtype)
+    return hasattr(first, "shape") or first == drawn
+
+
+def is_whole(value: Any) -> bool:
+    """Is it a tensor of integers or bools, with anything in it?"""
+    import torch
+
+    kind = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+    return kind and value.numel() > 0
 
 
 def loose_arguments(task: Task, args: Sequence[Any]) -> list[bool]:

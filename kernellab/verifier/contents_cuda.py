@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernellab.task import ArgKind, Task
+from kernellab.verifier.contents import Contents
 from kernellab.verifier.rules import TIMING
 
 if TYPE_CHECKING:
@@ -19,27 +16,9 @@ if TYPE_CHECKING:
 _SEEN = 1 << 22
 
 
-class DeviceContents:
-    """Ever new contents of one shape, made on the device: each free tensor is turned by a random number of places and
-    shrunk by a random factor, a random sixteenth of it by another and from another place. Arguments marked static,
-    integers and structured rows keep what they are."""
-
-    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool]) -> None:
-        self.specs = task.args
-        self.base = args
-        self.loose = [
-            free and not spec.static and spec.kind is ArgKind.TENSOR
-            for spec, free in zip(task.args, loose, strict=True)
-        ]
-        self.random = random.Random(secrets.randbits(64))
-        self._buffers: dict[tuple[int, int], Tensor] = {}
-
-    def next(self, buffer: int = 0) -> tuple[Any, ...]:
-        """New contents; those that were made before in the same ``buffer`` are gone."""
-        return tuple(
-            self._fresh(a, (buffer, i)) if loose else a
-            for i, (a, loose) in enumerate(zip(self.base, self.loose, strict=True))
-        )
+class DeviceContents(Contents):
+    """As :class:`~kernellab.verifier.contents.Contents`, made on the device: each free tensor is turned by a random
+    number of places and shrunk by a random factor, a random sixteenth of it by another and from another place."""
 
     def _fresh(self, base: Tensor, key: tuple[int, int]) -> Tensor:
         import torch

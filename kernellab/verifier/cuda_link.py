@@ -199,10 +199,10 @@ class CudaWorker(Worker):
     ) -> TimedCalls:  # fmt: skip
         """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
 
-        ``prepare`` puts the contents in place, cold, once the worker can learn nothing more before ``go``; it must
-        leave the judge's own work done. ``warm`` asks for a call on the contents before them; ``echo`` for the same
-        road with no call on it; ``probe`` launches the judge's tiny kernel and waits for it. The worker is halted when
-        this returns.
+        ``prepare`` puts the contents in place, cold, while the worker is halted, so that it learns nothing of them
+        before ``go``, with which it goes on; it must leave the judge's own work done. ``warm`` asks for a call on the
+        contents before them; ``echo`` for the same road with no call on it; ``probe`` launches the judge's tiny kernel
+        and waits for it. The worker is halted when this returns.
         """
         self.resume()
         self.sequence += 1
@@ -217,10 +217,12 @@ class CudaWorker(Worker):
         while not counter:
             counter += self._event(end)
         if counter < _DONE:
+            self.stop()
             prepare()
             counter = 0
-            start = time.perf_counter()
             words[0] = self.sequence
+            start = time.perf_counter()
+            self.resume()
             while counter < _DONE:
                 counter += self._event(end)
             stop = time.perf_counter()

@@ -70,7 +70,9 @@ def _measure(stages: Stages) -> Result:
         case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
-            sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
+            # torch.compile takes seconds of a core and a few calls on the device
+            with turns.beside_timing():
+                sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
             backend, began = stages.v.request.backend, times.monotonic()
             with turns.alone(), clock.alone(backend.value) as had, stages.v.pool.quiet():
                 # the time of others is not the candidate's

@@ -19,7 +19,7 @@ from typing import Any
 from kernellab.errors import KernellabError
 from kernellab.records import Source, StageResult
 from kernellab.target import Backend
-from kernellab.task import load_task
+from kernellab.task import forget_modules, load_task
 from kernellab.verifier import sandbox, wire
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.pipeline import Request, Verification, baselines_of, numbered, threads_of
@@ -63,6 +63,7 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         if message["op"] == "warm":
             backend = Backend(message["backend"])
             server = pool.server(message["dsl"], backend)
+            pool.server(message["dsl"], backend, compiles=True)
             import torch  # noqa: F401  (imported while the fork server imports its own)
 
             if backend is Backend.CUDA:
@@ -71,6 +72,9 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
                 device.start_cuda()
             server.wait_ready()
             return {"warm": True}
+        if message["op"] == "release":
+            release(pool)
+            return {"released": True}
         if message["op"] == "prepare":
             return {"prepared": prepare(message, pool)}
         request = Request(
@@ -100,15 +104,24 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         }
 
 
+def release(pool: Pool) -> None:
+    """Gives back what is kept for the next candidate of a task, in memory and on the device."""
+    pool.release()
+    forget_modules()
+    from kernellab.verifier import device
+
+    device.give_back()
+
+
 def prepare(message: dict[str, Any], pool: Pool) -> bool:
     """Begins the builds of the baselines asked for; True when all have come to their end."""
     task = load_task(message["task"], message["name"])
     options, backend = VerifyOptions.model_validate(message["options"]), Backend(message["backend"])
     found = [
-        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options), number).built()
+        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options), number)
         for name, number in numbered(baselines_of(options, task))
     ]
-    return all(found)
+    return all(worker is not None and worker.built() for worker in found)
 
 
 def _end_with_client(channel: socket.socket, pool: Pool) -> None:

@@ -21,8 +21,12 @@ from kernellab.verifier.servers import ForkServer
 #: two tasks with two workers of eager and one of torch.compile each
 _BASELINES = 6
 #: inductor would begin by precompiling torch's headers, once for each worker since they lie in its temporary folder:
-#: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each)
-INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+#: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
+#: that compile would each import torch first, which takes longer than the few kernels of a task
+INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+#: what a worker of torch.compile imports before it compiles anything (4 s), imported by a fork server of their own
+_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
+             "torch._inductor.codegen.cpp")  # fmt: skip
 
 
 class Pool:
@@ -35,16 +39,17 @@ class Pool:
         # a worker may be another user's, and must come to the compile cache that it shares
         self._root.chmod(0o711)
 
-    def server(self, dsl: str, backend: Backend) -> ForkServer:
-        """The warm process for a DSL on a backend."""
+    def server(self, dsl: str, backend: Backend, compiles: bool = False) -> ForkServer:
+        """The warm process for a DSL on a backend, or for what ``compiles`` its baseline by torch.compile."""
         adapter = get_adapter(dsl)
-        environment = dict(adapter.environment(backend, self._root))
-        key = (*adapter.preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
+        environment = {**adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
+        preload = (*adapter.preload, *(_COMPILER if compiles else ()))
+        key = (*preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
         server = self._servers.get(key)
         if server is None or not server.alive():
             if server is not None:
                 server.close()
-            server = self._servers[key] = ForkServer([*adapter.preload, "kernellab.task_load"], environment)
+            server = self._servers[key] = ForkServer([*preload, "kernellab.task_load"], environment)
         return server
 
     def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
@@ -55,19 +60,19 @@ class Pool:
 
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, scratch / "cache"))
-            own |= INDUCTOR if compiles else {}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
         writable = (str(shared),) if shared else ()
+        server = self.server(dsl, backend, compiles)
         if backend is Backend.CUDA:
             from kernellab.verifier import cuda_pool
             from kernellab.verifier.cuda_link import CudaWorker
 
             return CudaWorker(
-                self.server(dsl, backend), role, threads, environment=environment, writable=writable,
+                server, role, threads, environment=environment, writable=writable,
                 library=cuda_pool.build(self._root),
             )  # fmt: skip
-        return Worker(self.server(dsl, backend), role, threads, environment=environment, writable=writable)
+        return Worker(server, role, threads, environment=environment, writable=writable)
 
     def _shared(self) -> Path | None:
         """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing
@@ -80,16 +85,27 @@ class Pool:
 
     def begin_baseline(
         self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int = 0
-    ) -> Worker:
+    ) -> Worker | None:
         """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task.
 
-        Workers of another ``number`` run the same code in a process of their own.
+        Workers of another ``number`` run the same code in a process of their own. None while the fork server that it
+        is to come from still imports: nobody waits for that here.
         """
+        held = self._held(kind, task, threads, number)
+        if held is None and self.server(dsl, backend, kind in COMPILED).is_ready():
+            return self._begun(dsl, backend, kind, task, threads, number)
+        return held
+
+    def _held(self, kind: str, task: Task, threads: int, number: int) -> Worker | None:
+        """The baseline's worker, which was begun before; the newest of all from now on."""
         key = (kind, task.name, task.hash, threads, number)
         held = self._baselines.pop(key, None)
-        if held is not None and not held.gone():
-            self._baselines[key] = held
-            return held
+        if held is None or held.gone():
+            return None
+        self._baselines[key] = held
+        return held
+
+    def _begun(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int) -> Worker:
         worker = self.worker(dsl, backend, kind, threads)
         sizes = task.module().default_sizes()
         worker.begin_build(
@@ -98,7 +114,7 @@ class Pool:
                 "numpy": task.framework == "numpy",
             }
         )  # fmt: skip
-        self._baselines[key] = worker
+        self._baselines[kind, task.name, task.hash, threads, number] = worker
         while len(self._baselines) > _BASELINES:
             self._baselines.popitem(last=False)[1].close()
         return worker
@@ -107,7 +123,8 @@ class Pool:
         self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float, number: int = 0
     ) -> Worker:
         """The worker of a baseline, built. Raises WorkerFailure when it cannot be."""
-        worker = self.begin_baseline(dsl, backend, kind, task, threads, number)
+        worker = self._held(kind, task, threads, number)
+        worker = worker or self._begun(dsl, backend, kind, task, threads, number)
         try:
             worker.finish_build(deadline)
         except WorkerFailure:
@@ -136,6 +153,11 @@ class Pool:
         for key, worker in list(self._baselines.items()):
             if key[0] == kind and key[2] == task.hash:
                 self.drop(worker)
+
+    def release(self) -> None:
+        """Ends all baselines' workers; the fork servers stay warm."""
+        while self._baselines:
+            self._baselines.popitem()[1].close()
 
     def drop(self, worker: Worker) -> None:
         """Ends a baseline's worker that misbehaved."""

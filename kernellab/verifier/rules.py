@@ -139,6 +139,9 @@ class TimingRule:
     full_checks: int = 2
     #: one sixteenth of the contents is new in each timed call
     fresh: int = 16
+    #: seconds of a measurement in which integers are drawn anew, and bytes of those that are kept
+    drawing: float = 0.4
+    drawn_bytes: int = 512 * MIB
     #: pairs of calls after which inputs up to so many bytes are given another place in memory
     renew: int = 8
     renew_bytes: int = 64 * MIB
@@ -217,6 +220,8 @@ class DeviceRule:
     double_share: float = 0.5
     #: elements compared at once on a device (float64 temporaries of 32 MiB each)
     piece: int = 1 << 22
+    #: elements looked at together in their own dtype (temporaries of 128 MiB)
+    glance: int = 1 << 25
     #: outputs of more elements than this are compared in pieces throughout
     whole: int = 1 << 24
     #: right answers of earlier cases that are kept for telling a stale result: bytes of each

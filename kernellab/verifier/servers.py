@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -66,6 +67,12 @@ class ForkServer:
         if not self.ready:
             self.failed = self._answer(4 * DEADLINES.start).get("failed", {})
             self.ready = True
+
+    def is_ready(self) -> bool:
+        """Has it imported everything? Does not wait."""
+        if not self.ready and select.select([self.channel], [], [], 0)[0]:
+            self.wait_ready()
+        return self.ready
 
     def pause(self) -> None:
         """Halts it until the next request or :meth:`resume`, so that nothing of it runs beside a timed call."""

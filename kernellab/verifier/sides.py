@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.verifier import stats
 from kernellab.verifier.compare import Reference
@@ -39,6 +39,9 @@ class Team(Side):
     workers: list[Worker] = field(default_factory=list)
     #: which of them made each call
     maker: list[int] = field(default_factory=list)
+
+
+T = TypeVar("T", bound=Team)
 
 
 class WrongWhenTimed(Exception):
@@ -82,11 +85,11 @@ class Result:
     note: str = ""
 
 
-def teams(sides: Sequence[Side]) -> list[Team]:
+def teams(sides: Sequence[Side], kind: type[T]) -> list[T]:
     """One team for each name among ``sides``, with nothing measured yet."""
-    found: dict[str, Team] = {}
+    found: dict[str, T] = {}
     for side in sides:
-        found.setdefault(side.name, Team(side.name, side.worker)).workers.append(side.worker)
+        found.setdefault(side.name, kind(side.name, side.worker)).workers.append(side.worker)
     return list(found.values())
 
 
@@ -127,26 +130,6 @@ def mark_disturbed(sides: Sequence[Side]) -> None:
     for side in sides:
         pairs = zip(side.seconds, side.waited, strict=True)
         side.disturbed = [waited > max(TIMING.waited_share * seconds, least) for seconds, waited in pairs]
-
-
-def merged(sides: Sequence[Side]) -> tuple[list[Side], float]:
-    """One side for each name, and the largest share by which workers of one name differ in their medians.
-
-    Two workers of one code differ for where their memory happens to lie, for as long as they live; of the times of a
-    pair of calls the geometric mean is kept.
-    """
-    found: dict[str, Side] = {}
-    noise = 0.0
-    for side in sides:
-        first = found.get(side.name)
-        if first is None:
-            found[side.name] = replace(side)
-            continue
-        medians = sorted((median(first.seconds), median(side.seconds)))
-        noise = max(noise, medians[1] / medians[0] - 1 if medians[0] > 0 else 0.0)
-        first.seconds = [(a * b) ** 0.5 for a, b in zip(first.seconds, side.seconds, strict=True)]
-        first.waited = [max(a, b) for a, b in zip(first.waited, side.waited, strict=True)]
-    return list(found.values()), noise
 
 
 def less_handshake(seconds: float, handshake: float) -> float:

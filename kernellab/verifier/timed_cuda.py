@@ -22,12 +22,13 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.verifier import cases, cuda_driver, stats
+from kernellab.verifier import stats
+from kernellab.verifier.checks import Checks
 from kernellab.verifier.clocks_cuda import (
     DEVICES,
     JUDGE,
@@ -38,17 +39,15 @@ from kernellab.verifier.clocks_cuda import (
     disagreement,
     handshake,
 )
-from kernellab.verifier.compare import Limits, accepts, compare
-from kernellab.verifier.contents import loose_arguments
-from kernellab.verifier.contents_cuda import DeviceContents, part
+from kernellab.verifier.compare import Limits
 from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCalls
-from kernellab.verifier.cuda_memory import DeviceArena, Flush, Window, output_bytes
-from kernellab.verifier.link import WorkerFailure
-from kernellab.verifier.memory import Unreadable, equal, fresh_copy, lay_out
+from kernellab.verifier.cuda_memory import output_bytes
+from kernellab.verifier.goes_cuda import Goes
+from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.memory import Unreadable
 from kernellab.verifier.placement import aside
 from kernellab.verifier.rules import DEVICE, TIMING
-from kernellab.verifier.sides import BaselineFailed, Result, Side, WrongWhenTimed, median, merged
-from kernellab.verifier.timed import quick
+from kernellab.verifier.sides import BaselineFailed, Result, Side, Team, between, median, teams
 
 if TYPE_CHECKING:
     import torch
@@ -68,16 +67,33 @@ class Inconsistent(Exception):
 
 
 @dataclass
-class Turns(Side):
+class Turns(Team):
     """A side's turns of the device beside its times: seconds of the judge's kernel after the answer, of each go."""
 
     tails: list[float] = field(default_factory=list)
     #: from go to done, of each go
     gross: list[float] = field(default_factory=list)
-    #: from go to done of the newest warm one, over its calls
-    last: float = float("inf")
     #: bytes of one call's outputs
     size: int = 0
+
+    @property
+    def first(self) -> CudaWorker:
+        """The one whose calls are traced."""
+        return _cuda(self.worker)
+
+    def add(self, turn: TimedCalls, handshake: float, maker: int) -> None:
+        self.seconds.append(max((turn.seconds - handshake) / turn.calls, _LEAST))
+        self.claimed.append(turn.answer.seconds / turn.calls)
+        self.waited.append(0.0)
+        self.disturbed.append(False)
+        self.gross.append(turn.seconds)
+        self.tails.append(turn.tail)
+        self.maker.append(maker)
+
+    def retime(self, seconds: list[float]) -> None:
+        """Takes the figures from another clock's samples."""
+        self.seconds = seconds
+        self.waited, self.disturbed = [0.0] * len(seconds), [False] * len(seconds)
 
 
 def measure(
@@ -95,7 +111,7 @@ def measure(
     try:
         return run.measure(budget)
     finally:
-        run.close()
+        run.goes.close()
 
 
 class _Run:
@@ -103,55 +119,41 @@ class _Run:
         self, task: Task, args: Sequence[Any], candidate: Side, baselines: Sequence[Side], limits: Sequence[Limits],
         deadline: float,
     ) -> None:  # fmt: skip
-        import torch
-
         self.task = task
-        self.candidate = Turns(candidate.name, candidate.worker)
-        self.baselines = [Turns(side.name, side.worker) for side in baselines]
         self.limits = limits
+        (self.candidate,) = teams([candidate], Turns)
+        self.baselines = teams(baselines, Turns)
+        self.sides = [self.candidate, *self.baselines]
+        workers = [_cuda(worker) for side in self.sides for worker in side.workers]
+        # the task's own text is no threat to the other sides
+        self.goes = Goes(task, args, workers, workers[1:] if task.module().mutates else [], deadline)
+        self.names = {id(worker): side.name for side in self.sides for worker in side.workers}
         self.deadline = deadline
-        self.contents = DeviceContents(task, args, loose_arguments(task, [part(a) for a in args]))
-        self.layout = lay_out(args)
-        self.bytes = fresh_copy(self.layout)
-        self.calls = 0
         self.cost = self.spread = 0.0
         #: seconds until the first round, and of all rounds
         self.prepared = self.rounds = 0.0
-        self.checked = 0
-        self.asked = 0
-        #: what lies in the arena, and what the candidate is timed on in this round
-        self.held: Sequence[tuple[Any, ...]] = ()
-        self.ahead: Sequence[Sequence[tuple[Any, ...]]] = ()
         self.random = random.Random(secrets.randbits(64))
-        self.flush = Flush()
-        self.tiny = torch.zeros(1, device="cuda")
         self.late = False
-        self.arena: DeviceArena | None = None
-        self.windows: list[Window] = []
-        self._free()
-
-    @property
-    def sides(self) -> list[Turns]:
-        return [self.candidate, *self.baselines]
 
     def measure(self, budget: float) -> Result:
         began = time.monotonic()
         with aside():
-            self._make(1)
+            self.goes.make(1)
             self._ready()
             self._trace()
             self._refuse_unordered()
             calls = self._choose()
             if calls > 1:
-                self._make(calls)
+                self.goes.make(calls)
                 self._ready()
-        self.block = TIMING.block if calls == 1 and self.bytes <= DEVICE.one_buffer_bytes else 1
+        self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
+        self.checks = Checks(self.task, self.limits, self.goes.bytes * calls)
         start = time.monotonic()
         self.prepared = start - began
         done = 0
         while done < DEVICE.most:
             spent = time.monotonic() - start
-            self._round(last=done + self.block >= DEVICE.most or spent > budget)
+            self._round(done // self.block, last=done + self.block >= DEVICE.most or spent > budget)
             done += self.block
             spent = time.monotonic() - start
             if done >= TIMING.least and (spent > budget or (done >= DEVICE.least and self._settled())):
@@ -172,154 +174,72 @@ class _Run:
         if clock != JUDGE:
             note += f"; {LABELS[clock]}: {why}"
             for side, reading in zip(self.sides, readings, strict=True):
-                _retime(side, _worker(side).samples if clock == DEVICES else list(side.claimed))
+                side.retime(side.first.samples if clock == DEVICES else list(side.claimed))
                 if not side.seconds:
                     raise Inconsistent(f"{reading.name} has no other clock, and {why} ({note})")
-        baselines, noise = merged(list(self.baselines))
+        # the traced calls are one worker's
+        noise = max((between(b, self.candidate) for b in self.baselines), default=0.0) if clock != DEVICES else 0.0
         if ours.device is None:
             labels.append("two clocks")
         elif ours.launch_bound and clock == JUDGE:
             labels.append("launch-bound" + _on_device(readings))
         labels += ["outputs read late"] if self.late else []
-        labels += ["outputs copied by the worker"] if _worker(self.candidate).copies else []
-        labels += ["order of streams not seen"] if _worker(self.candidate).unseen else []
+        labels += ["outputs copied by the worker"] if self.candidate.first.copies else []
+        labels += ["order of streams not seen"] if self.candidate.first.unseen else []
         return Result(
-            self.candidate, baselines, self.checked, self.cost, (median(self.candidate.seconds), ours.events),
-            disturbed=0.0, noise=noise, busy=False, labels=tuple(labels), device=ours.device, note=note,
+            self.candidate, list(self.baselines), self.checks.done, self.cost,
+            (median(self.candidate.seconds), ours.events), disturbed=0.0, noise=noise, busy=False,
+            labels=tuple(labels), device=ours.device, note=note,
         )  # fmt: skip
 
     def _reading(self, side: Turns) -> Reading:
         return Reading(
             side.name, median(side.seconds), median(side.gross), self.spread, median(side.claimed),
-            _worker(side).activity, self.calls,
+            side.first.activity, self.goes.calls,
         )  # fmt: skip
 
     def _note(self, readings: Sequence[Reading], tails: tuple[float, float]) -> str:
-        ours = readings[0]
+        ours, calls = readings[0], self.goes.calls
         beside = {r.name: r.device for r in readings[1:] if r.device is not None}
         return (
             f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
             + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
-            + (f"; {self.calls} calls at a go" if self.calls > 1 else "")
+            + (f"; {calls} calls at a go" if calls > 1 else "")
             + f"; handshakes vary by {self.spread * 1e6:.0f} us"
             + f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})"
             + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
             + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
         )
 
-    def close(self) -> None:
-        for side in [self.candidate, *self.baselines]:
-            worker = _worker(side)
-            if not worker.gone():
-                try:
-                    worker.release(TIMED_SLOT)
-                    worker.stop()
-                except WorkerFailure:
-                    continue  # it has ended since: its mapping went with it
-            else:
-                worker.arenas.pop(TIMED_SLOT, None)
-                worker.bases.pop(TIMED_SLOT, None)
-        if self.arena is not None:
-            self.arena.close()
-
-    # -- inside
-
-    def _free(self) -> None:
-        """Arguments of the earlier stages need not stay beside those of the timed calls."""
-        import torch
-
-        worker = _worker(self.candidate)
-        for slot in list(worker.arenas):
-            worker.release(slot)
-        torch.cuda.empty_cache()
-
-    def _make(self, calls: int) -> None:
-        """Memory for the arguments of so many calls, mapped by all sides, with the task's own contents in all."""
-        for side in self.sides:
-            _worker(side).release(TIMED_SLOT)
-        if self.arena is not None:
-            self.arena.close()
-            self.arena = None
-        try:
-            self.arena = DeviceArena(calls * self.layout.size)
-        except cuda_driver.DriverError as error:
-            raise WorkerFailure("memory", f"leaves no device memory for the timed calls ({error})") from None
-        self.calls = calls
-        self.windows = [Window(self.arena, i * self.layout.size, self.layout.size) for i in range(calls)]
-        for side in self.sides:
-            # a reference may work in place; the task's own text is no threat to the other sides
-            own = side.name != "candidate" and self.task.module().mutates
-            _worker(side).attach(TIMED_SLOT, self.arena, writable=own)
-        self._write([tuple(self.contents.base)] * calls)
-
-    def _write(self, sets: Sequence[tuple[Any, ...]]) -> None:
-        for window, args in zip(self.windows, sets, strict=True):
-            window.write(self.layout, args)
-        _synchronize()
-        self.held = sets
-
-    def _hide(self) -> None:
-        """Takes away what the candidate is still to be timed on, where a baseline had its turn first: its first call
-        of a go, before the clock, is on what lies there."""
-        if any(self.held is sets for sets in self.ahead):
-            self._write([tuple(self.contents.base)] * self.calls)
+    # -- before the first round
 
     def _ready(self) -> None:
-        """Warms all sides, and learns what a handshake takes."""
+        """Warms all workers, and learns what a handshake takes: on a baseline, which no candidate has touched."""
         for side in self.sides:
-            self._warm(side)
-        self.cost, self.spread = handshake(self._handshakes(self.baselines[0] if self.baselines else self.candidate))
+            for worker in side.workers:
+                self._warm(side, _cuda(worker))
+        self.cost, self.spread = handshake(self.goes.handshakes((self.baselines or self.sides)[0].first))
 
-    def _warm(self, side: Turns) -> None:
-        """Calls that do not count, until several in a row agree."""
-        start = time.monotonic()
-        times: list[float] = []
-        while len(times) < TIMING.warm_calls:
-            call = self._turn(side, self._contents(0))
-            times.append(call.seconds)
-            if side is self.candidate and not _worker(side).sees(call.outputs):
-                _worker(side).see(call.outputs, self.calls)
+    def _warm(self, side: Turns, worker: CudaWorker) -> None:
+        def met(call: TimedCalls) -> None:
+            if side is self.candidate and not worker.sees(call.outputs):
+                worker.see(call.outputs, call.calls)
             with contextlib.suppress(Unreadable):
                 side.size = max(side.size, sum(output_bytes(o) for o in call.outputs_of(0)))
-            last = times[-TIMING.warm_agree :]
-            if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
-                break
-            if time.monotonic() - start > TIMING.warm_seconds:
-                break
-        side.last = median(times[-TIMING.warm_agree :]) / self.calls
 
-    def _handshakes(self, side: Turns) -> list[float]:
-        """What a go with one tiny kernel on it takes, on a baseline, which no candidate has touched; the judge's own
-        work is done before each as before a call."""
-
-        def prepare() -> None:
-            self.flush()
-            _synchronize()
-
-        return [
-            _worker(side)
-            .timed_calls(self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls, echo=True)
-            .seconds
-            for _ in range(DEVICE.calibration_calls)
-        ]
+        with self._told(worker):
+            self.goes.warm(worker, met)
 
     def _trace(self) -> None:
-        """The device's own clock of each side, once a worker: the workers' claims. Workers of one name share it."""
-        seen: dict[str, CudaWorker] = {}
+        """The device's own clock of each side, once a worker: the workers' claims."""
         for side in self.sides:
-            worker = _worker(side)
-            if worker.activity is None:
-                held = seen.get(side.name)
-                if held is not None:
-                    worker.activity, worker.samples = held.activity, held.samples
-                else:
-                    with contextlib.suppress(WorkerFailure):
-                        worker.trace(self.layout, TIMED_SLOT, self.deadline)
-                    worker.stop()
-            seen[side.name] = worker
+            if side.first.activity is None:
+                with contextlib.suppress(WorkerFailure):
+                    side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
+                side.first.stop()
 
     def _refuse_unordered(self) -> None:
-        unordered = _worker(self.candidate).unordered
+        unordered = self.candidate.first.unordered
         if unordered:
             raise Inconsistent(
                 f"{unordered} runs on a stream that the caller's does not order, so its end is not seen",
@@ -330,95 +250,49 @@ class _Run:
         """How many calls one go covers."""
         import torch
 
-        times = [max(side.last - self.cost, 0.0) for side in self.sides]
-        device = [t for t in (_worker(side).activity for side in self.sides) if t is not None]
-        size = max(self.layout.size, self.bytes) + max(side.size for side in self.sides)
+        times = [max(self.goes.last[id(w)] - self.cost, 0.0) for side in self.sides for w in side.workers]
+        device = [t for t in (side.first.activity for side in self.sides) if t is not None]
+        size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)
         return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
 
-    def _contents(self, turn: int) -> list[tuple[Any, ...]]:
-        """New contents of one go; those that were made before for the same ``turn`` are gone."""
-        return [self.contents.next(turn * self.calls + i) for i in range(self.calls)]
+    # -- rounds
 
-    def _round(self, last: bool) -> None:
-        """One block of each side in an order drawn anew; the same contents for all sides."""
-        self.ahead = block = [self._contents(i) for i in range(self.block)]
+    def _round(self, number: int, last: bool) -> None:
+        """One block of each side in an order drawn anew; the same contents for all sides. Of a side with several
+        workers one takes part, and the next in the next round."""
+        self.goes.ahead = block = [self.goes.fresh(i) for i in range(self.block)]
         held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
-        check = [self._to_check(last and i + 1 == len(block)) for i in range(len(block))]
+        check = [self.checks.wanted_of(self.goes.calls, last and i + 1 == len(block)) for i in range(len(block))]
         with aside():
             for side in self.random.sample(self.sides, len(self.sides)):
+                maker = number % len(side.workers)
+                worker = _cuda(side.workers[maker])
                 for sets, wanted in zip(block, check, strict=True):
-                    turn = self._turn(side, sets)
-                    side.seconds.append(max((turn.seconds - self.cost) / self.calls, _LEAST))
-                    side.claimed.append(turn.answer.seconds / self.calls)
-                    side.waited.append(0.0)
-                    side.disturbed.append(False)
-                    side.gross.append(turn.seconds)
-                    side.tails.append(turn.tail)
+                    with self._told(worker):
+                        turn = self.goes.turn(worker, sets)
+                    side.add(turn, self.cost, maker)
                     if side is self.candidate and wanted:
                         held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
         for args, outputs in held:
-            self._check(args, outputs)
+            self.checks.check(args, outputs)
 
-    def _turn(self, side: Turns, sets: Sequence[tuple[Any, ...]]) -> TimedCalls:
-        def prepare() -> None:
-            # baselines are shown nothing early; only a reference that works in place changes what lies there
-            if side is self.candidate or self.held is not sets or self.task.module().mutates:
-                self._write(sets)
-            self.flush()
-            _synchronize()
-
-        if side is self.candidate:
-            self._hide()
+    @contextlib.contextmanager
+    def _told(self, worker: CudaWorker) -> Iterator[None]:
+        """A baseline that fails inside is told as one."""
         try:
-            return _worker(side).timed_calls(
-                self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls,
-                warm=side.last < DEVICE.warm_seconds,
-            )  # fmt: skip
+            yield
         except WorkerFailure as failure:
-            if side is self.candidate:
+            if worker is self.candidate.first:
                 raise
-            raise BaselineFailed(side.name, failure) from failure
-
-    def _probe(self) -> None:
-        self.tiny.add_(1)
-        _synchronize()
+            raise BaselineFailed(self.names[id(worker)], failure) from failure
 
     def _read(self, turn: TimedCalls, wanted: Sequence[int]) -> list[list[Tensor]]:
-        worker = _worker(self.candidate)
+        worker = self.candidate.first
         if not worker.sees(turn.outputs):
             # the worker must go on to show where they are: time in which they could be written still
             self.late = True
-            worker.see(turn.outputs, self.calls)
+            worker.see(turn.outputs, turn.calls)
         return [[worker.read(o) for o in turn.outputs_of(i)] for i in wanted]
-
-    def _to_check(self, last: bool) -> list[int]:
-        """The calls of a go whose outputs are compared: all of them, or where that is dear the first and the last and a
-        secret random third."""
-        if self.bytes * self.calls <= TIMING.check_all_bytes:
-            return list(range(self.calls))
-        if self.calls == 1:
-            return [0] if last or not self.candidate.seconds or self.random.random() < 1 / 3 else []
-        ends = (0, self.calls - 1)
-        return [i for i in range(self.calls) if i in ends or self.random.random() < 1 / 3]
-
-    def _check(self, args: tuple[Any, ...], outputs: list[Tensor]) -> None:
-        native = cases.run_reference(self.task, args)
-        self.checked += 1
-        if len(outputs) != len(native):
-            raise WorkerFailure("output", "a timed call returned another number of outputs")
-        for i, (got, want, limits) in enumerate(zip(outputs, native, self.limits, strict=True)):
-            if (want.is_floating_point() and quick(got, want, limits)) or (
-                not want.is_floating_point() and got.dtype == want.dtype and equal(got, want)
-            ):
-                continue
-            # float64 is dear at full size: asked of a few such calls, the rest must be right in every element
-            if self.asked >= TIMING.full_checks and accepts(got, want, limits, strict=False) is not None:
-                continue
-            self.asked += 1
-            reference = cases.references(self.task, args)[i]
-            mismatch, _ = compare(got, reference, limits)
-            if mismatch is not None:
-                raise WrongWhenTimed(i, args, got, reference, mismatch)
 
     def _settled(self) -> bool:
         if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:
@@ -432,18 +306,6 @@ def _on_device(readings: Sequence[Reading]) -> str:
     return f", {eager / ours:.2f}x eager on the device" if ours and eager else ""
 
 
-def _retime(side: Turns, seconds: list[float]) -> None:
-    """Takes a side's figures from another clock's samples."""
-    side.seconds = seconds
-    side.waited, side.disturbed = [0.0] * len(seconds), [False] * len(seconds)
-
-
-def _worker(side: Side) -> CudaWorker:
-    assert isinstance(side.worker, CudaWorker)
-    return side.worker
-
-
-def _synchronize() -> None:
-    import torch
-
-    torch.cuda.synchronize()
+def _cuda(worker: Worker) -> CudaWorker:
+    assert isinstance(worker, CudaWorker)
+    return worker

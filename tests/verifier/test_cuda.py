@@ -17,7 +17,7 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.verifier import compare_pieces as pieces_module
-from kernellab.verifier import cuda_driver, cuda_pool, device, timed_cuda
+from kernellab.verifier import cuda_driver, cuda_pool, device, goes_cuda, timed_cuda
 from kernellab.verifier.clocks_cuda import LABELS, Reading, calls_at_a_go, clock_of, disagreement, handshake
 from kernellab.verifier.compare import Limits, Reference, compare
 from kernellab.verifier.compare_pieces import compare_pieces
@@ -540,9 +540,9 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
     task = load_task("import torch\ndef reference(x):\n    return torch.relu(x) * 2\ndef inputs():\n"
                      "    return (torch.randn(8, 16),)\n", "relu2")  # fmt: skip
     zeros = torch.zeros
-    monkeypatch.setattr(timed_cuda, "DeviceArena", Host)
-    monkeypatch.setattr(timed_cuda, "Flush", lambda: lambda: None)
-    monkeypatch.setattr(timed_cuda, "_synchronize", lambda: None)
+    monkeypatch.setattr(goes_cuda, "DeviceArena", Host)
+    monkeypatch.setattr(goes_cuda, "Flush", lambda: lambda: None)
+    monkeypatch.setattr(goes_cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: zeros(*a, **k))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 << 30, 80 << 30))
 

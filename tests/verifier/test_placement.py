@@ -115,7 +115,7 @@ def _side(name: str, seconds: list[float], waited: list[float]) -> sides.Side:
 
 def test_workers_of_one_code_that_take_turns_are_told_apart_only_beyond_chance() -> None:
     draw = np.random.default_rng(5)
-    team = sides.teams([_side("eager", [], []), _side("eager", [], []), _side("compile", [], [])])[0]
+    team = sides.teams([_side("eager", [], []), _side("eager", [], []), _side("compile", [], [])], sides.Team)[0]
     assert len(team.workers) == 2
     beside = _side("candidate", list(draw.lognormal(0, 0.1, 80)), [0.0] * 80)
     team.maker = [i // 8 % 2 for i in range(80)]
@@ -135,13 +135,13 @@ def test_pairs_that_were_disturbed_are_left_out_with_their_makers() -> None:
 
 
 def test_what_two_workers_of_one_code_differ_by_widens_the_interval() -> None:
-    both = [_side("eager", [1.0, 1.0, 1.0], [0.0, 0.1, 0.0]), _side("eager", [1.21, 1.21, 1.21], [0.2, 0.0, 0.0])]
-    both.append(_side("compile", [2.0, 2.0, 2.0], [0.0] * 3))
-    found, noise = sides.merged(both)
-    assert [s.name for s in found] == ["eager", "compile"]
-    assert found[0].seconds == pytest.approx([1.1] * 3)
-    assert found[0].waited == [0.2, 0.1, 0.0]
-    assert both[0].seconds == [1.0, 1.0, 1.0]
+    both = [_side("eager", [], []), _side("eager", [], []), _side("compile", [], [])]
+    eager, compiled = sides.teams(both, sides.Team)
+    assert (eager.name, len(eager.workers), compiled.name, len(compiled.workers)) == ("eager", 2, "compile", 1)
+    ours = _side("candidate", [1e-3] * 30, [0.0] * 30)
+    eager.maker = [i % 2 for i in range(30)]
+    eager.seconds = [1.21e-3 if maker else 1e-3 for maker in eager.maker]
+    noise = sides.between(eager, ours)
     assert noise == pytest.approx(0.21)
     base = [1.1e-3] * 30
     assert stats.compare("eager", base, [1e-3] * 30).distinguishable

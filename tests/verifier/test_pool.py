@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kernellab.target import Backend
+from kernellab.task import load_task
 from kernellab.verifier import landlock
 from kernellab.verifier.link import Worker, WorkerFailure
 from kernellab.verifier.pool import INDUCTOR, Pool
@@ -60,11 +62,25 @@ def test_without_landlock_compiled_baselines_share_nothing(pool: Pool, monkeypat
         assert worker.writable == ()
 
 
-def test_compiled_baselines_do_not_precompile_headers(pool: Pool) -> None:
+def test_compiled_baselines_come_from_a_server_of_their_own_that_has_imported_the_compiler(pool: Pool) -> None:
     with pool.worker("cpp", Backend.CPU, "compile", 1) as worker:
-        assert _environment(worker).items() >= INDUCTOR.items()
+        assert worker.server.environment.items() >= INDUCTOR.items()
+        compiler = worker.server
+        assert not compiler.failed
     with pool.worker("cpp", Backend.CPU, "candidate", 1) as worker:
-        assert not INDUCTOR.keys() & _environment(worker).keys()
+        assert not INDUCTOR.keys() & worker.server.environment.keys()
+        assert worker.server is not compiler
+
+
+def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(pool: Pool) -> None:
+    task = load_task("import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.randn(8),)\n")
+    begin = partial(pool.begin_baseline, "cpp", Backend.CPU, "eager", task, 1)
+    assert begin() is None, "nobody waits for imports here"
+    pool.server("cpp", Backend.CPU).wait_ready()
+    worker = begin()
+    assert worker is not None and begin() is worker
+    pool.release()
+    assert worker.closed and begin() is not worker
 
 
 def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,120 @@
+"""Whether the outputs of timed calls are right: compared outside the clock, in float64 only where they must be."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task
+from kernellab.verifier import cases, device
+from kernellab.verifier.compare import NUMERIC, Limits, accepts, compare
+from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.placement import cores_in_order
+from kernellab.verifier.rules import DEVICE, TIMING
+from kernellab.verifier.sides import WrongWhenTimed
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: elements that are looked at together, so that they stay in a core's cache
+_PIECE = 1 << 17
+
+
+class Checks:
+    """Compares outputs of timed calls with the reference, outside the clock."""
+
+    def __init__(self, task: Task, limits: Sequence[Limits], size: int) -> None:
+        self.task = task
+        self.limits = limits
+        #: are all outputs compared, of ``size`` bytes of inputs that are written together?
+        self.all = size <= TIMING.check_all_bytes
+        self.done = 0
+        self._every = len(cores_in_order())
+        self._asked = 0
+        self._chosen = 0
+        self._random = random.Random(secrets.randbits(64))
+        #: seconds of one run of the reference, by threads
+        self._took: dict[int, float] = {}
+
+    def wanted(self) -> bool:
+        """Shall a call's outputs be compared? All of little data, else the first and a random third."""
+        found = self.all or not self._chosen or self._random.random() < 1 / 3
+        self._chosen += found
+        return found
+
+    def wanted_of(self, calls: int, last: bool) -> list[int]:
+        """The calls of one go whose outputs are compared: all of little data, else the first and the last and a secret
+        random third; of a go of one call a third of the goes, and the ``last``."""
+        if self.all:
+            return list(range(calls))
+        if calls == 1:
+            return [0] if self.wanted() or last else []
+        return [i for i in range(calls) if i in (0, calls - 1) or self._random.random() < 1 / 3]
+
+    def check(self, args: tuple[Any, ...], outputs: Sequence[Tensor]) -> None:
+        """Raises WrongWhenTimed; WorkerFailure where there are more or fewer outputs than the reference has."""
+        native = self._reference(args)
+        self.done += 1
+        if len(outputs) != len(native):
+            raise WorkerFailure("output", "a timed call returned another number of outputs")
+        for i, (got, want, limits) in enumerate(zip(outputs, native, self.limits, strict=True)):
+            self._compare(i, args, got, want, limits)
+
+    def _reference(self, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """With one thread or with all, whichever was quicker when tried: on a busy machine one goes before other work,
+        but a team waits for its slowest."""
+        if device.current() == "cuda":
+            return cases.run_reference(self.task, args)
+        untried = [n for n in (self._every, 1) if n not in self._took]
+        threads = untried[0] if untried else min(self._took, key=lambda n: self._took[n])
+        start = time.perf_counter()
+        native = cases.run_reference(self.task, args, threads)
+        self._took[threads] = time.perf_counter() - start
+        return native
+
+    def _compare(self, i: int, args: tuple[Any, ...], got: Tensor, want: Tensor, limits: Limits) -> None:
+        if quick(got, want, limits):
+            return
+        # float64 is dear at full size: asked of a few such calls, the rest must be right in every element
+        if self._asked >= TIMING.full_checks and accepts(got, want, limits, strict=False) is not None:
+            return
+        self._asked += 1
+        references = cases.references(self.task, args)
+        reference = references[i]
+        mismatch, _ = compare(got, reference, limits)
+        if mismatch is not None and mismatch.rule in NUMERIC:
+            mismatch, _ = compare(got, cases.nudged(self.task, args, references)[i], limits)
+        if mismatch is not None:
+            raise WrongWhenTimed(i, args, got, reference, mismatch)
+
+
+def quick(got: Tensor, want: Tensor, limits: Limits) -> bool:
+    """True when ``got`` keeps every rule against the reference at the declared dtype, so that float64 is not needed."""
+    import torch
+
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    if not want.is_floating_point():
+        return bool(torch.equal(got, want))
+    return got.numel() == 0 or _near(got, want, limits.floor) or accepts(got, want, limits) is not None
+
+
+def _near(got: Tensor, want: Tensor, floor: float) -> bool:
+    """Is every element within the floor of its own size, which keeps every rule? In pieces that stay in the cache,
+    and in float32 at least: a small part of the floor is kept for its rounding."""
+    import torch
+
+    if want.dtype not in (torch.float32, torch.float64) or (floor < 1e-6 and want.dtype == torch.float32):
+        return False
+    a, b = got.reshape(-1), want.reshape(-1)
+    piece = DEVICE.glance if a.is_cuda else _PIECE
+    for i in range(0, len(a), piece):
+        have, size = a[i : i + piece], b[i : i + piece]
+        if not bool((torch.sub(have, size).abs_() <= size.abs().mul_(0.9 * floor)).all()):
+            return False
+    return True
