@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 
+from kernellab.lowering.library_call import CallWriter, library_calls, library_made
 from kernellab.lowering.python_text import Names, python_int, tidy
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, int_op, num
@@ -16,6 +18,7 @@ class GpuHost(ABC):
 
     def __init__(self, program: Program, binding: Binding) -> None:
         self.program, self.binding = program, binding
+        self.calls = library_calls(program, binding)
         self.lines: list[str] = []
 
     def write(self) -> str:
@@ -39,6 +42,19 @@ class GpuHost(ABC):
     @abstractmethod
     def launches(self) -> None:
         """Puts the lines that launch every kernel, with sizes, constexprs, inputs and outputs under their names."""
+
+    def in_order(self, launches: Mapping[str, Callable[[], None]]) -> None:
+        """The sketches' turns: ``launches`` has what puts each launch, and the library's calls stand between."""
+        calls = CallWriter(self.program, self.binding, str, self.int_text)
+        for kernel in self.program.kernels:
+            if kernel.name in self.calls:
+                self.put(calls.line(kernel.name, self.calls[kernel.name]))
+            else:
+                launches[kernel.name]()
+
+    def elements(self, tensor: Tensor) -> str:
+        """How many elements the tensor has, also where a call of the library has yet to make it."""
+        return self.int_text(_elements(tensor)) if tensor.name in library_made(self.calls) else f"{tensor.name}.numel()"
 
     def _integers(self) -> frozenset[str]:
         return frozenset(self.program.symbols) | {c.name for c in self.program.constexprs}
@@ -108,7 +124,7 @@ class GpuHost(ABC):
         device = self._device()
         shapes = {o.tensor: o.shape for o in self.binding.outputs}
         for tensor in self.program.tensors:
-            if tensor.role not in (TensorRole.OUT, TensorRole.TEMP):
+            if tensor.role not in (TensorRole.OUT, TensorRole.TEMP) or tensor.name in library_made(self.calls):
                 continue
             shape = shapes.get(tensor.name, tensor.shape)
             text = ", ".join(map(self.int_text, shape))

@@ -9,9 +9,11 @@ from kernellab.lowering.c_family.scalar import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter
+from kernellab.lowering.cpp.stages import Stage, stages
+from kernellab.lowering.library_call import library_calls, library_made, own_kernels
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program, TensorRole
+from kernellab.sketch.program import Program
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
@@ -32,15 +34,16 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     consts = {n: int(v) for n, v in binding.constexpr.items() if n not in runtime and float(v).is_integer()}
     consts |= binding.fixed
     writer = Writer(program.text)
-    emitters = [KernelEmitter(program, k, consts, runtime) for k in program.kernels]
+    calls = library_calls(program, binding)
+    emitters = [KernelEmitter(program, k, consts, runtime) for k in own_kernels(program)]
     _preamble(writer, program, binding, runtime)
     for emitter in emitters:
         emitter.emit(writer)
         writer()
-    tensors = [t.name for t in program.tensors if any(t.name in e.tensors for e in emitters)]
     symbols = [s for s in program.symbols if s not in consts]
-    numbers = [n for n in runtime if any(n in e.numbers for e in emitters)]
-    _export(writer, program, emitters, tensors, symbols, numbers)
+    exports = stages(program, emitters, runtime, calls, set(library_made(calls)))
+    for stage in exports:
+        _export(writer, program, stage, symbols)
     wanted: tuple[str, ...] = HEADERS
     if any(e.gathers for e in emitters):
         wanted = (*HEADERS, WINDOWS)
@@ -52,7 +55,7 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     return Source(
         dsl="cpp",
         files={
-            "kernel.py": python_source(program, binding, tensors, symbols, numbers, wanted[len(HEADERS) :]),
+            "kernel.py": python_source(program, binding, exports, symbols, calls, wanted[len(HEADERS) :]),
             "kernel.cpp": writer.text,
             **headers,
         },
@@ -77,29 +80,20 @@ def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str,
     w()
 
 
-def _export(
-    w: Writer,
-    program: Program,
-    emitters: list[KernelEmitter],
-    tensors: list[str],
-    symbols: list[str],
-    numbers: list[str],
-) -> None:
+def _export(w: Writer, program: Program, stage: Stage, symbols: list[str]) -> None:
     """The function that kernel.py calls with addresses, sizes and numbers in this order."""
-    order = [*tensors, *symbols, *numbers]
-    with w.block("KL_EXPORT(kernel)", said=False):
+    order = [*stage.tensors, *symbols, *stage.numbers]
+    with w.block(f"KL_EXPORT({stage.name})", said=False):
         for n, name in enumerate(order):
-            if n < len(tensors):
+            if n < len(stage.tensors):
                 w(f"auto* const {name} = args.pointer<{MEMORY_TYPE[program.tensor(name).dtype]}>({n});")
             elif name in symbols:
                 w(f"const int64_t {safe(name)} = args.integer({n});")
             else:
                 w(f"const double {safe(name)} = args.number({n});")
-        for tensor in program.tensors:
-            if tensor.name in tensors and tensor.role in (TensorRole.OUT, TensorRole.TEMP):
-                ints = emitters[0].ints
-                count = " * ".join(ints.operand(e) for e in tensor.shape) or "1"
-                w(f"kl::advise_fresh({tensor.name}, {count} * int64_t(sizeof(*{tensor.name})));")
-        for emitter in emitters:
+        for name in stage.fresh:
+            count = " * ".join(map(stage.emitters[0].ints.operand, program.tensor(name).shape)) or "1"
+            w(f"kl::advise_fresh({name}, {count} * int64_t(sizeof(*{name})));")
+        for emitter in stage.emitters:
             arguments = [*emitter.tensors, *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
             w(f"{safe(emitter.kernel.name)}({', '.join(arguments)});")

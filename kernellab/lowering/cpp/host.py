@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 
 import jinja2
 
+from kernellab.lowering.cpp.stages import Stage
+from kernellab.lowering.library_call import CallWriter, library_made
 from kernellab.lowering.python_text import python_int
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.library import Call
 from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
 
 
@@ -23,16 +27,16 @@ def _template() -> jinja2.Template:
 def python_source(
     program: Program,
     binding: Binding,
-    tensors: list[str],
+    exports: list[Stage],
     symbols: list[str],
-    numbers: list[str],
+    calls: Mapping[str, Call],
     headers: tuple[str, ...],
 ) -> str:
-    """kernel.py: ``kernel(<parameters>)``, which passes tensors, sizes and numbers in the order given.
+    """kernel.py: ``kernel(<parameters>)``, which calls what kernel.cpp exports, and the library between.
 
     ``headers`` are those that kernel.cpp needs beside the two that every kernel has.
     """
-    host = _Host(program, binding)
+    host = _Host(program, binding, calls)
     return _template().render(
         title=" then ".join(k.name for k in program.kernels),
         signature=", ".join(host.signature()),
@@ -40,7 +44,8 @@ def python_source(
         sizes=host.sizes(),
         shape_checks=host.shape_checks(),
         allocations=host.allocations(),
-        call=", ".join([*(f"{host.local(t)}.data_ptr()" for t in tensors), *symbols, *map(host.number, numbers)]),
+        exports=[stage.name for stage in exports],
+        calls=host.launches(exports, symbols),
         result=host.result(),
         tensors=bool(binding.tensors),
         more_headers="".join(f', "{h}"' for h in headers),
@@ -48,8 +53,8 @@ def python_source(
 
 
 class _Host:
-    def __init__(self, program: Program, binding: Binding) -> None:
-        self.program, self.binding = program, binding
+    def __init__(self, program: Program, binding: Binding, calls: Mapping[str, Call]) -> None:
+        self.program, self.binding, self.calls = program, binding, calls
         self._taken = set(binding.parameters) | set(program.symbols) | {c.name for c in program.constexprs}
         self._locals = {t.name: self._local_name(t) for t in program.tensors}
 
@@ -68,6 +73,20 @@ class _Host:
 
     def number(self, constexpr: str) -> str:
         return self.binding.parameters[self.binding.scalars[constexpr]]
+
+    def launches(self, exports: list[Stage], symbols: list[str]) -> list[str]:
+        """Calls of what is exported and of the library, in the sketches' order."""
+        writer = CallWriter(self.program, self.binding, self.local, python_int)
+        starts = {stage.first: stage for stage in exports}
+        lines = []
+        for kernel in self.program.kernels:
+            if kernel.name in self.calls:
+                lines.append(writer.line(kernel.name, self.calls[kernel.name]))
+            elif kernel.name in starts:
+                stage = starts[kernel.name]
+                addresses = [f"{self.local(t)}.data_ptr()" for t in stage.tensors]
+                lines.append(f"_{stage.name}({', '.join([*addresses, *symbols, *map(self.number, stage.numbers)])})")
+        return lines
 
     def signature(self) -> list[str]:
         return [
@@ -143,7 +162,7 @@ class _Host:
         shapes = {o.tensor: o.shape for o in self.binding.outputs}
         lines = []
         for tensor in self.program.tensors:
-            if tensor.role in (TensorRole.OUT, TensorRole.TEMP):
+            if tensor.role in (TensorRole.OUT, TensorRole.TEMP) and tensor.name not in library_made(self.calls):
                 make = "zeros" if tensor.name in added else "empty"
                 shape = _tuple(shapes.get(tensor.name, tensor.shape))
                 lines.append(

@@ -8,6 +8,7 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.host import CudaHost
 from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
+from kernellab.lowering.library_call import own_kernels
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program
@@ -29,7 +30,7 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
     sources: dict[str, str] = {}
     lines: dict[str, dict[int, int]] = {}
     kernels = []
-    for kernel in program.kernels:
+    for kernel in own_kernels(program):
         writer = Writer(program.text)
         emitter = KernelWriter(program, kernel, consts, runtime)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 
 from kernellab.lowering.cuda_c.kernel import Written
@@ -36,8 +37,7 @@ class CudaHost(GpuHost):
         return title + preamble + self.write()
 
     def launches(self) -> None:
-        for kernel in self.written:
-            self._start(kernel)
+        self.in_order({k.name: partial(self._start, k) for k in self.written})
 
     def _start(self, k: Written) -> None:
         blocks = " * ".join(f"({self.int_text(t)})" for t in k.grid.trips) or "1"

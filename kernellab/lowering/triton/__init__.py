@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments, library
@@ -27,7 +28,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     known = _known(program, binding)
     wide = _wide(program, known)
     kernels = []
-    for kernel in program.kernels:
+    for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, known, wide, interpreter=interpreter))
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "")
     host_text = host.write()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.python_text import tidy
@@ -31,10 +32,9 @@ class Host(GpuHost):
 
     def launches(self) -> None:
         if self.index:
-            sizes = ", ".join(f"{t.name}.numel()" for t in self.program.tensors)
+            sizes = ", ".join(map(self.elements, self.program.tensors))
             self.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
-        for kernel in self.kernels:
-            self._launch(kernel)
+        self.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
         for name, expression in kernel.computed.items():
