@@ -7,6 +7,8 @@ the sketch gate says whether the result is right, and lowering it again whether 
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -195,12 +197,22 @@ def extents(text: str) -> list[str]:
 
 
 def extent(text: str) -> str:
-    """Host code as the language writes it: ``triton.cdiv(a, b)`` and ``-(-(a) // (b))`` are ``ceil(a, b)``."""
+    """Host code as the language writes it: ``triton.cdiv(a, b)`` and ``-(-a // b)`` are ``ceil(a, b)``."""
     text = text.strip().replace("triton.cdiv(", "ceil(").replace("kl::cdiv(", "ceil(")
-    text = re.sub(r"-\(-\((.+)\) // \((.+?)\)\)", r"ceil(\1, \2)", text)
+    with contextlib.suppress(SyntaxError):
+        text = ast.unparse(_Ceilings().visit(ast.parse(text, mode="eval")))
     while text.startswith("(") and _closes(text) == len(text) - 1:
         text = text[1:-1].strip()
     return text
+
+
+class _Ceilings(ast.NodeTransformer):
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), top), ast.FloorDiv(), bottom)):
+                return ast.Call(ast.Name("ceil"), [top, bottom], [])
+        return node
 
 
 def dtype(word: str) -> str:

@@ -98,9 +98,10 @@ def _host(function: ast.FunctionDef, lines: list[str], comments: dict[int, str])
             host.symbols.append(m[1])
         elif m := re.search(r'f"(\w+) must hold (\[.*\]) elements', code):
             host.shapes[m[1]] = extents(m[2])
-        elif m := re.match(r"(\w+) = torch\.(?:empty|zeros)\((\(.*?\)), dtype=torch\.(\w+)", code):
+        elif m := re.match(r"(\w+) = torch\.(?:empty|zeros)\((.*?), dtype=torch\.(\w+)", code):
             host.made.append(m[1])
-            host.shapes[m[1]], host.dtypes[m[1]] = extents(m[2]), dtype(m[3])
+            sizes = m[2] if m[2].startswith("(") and m[2].endswith((",)", "()")) else f"({m[2]})"
+            host.shapes[m[1]], host.dtypes[m[1]] = extents(sizes), dtype(m[3])
         elif m := re.match(r"([A-Za-z_]\w*) = (-?[\d.]+(?:e-?\d+)?)$", code):
             host.constants[m[1]] = constant(m[2], comments.get(number, ""))
         elif m := re.match(r"return (.+)$", code):
