@@ -64,6 +64,8 @@ def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequ
         found = [(f"{t.category}/{t.name}", t) for t in _folder(spec, kind, rest)]
     tasks = [t for place, t in found if pattern.search(place)]
     if not tasks:
+        if not found:
+            raise TaskError(f"{spec!r} holds no task.", "Name a suite, or a folder of tasks (Python files).")
         raise TaskError(f"No task of {spec!r} matches.", "Look at --only, or name another suite.")
     return tasks[:limit]
 

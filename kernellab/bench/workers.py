@@ -47,6 +47,9 @@ def run_jobs(
         if not environments:
             environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
         workers = min(workers, len(jobs))
+        # a team of threads for every core in each of several processes waits for itself more than it works
+        threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
+        environments = [{"OMP_NUM_THREADS": threads_of_each, **given} for given in environments]
         most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
         threads = [
             threading.Thread(
