@@ -96,7 +96,7 @@ class Verifier:
             return self._twice(task, source, target, options, progress)
         request: dict[str, Any] = {
             "op": "verify", "task": task.text, "name": task.name, "source": source.model_dump(mode="json"),
-            "backend": target.backend.value, "chip": target.chip.name,
+            "backend": target.backend.value, "chip": _measured_on(target),
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
@@ -241,6 +241,15 @@ def verify(
     """One verification with a judge of its own; keep a :class:`Verifier` for several."""
     with Verifier() as verifier:
         return verifier.verify(task, source, target, options=options, progress=progress)
+
+
+def _measured_on(target: Target) -> str:
+    """The machine's own chip: a design may be meant for another one, and its name says nothing of where it ran."""
+    if target.backend is not Backend.CPU:
+        return target.chip.name
+    from kernellab.target_detect import cpu_chip
+
+    return cpu_chip().name
 
 
 def _close(reference: weakref.ref[Verifier]) -> None:

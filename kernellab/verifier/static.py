@@ -104,7 +104,7 @@ def check(source: Source) -> StaticResult:
             errors.append(CompilerLine(file=name, line=None, message=f"ValueError: {error}"))
             continue
         if name == source.entry_file and not _defines(tree, (source.entry, "ModelNew")):
-            message = f"{name} defines neither {source.entry}(...) nor ModelNew"
+            message = f"neither {source.entry}(...) nor ModelNew is defined in {name}"
             findings.append(Finding("entry", message, name, None, fatal=True))
         tree = _without_main(tree)
         findings += _once([*_Rules(name, tree).walk(), *static_native.in_strings(tree, name)])

@@ -90,9 +90,11 @@ def share(part: float) -> Iterator[None]:
         fcntl.flock(queue, fcntl.LOCK_EX)
         held: list[int] = []
         while len(held) < wanted:
-            held += [slot for slot in slots if slot not in held and len(held) < wanted and _free(slot)]
-            if len(held) < wanted:
+            slot = next((s for s in slots if s not in held and _free(s)), None)
+            if slot is None:
                 time.sleep(_LOOK_SECONDS)
+            else:
+                held.append(slot)
         fcntl.flock(queue, fcntl.LOCK_UN)
         yield
     finally:

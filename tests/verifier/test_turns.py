@@ -104,3 +104,10 @@ def test_shares_of_the_memory_never_add_up_to_more_than_all(tmp_path: Path, monk
     for word, _, part in sorted(events, key=lambda e: (float(e[1]), e[0] == "in")):
         held += min(1.0, float(part)) * (1 if word == "in" else -1)
         assert held <= 1.01
+
+
+def test_shares_that_fit_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    # locks belong to descriptors, so that one process can hold several shares
+    with turns.share(0.5), turns.share(0.25), turns.share(0.25):
+        pass
