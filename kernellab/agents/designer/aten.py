@@ -1,8 +1,8 @@
 """One handler per ATen operation: the value of a node at an index.
 
 A handler takes (builder, node, index, item) and returns an expression. Pointwise operations are one line in
-``_POINTWISE``; views, which change the index, are in ``aten_views``; the
-families (softmax, normalisations, reductions) are in ``aten_families``.
+``_POINTWISE``; views, which change the index, are in ``aten_views``; reductions, normalisations, scans and products
+are in ``aten_reduce``, ``aten_norms``, ``aten_scans`` and ``aten_products``.
 """
 
 from __future__ import annotations

@@ -53,12 +53,12 @@ class Builder:
             if extent == 1:
                 index.append(Ix())
                 continue
-            axis = self._pick(extent, used)
+            axis = self.pick_axis(extent, used)
             used.update(axis.leaves())
             index.append(Ix((axis,)))
         return tuple(index)
 
-    def _pick(self, extent: Extent, used: set[Axis], whole: bool = False) -> Axis:
+    def pick_axis(self, extent: Extent, used: set[Axis], whole: bool = False) -> Axis:
         """An axis of this extent that is not among ``used``; ``whole``: nor split."""
         pool = self._pool.setdefault(extents.product(extent), [])
         for axis in pool:
@@ -89,7 +89,7 @@ class Builder:
         natural = self.axes_for(shape)[d].axes[0]
         if not used.intersection(natural.leaves()):
             return natural
-        return self._pick(shape[d], used)
+        return self.pick_axis(shape[d], used)
 
     # -- values
 
@@ -207,7 +207,7 @@ class Builder:
             queue += ix.leaves()
         result = []
         for extent in shape:
-            result.append(Ix(tuple(self._take(node, queue, extent))))
+            result.append(Ix(tuple(self.take_axes(node, queue, extent))))
         return tuple(result)
 
     def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
@@ -237,7 +237,12 @@ class Builder:
             raise self.refuse(node, "a reshape of a sliced or flipped tensor")
         return Ix(tuple(queue))
 
-    def _take(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
+    def take_axes(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
+        """Takes axes of ``extent`` in all from the front of ``queue``; one that is longer is split.
+
+        Raises:
+            DesignError: the axes do not divide so.
+        """
         remaining = extents.product(extent)
         taken: list[Axis] = []
         while remaining != extents.ONE:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.aten import Handler, compute, is_float, wide
+from kernellab.agents.designer.aten_reduce import matching
 from kernellab.agents.designer.build import Builder
 from kernellab.agents.designer.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
 from kernellab.agents.designer.extents import Extent
@@ -84,12 +85,10 @@ def _index_select(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _gather(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    from kernellab.agents.designer.aten_families import FAMILIES
-
     source, dim, ids = node.args[0], node.args[1] % max(len(index), 1), node.args[2]
     if node.shape[dim] == 1 and source.name not in b.inputs:
         # one element of a row that is computed: with the row on chip it is a sum over what matches
-        return FAMILIES["gather"](b, node, index, item)
+        return matching(b, node, index)
     return picked(b, source, (*index[:dim], chosen(b.value(ids, index)), *index[dim + 1 :]))
 
 
