@@ -6,7 +6,7 @@ import re
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.attention import Roles, last_key, roles
-from kernellab.agents.designer.emit import Emitter
+from kernellab.agents.designer.emit_products import ProductWriter
 from kernellab.agents.designer.emit_values import Scope
 from kernellab.agents.designer.expr import Attend, Axis, Expr, Iota
 from kernellab.agents.designer.text import DTYPES, Text, plus
@@ -25,7 +25,7 @@ def why_attention(attention: Attend) -> list[str]:
     return why
 
 
-class AttentionEmitter(Emitter):
+class AttentionEmitter(ProductWriter):
     """Writes the kernel of one attention."""
 
     def body(self) -> list[str]:
@@ -52,7 +52,7 @@ class AttentionEmitter(Emitter):
 
     def _attend(self) -> None:
         row, r = self.scopes[0], self.roles
-        rows = [self._extent(r.row)]
+        rows = [self.extent(r.row)]
         self.top, self.total, self.acc = (self.names.fresh(n) for n in ("row_max", "row_total", "acc"))
         row.lines.append(f"{self.top} = {self._filled(rows, '-inf', self.dtype)}")
         row.lines.append(f"{self.total} = {self._filled(rows, '0', self.dtype)}")
@@ -61,7 +61,7 @@ class AttentionEmitter(Emitter):
         self._loop([r.keys], self._step, hint, {r.keys: self._keys()})
         if self.att.zero:
             row.lines.append(f"{self.total} = where({self.total} == 0, 1, {self.total})")
-        column = self._spread(Text(self.total, (r.row,)), (r.row, r.col))
+        column = self.spread(Text(self.total, (r.row,)), (r.row, r.col))
         row.known[id(self.att)] = Text(f"{self.acc} / {column.text}", (r.row, r.col), 6)
         self.keep.append(self.att)
         row.known[id(self.att)] = self._named(row.known[id(self.att)], "result")
@@ -72,7 +72,7 @@ class AttentionEmitter(Emitter):
         stop, step = str(r.keys.extent), self.t.blocks[r.keys]
         beyond = last_key(self.att.a, r.row, r.keys)
         if beyond is not None:
-            size = self._extent(r.row) if r.row in self.t.blocks else "1"
+            size = self.extent(r.row) if r.row in self.t.blocks else "1"
             stop = f"min({stop}, {plus(f'{self.vars[r.row]} + {size}', beyond)})"
         return f"range(0, {stop}, {step})"
 
@@ -91,10 +91,10 @@ class AttentionEmitter(Emitter):
         if self.att.parts:
             self._add_parts(weights, keep)
         else:
-            values = self._text(self.att.b)
+            values = self.text_of(self.att.b)
             if not self._zero_at_edge(self.att.b, r.keys):
                 values = self._keep_inside(values, r.keys)
-            values = self._spread(values, (r.keys, r.col))
+            values = self.spread(values, (r.keys, r.col))
             lines.append(f"{self.acc} = {self.acc} * {self._column(keep, r.col)}")
             shares = f"cast({weights}, {DTYPES[self.att.narrow]})" if self.att.narrow else weights
             lines.append(f"gemm({shares}, {values.text}, {self.acc}{self._precise()})")
@@ -117,9 +117,9 @@ class AttentionEmitter(Emitter):
         full = (r.row, r.keys)
         self.scopes[-1].known[id(inner)] = Text(name, full)
         self.keep.append(inner)
-        value = self._text(self.att.a)
+        value = self.text_of(self.att.a)
         if r.keys not in self.t.exact and not self._hidden_at_edge():
-            value = Text(f"where({self._valid(r.keys, full)}, {value.text}, -inf)", full)
+            value = Text(f"where({self.valid(r.keys, full)}, {value.text}, -inf)", full)
         if value.text != name:
             lines.append(f"{name} = {value.text}")
         return name
@@ -132,10 +132,10 @@ class AttentionEmitter(Emitter):
 
     def _sides(self) -> tuple[str, str]:
         r, inner = self.roles, self.att.inner
-        left, right = self._text(inner.a), self._text(inner.b)
+        left, right = self.text_of(inner.a), self.text_of(inner.b)
         if not self._zero_at_edge(inner.a, r.width) or not self._zero_at_edge(inner.b, r.width):
             left, right = self._keep_inside(left, r.width), self._keep_inside(right, r.width)
-        return self._spread(left, (r.row, r.width)).text, self._spread(right, (r.width, r.keys)).text
+        return self.spread(left, (r.row, r.width)).text, self.spread(right, (r.width, r.keys)).text
 
     def _add_scores(self, name: str) -> None:
         if self.att.inner.parts and self.roles.width in self.t.whole:
@@ -155,8 +155,8 @@ class AttentionEmitter(Emitter):
 
     def _inner_parts(self, name: str) -> None:
         r, inner = self.roles, self.att.inner
-        left = [self._spread(self._text(e), (r.row, r.width)).text for e in (inner.a, *inner.parts[:2])]
-        right = [self._spread(self._text(e), (r.width, r.keys)).text for e in (inner.b, *inner.parts[2:])]
+        left = [self.spread(self.text_of(e), (r.row, r.width)).text for e in (inner.a, *inner.parts[:2])]
+        right = [self.spread(self.text_of(e), (r.width, r.keys)).text for e in (inner.b, *inner.parts[2:])]
         self._products(name, left, right)
 
     def _add_parts(self, weights: str, keep: str) -> None:
@@ -167,7 +167,7 @@ class AttentionEmitter(Emitter):
         for name in names:
             lines.append(f"{name} = cast({rest}, bf16)")
             rest = f"{rest} - {name}"
-        values = [self._spread(self._text(e), (r.keys, r.col)).text for e in (self.att.b, *self.att.parts)]
+        values = [self.spread(self.text_of(e), (r.keys, r.col)).text for e in (self.att.b, *self.att.parts)]
         step = self.names.fresh("step")
         lines.append(self._zeros(step, (r.row, r.col)))
         self._products(step, names, values)
@@ -180,23 +180,23 @@ class AttentionEmitter(Emitter):
     # -- words
 
     def _zeros(self, name: str, axes: tuple[Axis, ...]) -> str:
-        shape = ", ".join(self._extent(a) for a in axes)
+        shape = ", ".join(self.extent(a) for a in axes)
         return f'{name} = alloc([{shape}], {self.dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
 
     def _iota(self, e: Iota) -> Text:
         found = super()._iota(e)
         return Text(_short(found.text), found.axes, found.binds) if self.t.lanes else found
 
-    def _valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
+    def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
         scope = self._scope_of(frozenset([axis]))
         known = len(scope.lines)
-        found = super()._valid(axis, lanes)
+        found = super().valid(axis, lanes)
         if self.t.lanes:
             scope.lines[known:] = map(_short, scope.lines[known:])
         return found
 
     def _column(self, name: str, across: Axis) -> str:
-        return self._spread(Text(name, (self.roles.row,)), (self.roles.row, across)).text
+        return self.spread(Text(name, (self.roles.row,)), (self.roles.row, across)).text
 
     def _precise(self) -> str:
         return f', precision="{self.t.precision}"' if self.t.precision else ""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from kernellab.agents.designer.channels_last import Copy
 from kernellab.agents.designer.emit import Emitter
-from kernellab.agents.designer.emit_windows import WindowEmitter
+from kernellab.agents.designer.emit_window_places import WindowPlaces
 from kernellab.agents.designer.expr import Axis, Ix, Tap
 from kernellab.agents.designer.text import plus
 
 
-class CopyEmitter(WindowEmitter):
+class CopyEmitter(WindowPlaces, Emitter):
     """Writes one :class:`Copy`: a tile is read along the source's rows and stored along the copy's."""
-
-    def body(self) -> list[str]:
-        self.phase, self.at_tap = {}, {}
-        return Emitter.body(self)
 
     def _letter(self, axis: Axis) -> str:
         if axis in self.k.red:
             return "k"
         assert isinstance(self.k, Copy)
-        return "c" if axis is self.k.last else Emitter._letter(self, axis)
+        return "c" if axis is self.k.last else super()._letter(axis)
 
     def _position(self, tap: Tap) -> str:
         self.at_tap[tap] = self.vars[tap.k] if tap.k is not None else "0"
@@ -37,7 +33,7 @@ class CopyEmitter(WindowEmitter):
         at = self.vars[taps[0]]
         for tap in taps[1:]:
             at = f"({at})*{tap.extent} + {self.vars[tap]}" if " " in at else f"{at}*{tap.extent} + {self.vars[tap]}"
-        width = self._extent(channel)
+        width = self.extent(channel)
         start = f"({at})*{channel.extent}" if " " in at else f"{at}*{channel.extent}"
         if channel in self.t.blocks:
             start = plus(start, self.vars[channel])

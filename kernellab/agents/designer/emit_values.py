@@ -103,43 +103,43 @@ class ValueWriter:
 
     def _masked(self, r: Red) -> Text:
         """The reduction's operand, with the identity in lanes beyond the edge where the pad does not give it."""
-        arg = self._text(r.arg)
+        arg = self.text_of(r.arg)
         lanes = self._lane_axes(r)
         ragged = [a for a in lanes if a in r.axes and a in self.t.blocks and a not in self.t.exact]
-        arg = self._spread(arg, lanes)
+        arg = self.spread(arg, lanes)
         missing = [a for a in lanes if a not in arg.axes]
         if missing:
-            shape = ", ".join(self._extent(a) for a in lanes)
+            shape = ", ".join(self.extent(a) for a in lanes)
             arg = Text(f"broadcast({arg.text}, [{shape}])", lanes)
         wanted = IDENTITY[r.kind]
         for axis in ragged:
             if wanted is None or at_edge(r.arg, axis, self.pads, self.free) != wanted:
                 filler = "false" if r.kind == "any" else identity(r)
-                arg = Text(f"where({self._valid(axis, lanes)}, {arg.text}, {filler})", lanes)
+                arg = Text(f"where({self.valid(axis, lanes)}, {arg.text}, {filler})", lanes)
         return arg
 
-    def _valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
+    def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
         scope = self._scope_of(frozenset([axis]))
         key = -axis.uid - 1
         if key not in scope.known:
             name = self.names.fresh(f"{self.vars[axis]}_inside")
-            scope.lines.append(f"{name} = {self.vars[axis]} + arange({self._extent(axis)}) < {axis.extent}")
+            scope.lines.append(f"{name} = {self.vars[axis]} + arange({self.extent(axis)}) < {axis.extent}")
             scope.known[key] = Text(name, (axis,))
-        return self._spread(scope.known[key], lanes).text
+        return self.spread(scope.known[key], lanes).text
 
     def _pads_for(self, group: list[Red], loops: list[Axis]) -> None:
         ragged = [a for a in loops if a in self.t.blocks and a not in self.t.exact]
         self.pads = best_pads(group, ragged[0], self.free) if ragged else {}
 
     def _kept(self, r: Red) -> tuple[Axis, ...]:
-        return tuple(a for a in self._tile_axes(self.free(r)))
+        return tuple(a for a in self.tile_axes(self.free(r)))
 
     def _lane_axes(self, r: Red) -> tuple[Axis, ...]:
-        return tuple(a for a in self._tile_axes(self.free(r.arg)))
+        return tuple(a for a in self.tile_axes(self.free(r.arg)))
 
     # -- values
 
-    def _text(self, e: Expr) -> Text:
+    def text_of(self, e: Expr) -> Text:
         """``e`` as text in the current scope; makes names where a value is used again or is long."""
         for scope in reversed(self.scopes):
             if id(e) in scope.known:
@@ -198,8 +198,8 @@ class ValueWriter:
 
     def _apply(self, e: Expr) -> Text:
         assert isinstance(e, Op)
-        parts = [self._text(a) for a in e.args]
-        axes = self._tile_axes(frozenset().union(*(p.axes for p in parts)) if parts else frozenset())
+        parts = [self.text_of(a) for a in e.args]
+        axes = self.tile_axes(frozenset().union(*(p.axes for p in parts)) if parts else frozenset())
         # what a whole tile shares is computed once, before the tile
         parts = [
             self._define(a, self._scope_of(self.free(a)), p, self._title(a))
@@ -207,7 +207,7 @@ class ValueWriter:
             else p
             for a, p in zip(e.args, parts, strict=True)
         ]
-        parts = [self._spread(p, axes) for p in parts]
+        parts = [self.spread(p, axes) for p in parts]
         if e.op == "cast":
             return Text(f"cast({parts[0].text}, {DTYPES[e.dtype]})", axes)
         if e.op == "neg":
@@ -224,7 +224,7 @@ class ValueWriter:
         axis = ix.leaves()[0]
         if axis in self.t.blocks or axis in self.t.whole:
             start = "0" if axis in self.t.whole else self.vars[axis]
-            lanes = f"arange({self._extent(axis)})"
+            lanes = f"arange({self.extent(axis)})"
             text = lanes if start == "0" else f"{start} + {lanes}"
             here = Text(text, (axis,), ATOM if start == "0" else 5)
         else:
@@ -235,7 +235,7 @@ class ValueWriter:
             return Text(f"{here.text} + {_grouped(ix.offset)}", here.axes, 5)
         return here
 
-    def _spread(self, value: Text, axes: tuple[Axis, ...]) -> Text:
+    def spread(self, value: Text, axes: tuple[Axis, ...]) -> Text:
         """``value`` with new dimensions where it must broadcast against ``axes``."""
         if not value.axes or value.axes == axes[len(axes) - len(value.axes) :]:
             return value
@@ -244,26 +244,10 @@ class ValueWriter:
         marks = [":" if a in value.axes else "None" for a in axes[first:]]
         return Text(f"{named.text}[{', '.join(marks)}]", axes[first:])
 
-    def _tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
+    def tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
         return tuple(a for a in self.t.order if a in axes and (a in self.t.blocks or a in self.t.whole))
 
-    # what the writers of gathers, orders and puts need of this one
-    def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> str:
-        return self._valid(axis, lanes)
-
-    def text_of(self, e: Expr) -> Text:
-        return self._text(e)
-
-    def spread(self, value: Text, axes: tuple[Axis, ...]) -> Text:
-        return self._spread(value, axes)
-
-    def tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
-        return self._tile_axes(axes)
-
     def extent(self, axis: Axis) -> str:
-        return self._extent(axis)
-
-    def _extent(self, axis: Axis) -> str:
         return self.t.blocks.get(axis) or str(axis.extent)
 
     # -- memory
@@ -274,7 +258,7 @@ class ValueWriter:
             self.keep.append(e)
             return scope.known[id(e)]
         region, loaded = self._region(e.tensor, e.index)
-        order = self._tile_axes(frozenset(loaded))
+        order = self.tile_axes(frozenset(loaded))
         name = self.names.fresh(f"{e.tensor}_{'tile' if loaded else 'here'}")
         pad = self.pads.get(id(e), 0.0)
         keyword = f", pad={number(pad)}" if pad else ""
@@ -293,15 +277,15 @@ class ValueWriter:
             store_put(self, o)
             return
         tensor, index, expr = o.tensor, o.index, o.expr
-        value = self._text(expr)
+        value = self.text_of(expr)
         region, stored = self._region(tensor, index)
-        canonical = self._tile_axes(frozenset(stored))
-        value = self._spread(value, canonical)
+        canonical = self.tile_axes(frozenset(stored))
+        value = self.spread(value, canonical)
         if tuple(stored) != canonical:
             value = self._named(value, "result")
             perm = [canonical.index(a) for a in stored]
             if value.axes != canonical:
-                shape = ", ".join(self._extent(a) for a in canonical)
+                shape = ", ".join(self.extent(a) for a in canonical)
                 value = Text(f"broadcast({value.text}, [{shape}])", canonical)
             value = Text(f"transpose({value.text}, perm=[{', '.join(map(str, perm))}])")
         self.scopes[-1].lines.append(f"store({value.text} -> {tensor}[{region}])")
@@ -316,7 +300,7 @@ class ValueWriter:
             axis = leaves[0]
             if axis in self.t.whole or axis in self.t.blocks:
                 start = plus("0" if axis in self.t.whole else self.vars[axis], ix.offset)
-                items.append(f"{start}:{plus(start, self._extent(axis))}")
+                items.append(f"{start}:{plus(start, self.extent(axis))}")
                 axes.append(axis)
             elif ix.sign == -1:
                 items.append(f"{ix.offset} - {self.vars[axis]}")
@@ -357,3 +341,12 @@ def _grouped(offset: Extent) -> str:
 
 def compute_dtype(dtype: str) -> str:
     return dtype if dtype in ("float64", "int64", "int32") else "float32"
+
+
+def joined(kind: str, name: str, value: Text) -> str:
+    """The running result ``name`` of a reduction with one more value."""
+    if kind == "sum":
+        return f"{name} + {value.wrap(6)}"
+    if kind == "prod":
+        return f"{name} * {value.wrap(7)}"
+    return f"{kind}({name}, {value.text})"

@@ -11,9 +11,11 @@ from kernellab.agents.designer.attention import attend, attends
 from kernellab.agents.designer.build import Builder
 from kernellab.agents.designer.channels_last import Copy, channels_last
 from kernellab.agents.designer.cuts import cut_nodes, without_twins
-from kernellab.agents.designer.emit import Emitter, Tiling
+from kernellab.agents.designer.emit import Emitter
 from kernellab.agents.designer.emit_attention import AttentionEmitter, why_attention
 from kernellab.agents.designer.emit_copies import CopyEmitter, why_copy
+from kernellab.agents.designer.emit_loops import LoopWriter
+from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
 from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Order, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
@@ -200,8 +202,8 @@ class _Scheduler(AttentionTiler):
         tensors = self._tensors(k, layout)
         taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
         taken |= set(self.consts.values) | _operations()
-        kind = {Win: WindowEmitter, Attend: AttentionEmitter}.get(type(k.dot), Emitter)
-        kind = CopyEmitter if isinstance(k, Copy) else kind
+        kinds: dict[type, type[LoopWriter]] = {Win: WindowEmitter, Attend: AttentionEmitter}
+        kind = CopyEmitter if isinstance(k, Copy) else kinds.get(type(k.dot), Emitter)
         emitter = kind(k, tiling, layout.views, Names(taken))
         body = emitter.body()
         used = _words("\n".join([*body, *tensors]))
