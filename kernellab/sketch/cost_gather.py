@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from math import prod
+from collections.abc import Iterator
 
 from kernellab.sketch.check_gather import box
 from kernellab.sketch.ints import IntExpr
@@ -18,8 +17,3 @@ def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, 
         yield box(tensor, items), value.type.shape, False, True
     if isinstance(stmt, Scatter):
         yield box(stmt.tensor, stmt.items), stmt.shape, True, stmt.add
-
-
-def elements(shape: tuple[IntExpr, ...], env: Mapping[str, int]) -> int:
-    """Places that one execution names."""
-    return prod(max(0, e.evaluate(env)) for e in shape)

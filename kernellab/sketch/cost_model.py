@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from kernellab.sketch.cost_gather import elements, picks
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.ops import OPS, OpKind
+from kernellab.sketch.cost_flops import flops_of
+from kernellab.sketch.cost_gather import picks
+from kernellab.sketch.cost_memory import Traffic, by_tensor, footprint
+from kernellab.sketch.ints import elements
 from kernellab.sketch.program import (
-    Alloc,
-    Apply,
-    Assign,
     AtomicAdd,
-    DType,
-    Gemm,
     If,
     Kernel,
     Load,
     Loop,
-    MultiAssign,
     Point,
     Range,
     Region,
     Statement,
     Store,
-    Tile,
-    Value,
     statements,
-    subvalues,
-    values_of,
 )
 
 #: iterations of a loop that are looked at where something inside depends on them
 _LOOKED_AT = 16
 #: combinations of loop variables that are looked at to average a clipped extent
 _COMBINATIONS = 256
+
 
 Env = dict[str, int]
 Move = Load | Store | AtomicAdd
@@ -85,13 +77,13 @@ def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
     counter = _Counter(_control_variables(kernel.body))
     root = Node(kernel.name, kernel.span.line, False, 1.0, footprint=footprint(kernel.body, env))
     counter.visit(kernel.body, env, {}, 1.0, [root])
-    traffic = _Traffic(cache_bytes)
+    traffic = Traffic(cache_bytes)
     return Model(
         kernel=kernel.name,
         root=root,
         accesses=tuple(counter.accesses.values()),
-        unique=_by_tensor(traffic.unique(kernel.body, env)),
-        slow=_by_tensor(traffic.block(kernel.body, env)),
+        unique=by_tensor(traffic.unique(kernel.body, env)),
+        slow=by_tensor(traffic.block(kernel.body, env)),
         parallelism=_parallelism(kernel.body, env),
     )
 
@@ -180,219 +172,6 @@ def _inside(item: Point | Range, size: int, at: Env) -> int:
     return max(0, min(extent, fitting) - skipped)
 
 
-# -- arithmetic --------------------------------------------------------------------------------------------------------
-
-
-def flops_of(stmt: Statement, env: Mapping[str, int]) -> dict[str, float]:
-    """Weighted FLOPs of one execution of one statement (no loops), by precision class."""
-    counts: dict[str, float] = {}
-
-    def add(kind: str, count: float) -> None:
-        counts[kind] = counts.get(kind, 0.0) + count
-
-    values = values_of(stmt)
-    match stmt:
-        case Gemm():
-            add(_matmul_class(stmt.a, stmt.b, stmt.precision), 2 * _size(stmt.acc.shape, env) * _depth(stmt.a, env))
-        case MultiAssign():
-            add(_class(stmt.args[0].type.dtype), OPS[stmt.op].flops * _size(stmt.args[0].type.shape, env))
-    for value in (v for root in values for v in subvalues(root)):
-        if not isinstance(value, Apply):
-            continue
-        op = OPS[value.op]
-        if value.op == "dot":
-            kind = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
-            add(kind, 2 * _size(value.type.shape, env) * _depth(value.args[0], env))
-        elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
-            add(_class(value.args[0].type.dtype), op.flops * _size(value.args[0].type.shape, env))
-        elif op.flops and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
-            add(_class((value.args[0] if value.args else value).type.dtype), op.flops * _size(value.type.shape, env))
-    return counts
-
-
-def _class(dtype: DType) -> str:
-    """The precision class in which pointwise arithmetic of ``dtype`` is counted."""
-    if dtype.is_float:
-        return str(dtype.compute.value)
-    return "i8" if dtype in (DType.I8, DType.U8) else "f32"
-
-
-def _matmul_class(a: Value, b: Value, precision: str) -> str:
-    """f16, bf16 or f8 where both operands are stored so (matrix units), else what ``precision`` permits."""
-    dtypes = {_stored(a), _stored(b)}
-    if len(dtypes) == 1:
-        dtype = dtypes.pop()
-        if dtype in (DType.F16, DType.BF16):
-            return str(dtype.value)
-        if dtype in (DType.F8E4M3, DType.F8E5M2):
-            return "f8"
-        if dtype in (DType.I8, DType.U8):
-            return "i8"
-        if dtype is DType.F64:
-            return "f64"
-    classes: dict[str, str] = {"tf32": "tf32", "tf32x3": "tf32", "bf16": "bf16", "bf16x3": "bf16", "bf16x6": "bf16"}
-    return classes.get(precision, "f32")
-
-
-def _stored(value: Value) -> DType:
-    """The dtype below the casts and moves of an operand."""
-    moves = ("cast", "transpose", "reshape", "newaxis", "broadcast")
-    while isinstance(value, Apply) and value.op in moves:
-        value = value.args[0]
-    return value.type.dtype
-
-
-def _depth(a: Value, env: Mapping[str, int]) -> int:
-    return a.type.shape[-1].evaluate(env) if a.type.shape else 1
-
-
-def _size(shape: Sequence[IntExpr], env: Mapping[str, int]) -> int:
-    return prod(max(0, e.evaluate(env)) for e in shape)
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def footprint(body: Sequence[Statement], env: Mapping[str, int]) -> int:
-    """Bytes of the tiles that are alive at once: those of this block, and of the largest block inside it."""
-    own: dict[str, Tile] = {}
-    inner = 0
-    for stmt in body:
-        match stmt:
-            case Alloc() | Load() | Assign():
-                own.setdefault(stmt.tile.uid, stmt.tile)
-            case MultiAssign():
-                own.update({t.uid: t for t in stmt.tiles})
-            case Loop():
-                inner = max(inner, footprint(stmt.body, env))
-            case If():
-                inner = max(inner, footprint(stmt.then, env), footprint(stmt.orelse, env))
-    return sum(_size(t.shape, env) * t.dtype.bytes for t in own.values()) + inner
-
-
-class _Traffic:
-    """Bytes from the slowest level, with a last cache of ``capacity`` bytes: what fits together is fetched once."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-
-    def block(self, body: Sequence[Statement], env: Env) -> dict[tuple[str, bool], float]:
-        """Bytes by (tensor, is it written) of one execution of ``body`` with outer loops fixed in ``env``."""
-        unique = self.unique(body, env)
-        if sum(unique.values()) <= self.capacity:
-            return unique
-        total: dict[tuple[str, bool], float] = {}
-        for stmt in body:
-            for key, count in self._statement(stmt, env).items():
-                total[key] = total.get(key, 0.0) + count
-        return total
-
-    def _statement(self, stmt: Statement, env: Env) -> dict[tuple[str, bool], float]:
-        if isinstance(stmt, If):
-            return self.block(stmt.then if stmt.cond.evaluate(env) else stmt.orelse, env)
-        if not isinstance(stmt, Loop):
-            return self.unique((stmt,), env)
-        whole = self.unique((stmt,), env)
-        if sum(whole.values()) <= self.capacity:
-            return whole
-        turns = range(*(e.evaluate(env) for e in (stmt.start, stmt.stop, stmt.step)))
-        if not turns:
-            return {}
-        inner = {**env, stmt.var: turns[0]}
-        once = self.block(stmt.body, inner)
-        resident = sum(self.unique(stmt.body, inner).values()) <= self.capacity
-        result = {}
-        for key, count in once.items():
-            # what an iteration leaves in the cache serves the next one; else everything is fetched again
-            again = count * len(turns)
-            result[key] = min(again, whole[key]) if resident else max(again, whole[key])
-        return result
-
-    def unique(self, body: Sequence[Statement], env: Env) -> dict[tuple[str, bool], float]:
-        """Distinct bytes that ``body`` touches, by (tensor, is it written): the box round its regions."""
-        boxes: dict[tuple[str, bool], float] = {}
-        for region, is_write, ranges in _regions(body, env, {}):
-            touched = 1.0
-            for dim, item in enumerate(region.index):
-                touched *= _covered(item, region.tensor.shape[dim].evaluate(env), env, ranges)
-            key = (region.tensor.name, is_write)
-            boxes[key] = max(boxes.get(key, 0.0), touched * region.tensor.dtype.bytes)
-        for region, is_write, touched in _picked(body, env, {}, 1):
-            key = (region.tensor.name, is_write)
-            boxes[key] = max(boxes.get(key, 0.0), touched * region.tensor.dtype.bytes)
-        return boxes
-
-
-def _regions(
-    body: Sequence[Statement], env: Env, ranges: Mapping[str, range]
-) -> Iterator[tuple[Region, bool, Mapping[str, range]]]:
-    for stmt in body:
-        if isinstance(stmt, (Load, Store, AtomicAdd)):
-            yield stmt.region, not isinstance(stmt, Load), ranges
-            if isinstance(stmt, AtomicAdd):
-                yield stmt.region, False, ranges
-        elif isinstance(stmt, If):
-            yield from _regions((*stmt.then, *stmt.orelse), env, ranges)
-        elif isinstance(stmt, Loop):
-            turns = _widest(stmt, env, ranges)
-            if turns:
-                yield from _regions(stmt.body, {**env, stmt.var: turns[0]}, {**ranges, stmt.var: turns})
-
-
-def _picked(
-    body: Sequence[Statement], env: Env, ranges: Mapping[str, range], times: int
-) -> Iterator[tuple[Region, bool, float]]:
-    """Boxes that tile indices reach into, whether written, and the most distinct elements touched there."""
-    for stmt in body:
-        if isinstance(stmt, If):
-            yield from _picked((*stmt.then, *stmt.orelse), env, ranges, times)
-        elif isinstance(stmt, Loop):
-            turns = _widest(stmt, env, ranges)
-            if turns:
-                inner = {**ranges, stmt.var: turns}
-                yield from _picked(stmt.body, {**env, stmt.var: turns[0]}, inner, times * len(turns))
-        else:
-            for region, shape, written, read in picks(stmt):
-                sizes = [d.evaluate(env) for d in region.tensor.shape]
-                whole = prod(_covered(i, n, env, ranges) for i, n in zip(region.index, sizes, strict=True))
-                for way in ([True] if written else []) + ([False] if read else []):
-                    yield region, way, min(whole, times * elements(shape, env))
-
-
-def _widest(loop: Loop, env: Env, ranges: Mapping[str, range]) -> range:
-    """The loop's turns over all iterations of the loops around it."""
-    low = min(_corners(loop.start, env, ranges))
-    high = max(_corners(loop.stop, env, ranges))
-    return range(low, high, max(1, loop.step.evaluate(env)))
-
-
-def _covered(item: Point | Range, size: int, env: Env, ranges: Mapping[str, range]) -> float:
-    """Distinct elements of one dimension that are touched while the loops of ``ranges`` run."""
-    start = item.at if isinstance(item, Point) else item.start
-    extent = 1 if isinstance(item, Point) else item.extent.evaluate(env)
-    step = 1 if isinstance(item, Point) else max(1, item.step.evaluate(env))
-    corners = _corners(start, env, ranges)
-    low, high = max(0, min(corners)), min(size, max(corners) + (extent - 1) * step + 1)
-    turns = prod(len(ranges[v]) for v in start.loop_vars() if v in ranges)
-    return max(0, min(high - low, turns * extent))
-
-
-def _corners(expr: IntExpr, env: Env, ranges: Mapping[str, range]) -> list[int]:
-    moving = sorted(v for v in expr.loop_vars() if v in ranges)
-    ends = [(ranges[v][0], ranges[v][-1]) for v in moving]
-    return [expr.evaluate({**env, **dict(zip(moving, corner, strict=True))}) for corner in product(*ends)]
-
-
-def _by_tensor(sides: Mapping[tuple[str, bool], float]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for (name, _), count in sides.items():
-        total[name] = total.get(name, 0.0) + count
-    return total
-
-
-# -- loops -------------------------------------------------------------------------------------------------------------
-
-
 def _control_variables(body: Sequence[Statement]) -> frozenset[str]:
     """Loop variables on which an inner loop bound or condition depends."""
     names: set[str] = set()
@@ -421,3 +200,6 @@ def _weighted(turns: Sequence[int], count: int) -> list[tuple[int, float]]:
         return [(i, 1) for i in turns]
     inner = [turns[1 + k * (total - 3) // (count - 3)] for k in range(count - 2)]
     return [(turns[0], 1), *((i, (total - 2) / len(inner)) for i in inner), (turns[-1], 1)]
+
+
+__all__ = ["Access", "Model", "Node", "build"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 
@@ -123,3 +124,16 @@ def int_op(op: str, *args: IntExpr) -> IntExpr:
     elif all(a.kind is IntKind.NUM for a in args):
         return num(int(_INT_OPS[op](*(a.value for a in args))))
     return IntExpr(IntKind.OP, op=op, args=args)
+
+
+def product(factors: Iterable[IntExpr]) -> IntExpr:
+    """All of them multiplied, such as a shape's number of elements."""
+    total = num(1)
+    for factor in factors:
+        total = int_op("*", total, factor)
+    return total
+
+
+def elements(shape: Iterable[IntExpr], names: Mapping[str, int]) -> int:
+    """How many elements a tile or a region of ``shape`` has, with the values of its names."""
+    return prod(max(0, extent.evaluate(names)) for extent in shape)

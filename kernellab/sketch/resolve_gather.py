@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernellab.sketch import tree, walk
 from kernellab.sketch.ints import IntExpr, num
 from kernellab.sketch.operands import Operand, Weak, broadcast, fits, shape_of, show, typed
 from kernellab.sketch.program import Apply, DType, Index, Point, Range, Scatter, Tensor, Type, Value
 from kernellab.sketch.resolve_expr import newaxis
-
-if TYPE_CHECKING:
-    from kernellab.sketch.resolve_body import BodyReader
+from kernellab.sketch.resolve_place import PlaceReader
+from kernellab.sketch.scope import TileEntry
 
 MOVES = ("gather", "scatter")
 Shape = tuple[IntExpr, ...]
@@ -37,7 +35,7 @@ class Picked:
     shape: Shape
 
 
-def gathered(reader: BodyReader, stmt: tree.Move) -> Value:
+def gathered(reader: PlaceReader, stmt: tree.Move) -> Value:
     """The value that ``gather(X[...] -> tile, pad=)`` reads."""
     pad = _pad(reader, stmt)
     picked = _picked(reader, stmt.source, "read", stmt)
@@ -45,7 +43,7 @@ def gathered(reader: BodyReader, stmt: tree.Move) -> Value:
     return Apply(Type(picked.shape, picked.tensor.dtype), "gather", picked.index, attrs)
 
 
-def scattered(reader: BodyReader, stmt: tree.Move) -> Scatter:
+def scattered(reader: PlaceReader, stmt: tree.Move) -> Scatter:
     """``scatter(value -> Y[...], unique=true)``, and ``atomic_add`` where an index is a tile."""
     add = stmt.op == "atomic_add"
     unique = False
@@ -79,16 +77,14 @@ def scattered(reader: BodyReader, stmt: tree.Move) -> Scatter:
     )
 
 
-def has_tile_index(reader: BodyReader, expr: tree.Expr) -> bool:
+def has_tile_index(reader: PlaceReader, expr: tree.Expr) -> bool:
     """Is an index of ``expr`` a tile (or a value that was loaded)?"""
     if not isinstance(expr, tree.Subscript):
         return False
-    from kernellab.sketch.scope import TileEntry
-
     return any(isinstance(reader.scope.find(name), TileEntry) for name in walk.names(expr.items))
 
 
-def _pad(reader: BodyReader, stmt: tree.Move) -> float:
+def _pad(reader: PlaceReader, stmt: tree.Move) -> float:
     pad = 0.0
     for keyword in stmt.keywords:
         if keyword.name != "pad" or not isinstance(keyword.value, tree.Num):
@@ -100,7 +96,7 @@ def _pad(reader: BodyReader, stmt: tree.Move) -> float:
     return pad
 
 
-def _picked(reader: BodyReader, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked:
+def _picked(reader: PlaceReader, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked:
     scope = reader.scope
     if not isinstance(expr, tree.Subscript):
         message = f"{stmt.op} needs an index for each dimension."
@@ -130,7 +126,7 @@ def _is_integer(dtype: DType) -> bool:
 
 
 def _aligned(
-    reader: BodyReader, tensor: Tensor, parts: Sequence[tuple[Operand | None, Point | Range | None]], span: tree.Span
+    reader: PlaceReader, tensor: Tensor, parts: Sequence[tuple[Operand | None, Point | Range | None]], span: tree.Span
 ) -> Picked:
     """Every index as a value that broadcasts to the shape of all of them."""
     together: Shape = ()

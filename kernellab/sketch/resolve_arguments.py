@@ -1,0 +1,108 @@
+"""Arguments of a call: which parameter each is for, and what it must be (a tile, axes, a dtype, a word)."""
+
+from __future__ import annotations
+
+from kernellab.sketch import affine, tree
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.messages import nearest
+from kernellab.sketch.operands import (
+    Operand,
+    Weak,
+    default_dtype,
+    shape_of,
+    typed,
+)
+from kernellab.sketch.program import DType, Value
+from kernellab.sketch.resolve_expr import ExpressionReader
+
+_DTYPES = {d.value: d for d in DType}
+
+
+class ArgumentReader(ExpressionReader):
+    """Adds arguments to the reader of expressions; a wrong one is refused with a remedy."""
+
+    def bind(self, expr: tree.Call, parameters: tuple[str, ...]) -> dict[str, tree.Expr]:
+        """The call's arguments by parameter. Refuses too many, unknown and missing ones."""
+        names = [p.rstrip("?") for p in parameters]
+        shown = f"{expr.func}({', '.join(names)})"
+        if len(expr.args) > len(names):
+            what = f"'{expr.func}' takes {len(names)} argument(s) and {len(expr.args)} are given."
+            raise self.scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
+        bound: dict[str, tree.Expr] = dict(zip(names, expr.args, strict=False))
+        for keyword in expr.keywords:
+            if keyword.name not in names:
+                what = f"'{expr.func}' has no parameter '{keyword.name}'."
+                remedy = nearest(keyword.name, names) or f"Write {shown}."
+                raise self.scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
+            if keyword.name in bound:
+                what = f"'{keyword.name}' of '{expr.func}' is given twice."
+                raise self.scope.refuse("arguments", keyword.span, what=what, remedy=f"Write {shown}.")
+            bound[keyword.name] = keyword.value
+        missing = [p for p in parameters if not p.endswith("?") and p not in bound]
+        if missing:
+            what = f"'{expr.func}' lacks {', '.join(missing)}."
+            raise self.scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
+        return bound
+
+    def operands(self, expr: tree.Call, arity: int) -> list[Operand]:
+        """The operands of a pointwise operation."""
+        bound = self.bind(expr, ("a", "b", "c")[:arity] if arity > 1 else ("x",))
+        return [self.operand(e) for e in bound.values()]
+
+    def tile(self, expr: tree.Expr, operation: str) -> Value:
+        """``expr`` as a typed value of rank 1 or more."""
+        operand = self.operand(expr)
+        if isinstance(operand, Weak) and operand.shape:
+            return typed(operand, default_dtype(operand))
+        if isinstance(operand, (IntExpr, Weak)) or not shape_of(operand):
+            what = f"'{operation}' works on a tile, and this is a scalar."
+            raise self.scope.refuse("axis", expr.span, what=what, remedy="Give it a tile.")
+        return operand
+
+    def axes(self, given: tree.Expr | None, rank: int, span: tree.Span) -> tuple[int, ...]:
+        """Axes from 0, in order; all of them when none is given."""
+        if given is None:
+            return tuple(range(rank))
+        items = given.items if isinstance(given, tree.List) else (given,)
+        found = []
+        for item in items:
+            axis = affine.constant(self.index(item))
+            if axis is None or not -rank <= axis < rank:
+                what = f"Axis {'?' if axis is None else axis} does not exist: the tile has {rank} dimension(s)."
+                raise self.scope.refuse("axis", span, what=what, remedy=f"Use 0 to {rank - 1}, or negative ones.")
+            found.append(axis % rank)
+        return tuple(sorted(set(found)))
+
+    def one_axis(self, given: tree.Expr | None, value: Value, expr: tree.Call) -> int:
+        """The axis of an operation that works along one."""
+        axes = self.axes(given, len(value.type.shape), expr.span)
+        if len(axes) != 1:
+            what = f"'{expr.func}' of a tile of {len(value.type.shape)} dimensions needs one axis."
+            raise self.scope.refuse("axis", expr.span, what=what, remedy="Write axis=.")
+        return axes[0]
+
+    def flag(self, given: tree.Expr | None, span: tree.Span, name: str = "keepdims", default: bool = False) -> bool:
+        """The value of a parameter that is true or false; ``name`` is how it is written."""
+        if given is None:
+            return default
+        if not isinstance(given, tree.Bool):
+            raise self.scope.refuse("arguments", span, what=f"{name} is true or false.", remedy=f"Write {name}=true.")
+        return given.value
+
+    def dtype(self, expr: tree.Expr) -> DType:
+        """The dtype that is written as a name or a string."""
+        word = expr.id if isinstance(expr, tree.Name) else expr.value if isinstance(expr, tree.Str) else "?"
+        if word not in _DTYPES:
+            remedy = nearest(word, _DTYPES) or f"Use one of {', '.join(_DTYPES)}."
+            raise self.scope.refuse("unknown-dtype", expr.span, name=word, remedy=remedy)
+        return _DTYPES[word]
+
+    def word(self, expr: tree.Expr | None, allowed: tuple[str, ...], what: str) -> str:
+        """One of ``allowed``, the first where none is given."""
+        if expr is None:
+            return allowed[0]
+        word = expr.value if isinstance(expr, tree.Str) else expr.id if isinstance(expr, tree.Name) else "?"
+        if word not in allowed:
+            remedy = nearest(word, allowed) or f"Use one of {', '.join(allowed)}."
+            raise self.scope.refuse("arguments", expr.span, what=f"Unknown {what} '{word}'.", remedy=remedy)
+        return word
