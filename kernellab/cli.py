@@ -1,8 +1,8 @@
 """The command line: the same jobs without a notebook.
 
 Exit codes are a contract: 0 done and good, 1 done and not good, 2 the call or its input is wrong (one sentence and
-the remedy, never a traceback; ``KERNELLAB_DEBUG=1`` shows it). ``--json`` prints one object on stdout; everything
-else goes to stderr.
+the remedy, never a traceback; ``KERNELLAB_DEBUG=1`` shows it), and the shell's own 130 when a person pressed Ctrl-C.
+``--json`` prints one object on stdout; everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ from kernellab.errors import KernellabError
 
 #: typer carries a click of its own in some versions and takes the installed one in others
 _WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+#: what a shell calls a program that SIGINT ended; typer gives it as a result
+STOPPED = 130
+#: what is kept of a command that was cut off, and how it goes on
+_KEPT = {
+    "design": "Its turns are kept: the same call with --resume goes on from there.",
+    "bench": "Each finished task is kept: the same call with --resume runs the others.",
+}
 
 app = typer.Typer(
     name="kernellab",
@@ -61,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given[:2] = ["bench-throughput"]
     try:
         result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        return _stopped(given) if result == STOPPED else result if isinstance(result, int) else 0
     except KernellabError as error:
         say(error.message)
         if error.remedy:
@@ -69,11 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _debug()
         return error.exit_code
     except _WRONG_CALL as error:
-        say(error.format_message())
-        say("  -> kernellab --help lists the commands, kernellab COMMAND --help its options.")
+        _say_wrong(error)
         return 2
-    except (typer.Abort, KeyboardInterrupt):
-        say("Stopped.")
+    except KeyboardInterrupt:
+        return _stopped(given)
+    except typer.Abort:
+        say("Nothing was begun.")
         return 2
     except BrokenPipeError:
         # the reader (head, less) went away; a second complaint at exit would be noise
@@ -84,6 +93,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("  -> Set KERNELLAB_DEBUG=1 for the traceback, and report it.")
         _debug()
         return 2
+
+
+def _stopped(given: Sequence[str]) -> int:
+    """Ctrl-C: what became of the work so far."""
+    kept = _KEPT.get(given[0]) if given else None
+    say("Stopped.")
+    if kept:
+        say(f"  -> {kept}")
+    return STOPPED
+
+
+def _say_wrong(error: Any) -> None:
+    """A wrong call, and the command whose help says how it is right; a call without a command has got the help."""
+    words = error.format_message()
+    say(words)
+    if not words.startswith("Usage:"):
+        context = getattr(error, "ctx", None)
+        what = "lists the options" if context is not None and context.parent is not None else "lists the commands"
+        say(f"  -> {context.command_path if context is not None else 'kernellab'} --help {what}.")
 
 
 def _debug() -> None:

@@ -39,6 +39,7 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task passed."""
+    from kernellab.agents.roles import parse_roles
     from kernellab.bench.report import headline, markdown
     from kernellab.bench.rows import Row, summarise
     from kernellab.bench.run import environment, run_suite
@@ -50,6 +51,7 @@ def bench(
         word = "pass" if row.passed else "FAIL"
         say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
 
+    parse_roles(roles)
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
     rows = run_suite(

@@ -75,6 +75,7 @@ def design(
         wanted = verify_options(baseline, level or "T2", repeat)
         start["options"] = wanted.model_dump(mode="json", exclude_defaults=True)
     values = settings(set_ or [])
+    _check_call(dsl, roles, budget, chip)
     began = time.perf_counter()
     loaded: str | Task
     if task is not None and words is None:
@@ -99,8 +100,10 @@ def design(
     if json:
         emit(found)
     else:
-        for turn in session.turns:
-            print(turn_line(turn))
+        # on a terminal each turn was told when it ended
+        if not (sys.stdout.isatty() and sys.stderr.isatty()):
+            for turn in session.turns:
+                print(turn_line(turn))
         question = session.state.question
         if found["library_faster"]:
             print(found["library_faster"])
@@ -109,6 +112,25 @@ def design(
             print(session.ledger()["text"])
         print(f"session {session.id}")
     return 0 if found["passed"] else 1
+
+
+def _check_call(dsl: str | None, roles: str | None, budget: str | None, chip: str | None) -> None:
+    """What is wrong with the call is told before the task is run.
+
+    Raises:
+        SessionError, TargetError: naming the option's word.
+    """
+    from kernellab.agents.roles import parse_roles
+    from kernellab.dsls import get_adapter
+    from kernellab.models import Budget
+    from kernellab.target_detect import named_chip
+
+    parse_roles(roles)
+    Budget.parse(budget or "")
+    if dsl is not None:
+        get_adapter(dsl)
+    if chip is not None:
+        named_chip(chip)
 
 
 def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> tuple[str, str, tuple[Exchange, ...]]:

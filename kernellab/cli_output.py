@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.errors import KernellabError
+from kernellab.errors import MOST_BYTES, KernellabError
 
 
 def say(text: str) -> None:
@@ -31,8 +31,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def settings(pairs: Sequence[str]) -> dict[str, int | float]:
-    """``NAME=VALUE`` options as numbers.
+def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, int | float]:
+    """``NAME=VALUE`` of ``option`` as numbers.
 
     Raises:
         KernellabError: not NAME=VALUE, or no number.
@@ -50,13 +50,15 @@ def settings(pairs: Sequence[str]) -> dict[str, int | float]:
                     raise ValueError
                 found[name] = float(value)
             except ValueError:
-                raise KernellabError(f"--set {pair} is not NAME=NUMBER.", "Write --set BLOCK=256.") from None
+                raise KernellabError(f"{option} {pair} is not NAME=NUMBER.", f"Write {option} BLOCK=256.") from None
     return found
 
 
 def read_text(path: Path, what: str) -> str:
     """A file's text. Raises KernellabError, naming the file."""
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise KernellabError(f"The {what} {path} has {size / 1e6:.0f} MB.", f"Check that it is a {what}.")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"

@@ -13,6 +13,7 @@ from kernellab.records import Diagnostic, GateState
 
 if TYPE_CHECKING:
     from kernellab.sketch.cost import Cost
+    from kernellab.sketch.program import Program
 
 sketch_app = typer.Typer(help="The sketch language's services.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,7 +37,11 @@ def check(file: File, set_: Set = None, dsl: Dsl = None, json: Json = False) -> 
 
         chip = detect_target(dsl).chip
     found = check_sketch(text, chip=chip, constexpr=settings(set_ or []))
+    if found.program is not None:
+        _known(found.program, settings(set_ or []))
     _tell(file, found.diagnostics, json)
+    if not json and not found.diagnostics:
+        say(f"{file}: no findings")
     return 0 if found.ok else 1
 
 
@@ -62,9 +67,10 @@ def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False)
     from kernellab.sketch.gate import gate
     from kernellab.task import load_task
 
+    text = read_text(file, "sketch")
     if task is None:
         raise KernellabError("A sketch is run against a task's reference.", "Give it with --task FILE.")
-    found = gate(read_text(file, "sketch"), load_task(task), constexpr=settings(set_ or []))
+    found = gate(text, load_task(task), constexpr=settings(set_ or []))
     matches = found.state is GateState.RIGHT
     if json:
         emit({"matches": matches, **found.model_dump(mode="json")})
@@ -84,11 +90,12 @@ def cost(
     from kernellab.sketch.cost import cost as cost_of
     from kernellab.target_detect import detect_target
 
-    values, sizes = settings(set_ or []), {name: int(value) for name, value in settings(size or []).items()}
+    values, sizes = settings(set_ or []), {name: int(value) for name, value in settings(size or [], "--size").items()}
     target = detect_target(dsl)
-    program = _program(file, json)
+    program = read_program(file, json)
     if isinstance(program, int):
         return program
+    _known(program, values, sizes)
     if task is not None:
         from kernellab.sketch.bind import bind
         from kernellab.task import load_task
@@ -137,9 +144,10 @@ def lower(
             raise
         # written here, run where there is a GPU: Triton's interpreter has its like, CUDA-C has not
         target = Target(dsl, Backend.CUDA, named_chip(INTERPRETED_FOR))
-    program = _program(file, json)
+    program = read_program(file, json)
     if isinstance(program, int):
         return program
+    _known(program, settings(set_ or []))
     loaded = load_task(task) if task is not None else None
     source = lower_program(program, bind(program, loaded, settings(set_ or []), target), target)
     if out is not None:
@@ -173,7 +181,24 @@ def _cost_text(cost: Cost, sizes: dict[str, int], chip: str) -> str:
     return "\n".join(lines)
 
 
-def _program(file: Path, json: bool) -> Any:
+def _known(program: Program, values: dict[str, int | float], sizes: dict[str, int] | None = None) -> None:
+    """
+    Raises:
+        KernellabError: ``--set`` or ``--size`` names what the sketch has not.
+    """
+    for option, what, given, there in (
+        ("--set", "constexpr", values, [c.name for c in program.constexprs]),
+        ("--size", "symbol", sizes or {}, list(program.symbols)),
+    ):
+        unknown = next((name for name in given if name not in there), None)
+        if unknown is not None:
+            raise KernellabError(
+                f"{option} {unknown}: the sketch has no {what} {unknown}.",
+                f"It has {', '.join(there)}." if there else "It has none.",
+            )
+
+
+def read_program(file: Path, json: bool) -> Any:
     """The resolved sketch, or the exit code after its faults were told."""
     from kernellab.sketch import load_program
 

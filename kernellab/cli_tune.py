@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli_output import emit, read_text, say, settings, write_files
-from kernellab.cli_sketch import Dsl, File, Json, Set, sketch_app
+from kernellab.cli_sketch import Dsl, File, Json, Set, read_program, sketch_app
 from kernellab.errors import KernellabError, TargetError
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ def tune(
     from kernellab.tuning.measure import WorkerMeasure
     from kernellab.verifier import Verifier
 
+    program = read_program(file, json)
+    if isinstance(program, int):
+        return program
+    if not program.tunables:
+        remedy = "Give a constexpr a set to choose from: BLOCK = 256 in {64, 256, 1024}."
+        raise KernellabError("The sketch has no tunables.", remedy)
     text, loaded, target = read_text(file, "sketch"), load_task(task), detect_target(dsl)
     if target.backend is Backend.INTERPRETER:
         raise TargetError("Triton's interpreter says nothing of speed.", "Tune on a GPU, or with --dsl cpp.")

@@ -29,7 +29,7 @@ def verify(
     level: Annotated[
         str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
     ] = "T2",
-    repeat: Annotated[int, typer.Option(help="How many times the timing is done.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
     ] = None,
@@ -142,7 +142,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [f"  flag: {flag}" for flag in verdict.flags]
     evidence = verdict.evidence
     if evidence is not None:
-        lines += [f"  {line.file}:{line.line or '?'}: {line.message}" for line in evidence.compiler[:10]]
+        lines += [f"  {line.place}: {line.message}" for line in evidence.compiler[:10]]
         if evidence.signature:
             lines.append(f"  signature: {evidence.signature}")
         if evidence.first_wrong is not None:

@@ -9,6 +9,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+#: bytes of a file that is read as one text (a task, a kernel, a sketch): more is weights or data, and would be parsed
+#: for minutes
+MOST_BYTES = 4_000_000
+
 
 class KernellabError(Exception):
     """What went wrong, in one sentence, with the remedy in another.

@@ -132,6 +132,11 @@ class CompilerLine(Record):
     line: int | None
     message: str
 
+    @property
+    def place(self) -> str:
+        """``kernel.cpp:14``, or the file alone where no line is known."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
 
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""

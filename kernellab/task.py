@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from kernellab.errors import TaskError
+from kernellab.errors import MOST_BYTES, TaskError
 
 if TYPE_CHECKING:
     from kernellab.task_load import TaskModule
@@ -245,6 +245,10 @@ def _read(text_or_path: str | Path, name: str | None) -> tuple[str, str]:
         return str(text_or_path), name or "task"
     path = Path(text_or_path)
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise TaskError(
+                f"The task file {path} has {size / 1e6:.0f} MB.", "Give a task's text; weights and data stay out of it."
+            )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"

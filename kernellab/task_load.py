@@ -293,6 +293,8 @@ class TaskModule:
             return TaskError(f"The task imports what is not here{at}: {error}.", "Install it, or do without it.")
         shown = what if " " in what else f"{what}()"
         text = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        # a function keeps its name as it is written
+        shown = shown[:1].upper() + shown[1:] if " " in shown else shown
         message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."
         if what in ("reference", "Model.forward"):
             return TaskError(message, "See that inputs() gives what the reference takes, and that it runs on its own.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     (tmp_path / "two").mkdir()
     for name in ("a.py", "b.py"):
         (tmp_path / "two" / name).write_text("def kernel(x, w):\n    return x\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "fixed.sketch").write_text(SKETCH.replace(" in {16, 32}", ""))
+    (tmp_path / "huge.py").write_bytes(b"x = 1\n" * 900_000)
+    (tmp_path / "broken.py").write_text("raise RuntimeError('a wrong option is told before the task is run')")
     (tmp_path / "foreign.py").write_text("import triton\n\ndef kernel(x, w):\n    return x\n")
     for name in list(os.environ):
         if name.startswith(("KERNELLAB_MODEL", "OPENAI_")):
@@ -116,6 +122,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["verify", "task.py"], "Missing argument"),
         (["sketch", "check", "nowhere.sketch"], "cannot be read"),
         (["sketch", "run", "op.sketch"], "--task"),
+        (["sketch", "run", "nowhere.sketch"], "nowhere.sketch cannot be read"),
+        (["sketch", "check", "op.sketch", "--set", "BLOK=16"], "no constexpr BLOK"),
+        (["sketch", "cost", "op.sketch", "--size", "K=4"], "no symbol K"),
+        (["sketch", "cost", "op.sketch", "--size", "M=big"], "--size M=big is not"),
+        (["sketch", "tune", "fixed.sketch", "--task", "task.py", "--dsl", "cpp"], "has no tunables"),
+        (["sketch", "check", "huge.py"], "has 5 MB"),
+        (["design", "huge.py"], "has 5 MB"),
+        (["verify", "task.py", "huge.py"], "has 5 MB"),
+        (["design", "broken.py", "--roles", "modle"], "Did you mean 'model'"),
+        (["design", "broken.py", "--chip", "abacus"], "chip 'abacus'"),
+        (["bench", "builtin", "--roles", "modle"], "Did you mean 'model'"),
+        (["bench", "empty"], "holds no task"),
         (["sketch", "cost", "op.sketch", "--dsl", "cpp"], "size of M, N"),
         (["export", "nothing", "--out", "x.py"], "no session 'nothing'"),
         (["export", "nothing"], "not clear what to write"),
@@ -280,6 +298,30 @@ def test_a_source_that_does_not_parse_is_a_verdict(run: Callable[..., Ran], tmp_
     assert ran.json["passed"] is False
     assert ran.json["stage"] in ("static", "build")
     assert ran.json["reason"]
+
+
+def test_a_file_without_a_kernel_keeps_its_name(run: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "no_kernel.py").write_text("def other(x):\n    return x\n")
+    ran = run("verify", "task.py", "no_kernel.py", "--dsl", "cpp")
+    assert ran.code == 1
+    assert "Neither kernel(...) nor ModelNew is defined in no_kernel.py." in ran.out
+    assert ":?" not in ran.out
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    # the task itself says when it runs, so that no clock is needed
+    (tmp_path / "task.py").write_text("open('begun', 'w').close()\nimport time\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", cli.__name__, "design", "task.py", "--dsl", "cpp"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as going:
+        while not (tmp_path / "begun").exists() and going.poll() is None:
+            time.sleep(0.05)
+        going.send_signal(signal.SIGINT)
+        _, told = going.communicate(timeout=60)
+    assert going.returncode == cli.STOPPED
+    assert told.startswith("Stopped.")
+    assert "--resume" in told
+    assert "Traceback" not in told
 
 
 def test_the_module_runs_as_the_console_script_does() -> None:

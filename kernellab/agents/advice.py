@@ -60,7 +60,7 @@ def evidence_lines(brief: RouteBrief) -> list[str]:
     lines += [f"changed since it last passed: {place}" for place in _changed_since_it_passed(brief)[:5]]
     lines.append(f"stage {verdict.stage.value}: {verdict.reason}")
     evidence = verdict.evidence or Evidence()
-    lines += [f"{line.file}:{line.line or '?'}: {line.message}" for line in evidence.compiler[:5]]
+    lines += [f"{line.place}: {line.message}" for line in evidence.compiler[:5]]
     if evidence.signature:
         lines.append(f"signature: {evidence.signature}")
     if evidence.sizes:
@@ -92,7 +92,7 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         first = evidence.compiler[0]
         sketch_line = _sketch_line(brief, first.file, first.line)
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
-        return f"Mend {first.file}:{first.line or '?'}{made}: {first.message}"
+        return f"Mend {first.place}{made}: {first.message}"
     if evidence.signature in ("edge-tile", "mask-missing"):
         return _about_edge(brief, evidence)
     fix = _FIXES.get(evidence.signature or "")
@@ -103,7 +103,7 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return fix.format(where=where) + case
     if evidence.compiler:
         first = evidence.compiler[0]
-        return f"Mend {first.file}:{first.line or '?'}: {first.message}"
+        return f"Mend {first.place}: {first.message}"
     return f"Mend what the {verdict.stage.value} stage found: {verdict.reason}"
 
 

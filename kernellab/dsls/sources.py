@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernellab.dsls import ADAPTERS, get_adapter
 from kernellab.dsls.detect import dsl_of
-from kernellab.errors import KernellabError
+from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.records import Author, Source
 
 #: what a kernel file defines at its outermost level
@@ -101,6 +101,10 @@ def _hidden(relative: Path) -> bool:
 
 def _text(path: Path) -> str:
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise KernellabError(
+                f"The source {path} has {size / 1e6:.0f} MB.", "Give a kernel's text; weights and data stay out of it."
+            )
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"

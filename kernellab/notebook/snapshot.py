@@ -75,7 +75,7 @@ def verdict_html(verdict: Verdict) -> str:
     rows = [("stages", stages), *facts(verdict)]
     table = "".join(f"<tr><th {_CELL}>{escape(key)}</th><td {_CELL}>{escape(value)}</td></tr>" for key, value in rows)
     evidence = verdict.evidence or Evidence()
-    errors = "\n".join(f"{c.file}:{c.line or '?'}: {c.message}" for c in evidence.compiler)
+    errors = "\n".join(f"{c.place}: {c.message}" for c in evidence.compiler)
     extra = "".join(_pre(text) for text in ("\n".join(evidence.error_map), errors) if text)
     again = _folded("A cell that reproduces it", _pre(evidence.reproduction)) if evidence.reproduction else ""
     word = outcome_word(verdict)

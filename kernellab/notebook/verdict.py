@@ -159,7 +159,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [f"{name:<{width}} {value}" for name, value in rows if value]
     evidence = verdict.evidence or Evidence()
     lines += [f"{'':<{width}} {row}" for row in evidence.error_map]
-    lines += [f"{'compiler':<{width}} {c.file}:{c.line or '?'}: {c.message}" for c in evidence.compiler]
+    lines += [f"{'compiler':<{width}} {c.place}: {c.message}" for c in evidence.compiler]
     return "\n".join(lines)
 
 
