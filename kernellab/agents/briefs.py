@@ -48,6 +48,8 @@ class DesignBrief:
     budget_left: str = ""
     ablation: frozenset[str] = NOTHING
     pins: tuple[str, ...] = ()
+    #: a kernel may compose with the framework's library
+    allow_library: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
         route=route_to(state, parent),
         previous=designed.sketch if designed else None,
         notes=state.notes.get(Role.DESIGNER, ()),
+        allow_library=bench.options().allow_library,
         **_common(bench, state, parent),
     )
 

@@ -31,10 +31,15 @@ class Stored:
 class Builder:
     """Values of a graph's nodes at given indices. ``axis`` hands out the axes of the iteration spaces."""
 
-    def __init__(self, graph: Graph, task_name: str, stops: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, graph: Graph, task_name: str, stops: frozenset[str] = frozenset(), library: frozenset[str] = frozenset()
+    ) -> None:
         self.graph, self.task_name = graph, task_name
         #: nodes that are stored, and read from there
-        self.stops = stops
+        self.stops = stops | library
+        #: those that the library makes, and its calls by the tensor that each makes
+        self.library = library
+        self.calls: dict[str, Any] = {}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
         #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
@@ -177,6 +182,12 @@ class Builder:
 
     def stored(self, ref: Ref) -> str:
         """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
+        if ref.name in self.library and ref not in self._stored:
+            from kernellab.agents.designer.library import call_of
+
+            name = self._tensor_name(ref)
+            self._stored[ref] = name
+            self.calls[name] = call_of(self, ref, name)
         if ref not in self._stored:
             # axes of its own: those of the output may be split where this is not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
@@ -186,14 +197,25 @@ class Builder:
     def store(self, key: Any, index: Index, value: Expr, shape: tuple[Extent, ...]) -> str:
         """A temp tensor of ``shape`` with ``value`` at ``index``, made once for each ``key``."""
         if key not in self._stored:
-            base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
-            taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
-            name = f"{base}_all" if isinstance(key, Ref) else base
-            while name in taken:
-                name += "_"
-            self._stored[key] = name
+            name = self._stored[key] = self._tensor_name(key)
             self.cuts.append(Stored(name, index, value, shape, serves=not isinstance(key, Ref)))
         return self._stored[key]
+
+    def _tensor_name(self, key: Any) -> str:
+        base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
+        taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
+        name = f"{base}_all" if isinstance(key, Ref) else base
+        while name in taken:
+            name += "_"
+        return name
+
+    def is_stored(self, ref: Ref) -> bool:
+        """Is it an input, or a value that lies in a tensor by itself?"""
+        return ref.name in self.inputs or (ref.name in self.stops and not ref.item)
+
+    def tensor(self, ref: Ref) -> str:
+        """The tensor of what :meth:`is_stored`."""
+        return ref.name if ref.name in self.inputs else self.stored(ref)
 
     # -- shapes
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernellab.agents.designer.schedule import sketch_text, styles
 from kernellab.agents.designer.styles import Style
 from kernellab.capture import Graph
-from kernellab.errors import KernellabError
+from kernellab.errors import DesignError, KernellabError
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -28,6 +28,20 @@ def schedules(task: Task, graph: Graph, target: Target) -> list[Style]:
     return [*apart, *fused] if stored else [*fused, *apart]
 
 
+def composed(task: Task, graph: Graph, target: Target) -> list[tuple[Style, str]]:
+    """The schedules in which the library makes the products, and their sketches: those that can be designed."""
+    found = []
+    for style in styles(target):
+        style = replace(style, library=True, title="products by the library", why=_COMPOSED)
+        try:
+            found.append((style, sketch_text(task, graph, target, style)))
+        except DesignError:
+            continue
+    return found
+
+
+_COMPOSED = "It composes with the framework's library, which makes each product; what is around them is our own."
+
 #: how much faster stored scores must look: the model knows no wait between launches. At a width of 128 in f32 they look
 #: 1.16 times as fast on an H200 and take 1.23 times as long; at 1024 they look 5.6 times as fast, and are 8 times
 _MARGIN = 1.5
@@ -36,13 +50,20 @@ _WHY = "The softmax runs online beside both products; the scores are never store
 
 def _time(task: Task, graph: Graph, target: Target, style: Style) -> float | None:
     """The roofline time of one style in ms; None where it cannot be designed, inf where rates are unknown."""
+    try:
+        return model_time(task, sketch_text(task, graph, target, style), target)
+    except KernellabError:
+        return None
+
+
+def model_time(task: Task, text: str, target: Target) -> float | None:
+    """The roofline time of a sketch in ms; None where it cannot be costed, inf where rates are unknown."""
     from kernellab.sketch.check import load_program
     from kernellab.sketch.cost import cost
 
     sizes = dict(task.module().default_sizes()) if task.dims else {}
     try:
-        program = load_program(sketch_text(task, graph, target, style))
-        found = cost(program, sizes, chip=target.chip).time_ms
+        found = cost(load_program(text), sizes, chip=target.chip).time_ms
     except KernellabError:
         return None
     return float("inf") if found is None else found

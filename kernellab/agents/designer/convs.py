@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.agents.designer import aten, extents
@@ -77,6 +78,39 @@ def _window_of(
     if bias is not None:
         value = Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
     return value
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a convolution is told beside its tensors, one number a spatial dimension."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool
+
+
+def numbers_of(b: Builder, node: Node) -> Numbers:
+    """The numbers of a convolution of any of the operations below.
+
+    Raises:
+        DesignError: they are not known before the call, or it has no batch.
+    """
+    kind = node.op.split(".")[1]
+    args = [*node.args, *[None] * (9 - len(node.args))]
+    transposed, groups = False, args[6]
+    numbers = args[3:6]
+    if kind == "convolution":
+        transposed, groups = bool(args[6]), args[8]
+    elif kind not in ("conv1d", "conv2d", "conv3d"):
+        transposed, numbers = True, [args[3], args[4], args[7]]
+    given = b.shape(node.args[1])
+    kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
+    if not all(isinstance(e, int) for e in given) or len(b.shape(node.args[0])) != len(given):
+        raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
+    stride, dilation = spatial(numbers[0], len(kernel), 1), spatial(numbers[2], len(kernel), 1)
+    return Numbers(stride, _padding(b, node, numbers[1], kernel, stride, dilation), dilation, groups or 1, transposed)
 
 
 def node_ref(node: Node) -> Ref:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
-from kernellab.agents.designer.choice import schedules
+from kernellab.agents.designer.choice import composed, model_time, schedules
 from kernellab.agents.designer.schedule import sketch_text
-from kernellab.capture import capture
+from kernellab.capture import Graph, capture
 from kernellab.errors import DesignError
 from kernellab.records import Author, RouteKind
 from kernellab.target import Target
@@ -38,11 +38,25 @@ class RulesDesigner:
             text = _with_requires(_canonical(text), brief.previous)
             if text not in replies:
                 replies[text] = DesignReply(text, rationale=f"{style.title.capitalize()}. {style.why}")
-        if refused is not None and not replies:
-            raise refused
         # best first among those that fit the chip: the others need a person's smaller tiles
         ordered = sorted(replies.values(), key=lambda reply: not _fits(reply.sketch, brief.target))
+        if brief.allow_library:
+            ordered = self._with_library(brief, graph, ordered)
+        if refused is not None and not ordered:
+            raise refused
         return _keeping_pins(ordered, brief.previous)
+
+    def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
+        """``own`` and the one design that composes with the library, before them where it looks faster."""
+        for style, text in composed(brief.task, graph, brief.target):
+            text = _with_requires(_canonical(text), brief.previous)
+            if own and not _fits(text, brief.target):
+                continue
+            reply = DesignReply(text, rationale=f"{style.title.capitalize()}. {style.why}")
+            times = [model_time(brief.task, r.sketch, brief.target) for r in (reply, *own[:1])]
+            first = len(times) > 1 and None not in times and times[0] < times[1]  # type: ignore[operator]
+            return [reply, *own] if first or not own else [own[0], reply, *own[1:]]
+        return own
 
     def design(self, brief: DesignBrief) -> DesignReply:
         """The best schedule; when the work was sent back here, the best one not tried yet."""

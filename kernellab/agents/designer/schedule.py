@@ -14,12 +14,14 @@ from kernellab.agents.designer.cuts import cut_nodes, without_twins
 from kernellab.agents.designer.emit import Emitter
 from kernellab.agents.designer.emit_attention import AttentionEmitter, why_attention
 from kernellab.agents.designer.emit_copies import CopyEmitter, why_copy
+from kernellab.agents.designer.emit_library import with_calls
 from kernellab.agents.designer.emit_loops import LoopWriter
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
 from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Order, Red, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.joined_rows import join_rows
+from kernellab.agents.designer.library import given, with_library
 from kernellab.agents.designer.normal import Layout, Output, collapse, share
 from kernellab.agents.designer.plan import Kernel, Planner, runs_along, with_operands
 from kernellab.agents.designer.planes import in_planes
@@ -58,6 +60,9 @@ class _Scheduler(AttentionTiler):
     def __init__(self, task: Task, graph: Graph, target: Target, style: Style) -> None:
         super().__init__(task, target, style)
         self.graph = without_twins(graph)
+        self.library: frozenset[str] = frozenset()
+        if style.library:
+            self.graph, self.library = with_library(self.graph)
         self.scalars = {a.name: a for a in task.args if not a.is_tensor}
         self.output_names: list[str] = []
         self.kernels: list[Kernel] = []
@@ -86,6 +91,9 @@ class _Scheduler(AttentionTiler):
         self.warps = self._file_warps(kernels, tilings)
         self.stages = next((t.stages for k, t in self._heaviest(kernels, tilings) if _pipelined(k)), 0)
         parts = [self._sketch(*each, layout) for each in zip(names, kernels, tilings, strict=True)]
+        if self.library:
+            reads = [{layout.name(t) for t in _read(k)} for k in kernels]
+            parts = with_calls(parts, reads, self.builder, self.task, self.gpu, self._taken(layout))
         return in_own_names("\n\n".join(parts) + "\n", layout)
 
     # -- from graph to kernels
@@ -95,7 +103,8 @@ class _Scheduler(AttentionTiler):
 
         Groups of one unit see their tensors in the same views.
         """
-        builder = Builder(self.graph, self.task.name, frozenset() if self.style.fused else cut_nodes(self.graph))
+        cuts = frozenset() if self.style.fused else cut_nodes(given(self.graph, self.library))
+        builder = self.builder = Builder(self.graph, self.task.name, cuts, self.library)
         shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in self.graph.inputs}
         taken = Names({a.name for a in self.task.args} | set(self.sizes) | _RESERVED)
         outputs = []
@@ -120,6 +129,7 @@ class _Scheduler(AttentionTiler):
         if self.gpu and self.style.split:
             units = [[split_products(group, self._size, self.target.chip.cores) for group in unit] for unit in units]
         shapes |= {c.name: c.shape for c in builder.cuts}
+        shapes |= {name: call.shape for name, call in builder.calls.items()}
         return units, shapes
 
     def _planned(self, outputs: list[Output], layout: Layout) -> tuple[list[Kernel], Layout]:
@@ -200,8 +210,7 @@ class _Scheduler(AttentionTiler):
 
     def _sketch(self, name: str, k: Kernel, tiling: Tiling, layout: Layout) -> str:
         tensors = self._tensors(k, layout)
-        taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
-        taken |= set(self.consts.values) | _operations()
+        taken = self._taken(layout)
         kinds: dict[type, type[LoopWriter]] = {Win: WindowEmitter, Attend: AttentionEmitter}
         kind = CopyEmitter if isinstance(k, Copy) else kinds.get(type(k.dot), Emitter)
         emitter = kind(k, tiling, layout.views, Names(taken))
@@ -218,11 +227,13 @@ class _Scheduler(AttentionTiler):
             lines.append("    constexpr: " + " ".join(f"{c};" for c in constants))
         return "\n".join([*lines, "", *("    " + line for line in body), "}"])
 
+    def _taken(self, layout: Layout) -> set[str]:
+        """Names that mean something in a sketch of this file."""
+        taken = set(_RESERVED) | set(layout.views) | set(self.sizes) | {a.name for a in self.task.args} | set(DTYPES)
+        return taken | set(self.consts.values) | _operations()
+
     def _tensors(self, k: Kernel, layout: Layout) -> list[str]:
-        read: dict[str, None] = {}
-        seen: dict[int, object] = {}
-        for root in [*k.reds, *k.scans, *([k.dot] if k.dot else []), *(o.expr for o in k.outs)]:
-            read |= {e.tensor: None for e in walk(root, seen) if isinstance(e, Leaf)}
+        read = _read(k)
         given = {i.name: n for n, i in enumerate(self.graph.inputs)}
         inputs = sorted((t for t in read if layout.name(t) in given), key=lambda t: given[layout.name(t)])
         temps = [t for t in read if t not in inputs]
@@ -299,6 +310,15 @@ class _Scheduler(AttentionTiler):
                 return ["Columns side by side share each load; the reduction runs down them."]
             return ["One pass over the row for each reduction that needs the one before."]
         return ["Pointwise: each element is read once and written once."]
+
+
+def _read(k: Kernel) -> dict[str, None]:
+    """The tensors that a kernel reads, in order."""
+    read: dict[str, None] = {}
+    seen: dict[int, object] = {}
+    for root in [*k.reds, *k.scans, *([k.dot] if k.dot else []), *(o.expr for o in k.outs)]:
+        read |= {e.tensor: None for e in walk(root, seen) if isinstance(e, Leaf)}
+    return read
 
 
 def _pipelined(k: Kernel) -> bool:

@@ -48,6 +48,8 @@ class Style:
     attention: tuple[int, ...] = ()
     #: attention is one launch, its scores are not stored
     fused: bool = False
+    #: products and convolutions are calls of the framework's library
+    library: bool = False
 
 
 def styles(target: Target) -> list[Style]:
