@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _COMMENT_COLUMN = 72
@@ -11,20 +11,31 @@ _COMMENT_COLUMN = 72
 class Writer:
     """Collects indented lines; ``line_map`` maps their numbers (from 1) to sketch lines."""
 
-    def __init__(self, sketch: str) -> None:
+    def __init__(self, sketch: str, quiet: Iterable[int] = ()) -> None:
+        """``quiet`` are sketch lines without a line of code: each is said before what follows it."""
         self._sketch = sketch.splitlines()
+        self._quiet = sorted(quiet, reverse=True)
         self._depth = 0
         self.lines: list[str] = []
         self.line_map: dict[int, int] = {}
 
     def __call__(self, text: str = "", sketch_line: int = 0, said: bool = True) -> None:
         """One line; ``said`` repeats the sketch line in a comment behind it."""
+        while said and self._quiet and self._quiet[-1] < sketch_line:
+            self.say(self._quiet.pop())
         line = ("  " * self._depth + text).rstrip()
         if 0 < sketch_line <= len(self._sketch):
             self.line_map[len(self.lines) + 1] = sketch_line
             if said:
-                line = f"{line.ljust(_COMMENT_COLUMN)}  // {sketch_line}: {self._sketch[sketch_line - 1].strip()}"
+                line = f"{line.ljust(_COMMENT_COLUMN)}  {self._comment(sketch_line)}"
         self.lines.append(line)
+
+    def say(self, sketch_line: int) -> None:
+        """The sketch line alone, where no code is its own."""
+        self.lines.append("  " * self._depth + self._comment(sketch_line))
+
+    def _comment(self, sketch_line: int) -> str:
+        return f"// {sketch_line}: {self._sketch[sketch_line - 1].strip()}"
 
     @contextmanager
     def block(self, head: str, sketch_line: int = 0, said: bool = True, tail: str = "}") -> Iterator[None]:

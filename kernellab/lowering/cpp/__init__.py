@@ -11,6 +11,7 @@ from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.lowering.cpp.stages import Stage, stages
 from kernellab.lowering.library_call import library_calls, library_made, own_kernels
+from kernellab.lowering.quiet import index_lines
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program
@@ -33,7 +34,7 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     runtime = tuple(n for n in binding.scalars if n not in extents)
     consts = {n: int(v) for n, v in binding.constexpr.items() if n not in runtime and float(v).is_integer()}
     consts |= binding.fixed
-    writer = Writer(program.text)
+    writer = Writer(program.text, (n for k in own_kernels(program) for n in index_lines(program, k)))
     calls = library_calls(program, binding)
     emitters = [KernelEmitter(program, k, consts, runtime) for k in own_kernels(program)]
     _preamble(writer, program, binding, runtime)

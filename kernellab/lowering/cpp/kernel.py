@@ -19,6 +19,7 @@ from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
+from kernellab.lowering.quiet import lines_into
 from kernellab.sketch.program import (
     Apply,
     Kernel,
@@ -227,6 +228,9 @@ class KernelEmitter:
     def _gemm(self, call: GemmCall) -> None:
         if isinstance(call, GatherCall):
             left = operand_text(call.a, call, self.ints, self.names.tile)
+            for line in lines_into(self.kernel, call.line):
+                if line not in self.w.line_map.values():
+                    self.w.say(line)
             self.w(f"{self._gathering}.add({left}, {operand_place(call, self.ints)});", call.line)
         elif call.acc.shape[:-2]:
             var = self.names.fresh("batch")

@@ -9,6 +9,7 @@ from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.host import CudaHost
 from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.quiet import index_lines
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program
@@ -31,7 +32,7 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
     lines: dict[str, dict[int, int]] = {}
     kernels = []
     for kernel in own_kernels(program):
-        writer = Writer(program.text)
+        writer = Writer(program.text, index_lines(program, kernel))
         emitter = KernelWriter(program, kernel, consts, runtime)
         try:
             written = emitter.write(writer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.quiet import index_lines
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments, library
@@ -39,10 +40,11 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     helpers = library(functions, interpreter=interpreter)
     text = head + (helpers + "\n\n" if helpers else "")
     mapped: dict[int, int] = {}
-    for written in kernels:
+    for kernel, written in zip(own_kernels(program), kernels, strict=True):
         signature = ", ".join(map(str, host.kernel_parameters(written)))
         text += f"@triton.jit\ndef {written.name}({signature}):\n"
-        body, lines = join_comments(written.lines, program.text.splitlines(), text.count("\n") + 1)
+        first, quiet = text.count("\n") + 1, index_lines(program, kernel)
+        body, lines = join_comments(written.lines, program.text.splitlines(), first, quiet)
         text += body + "\n\n"
         mapped.update(lines)
     return Source(

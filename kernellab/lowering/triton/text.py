@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -28,17 +29,23 @@ def is_atom(text: str) -> bool:
     return text.isidentifier() or re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) is not None
 
 
-def join_comments(lines: list[tuple[str, int]], sketch: list[str], first: int) -> tuple[str, dict[int, int]]:
+def join_comments(
+    lines: list[tuple[str, int]], sketch: list[str], first: int, quiet: Iterable[int] = ()
+) -> tuple[str, dict[int, int]]:
     """Text with each statement's sketch line as a trailing comment, and generated line -> sketch line.
 
-    ``first`` is the number that the first line will have in its file.
+    ``first`` is the number that the first line will have in its file. ``quiet`` are sketch lines without a line of
+    code: each is said before what follows it.
     """
     mapped: dict[int, int] = {}
     written = 0
     out: list[str] = []
-    for number, (text, line) in enumerate(lines, first):
+    left = sorted(quiet, reverse=True)
+    for text, line in lines:
+        while left and left[-1] < line:
+            out.append(f"{text[: len(text) - len(text.lstrip())]}# {sketch[left.pop() - 1].strip()}")
         if line:
-            mapped[number] = line
+            mapped[first + len(out)] = line
         if line and line != written and line <= len(sketch):
             text = f"{text:<72}  # {sketch[line - 1].strip()}"
         written = line or written
