@@ -6,6 +6,7 @@ live pictures of the workbench are its own: a FigureWidget weighs 5 MB a piece.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,12 @@ def roofline_figure(state: State, facts: Facts) -> go.Figure | None:
                 marker={"color": colour, "size": 10, "symbol": "star" if is_best else "circle"},
             )
     for row in found["baselines"]:
-        drawn.add_hline(y=row["rate"] / 1e9, line={"dash": "dot", "color": GREY}, annotation_text=row["baseline"])
+        drawn.add_hline(y=row["rate"] / 1e9, line={"dash": "dot", "color": GREY})
+        # plotly takes an annotation's place on a logarithmic axis as its exponent
+        drawn.add_annotation(
+            x=1, xref="x domain", xanchor="right", y=math.log10(row["rate"] / 1e9), yanchor="bottom",
+            text=row["baseline"], showarrow=False,
+        )  # fmt: skip
     drawn.update_xaxes(type="log", title="FLOP for each byte moved (the sketch's cost model)")
     drawn.update_yaxes(type="log", title="GFLOP/s, measured")
     return drawn.update_layout(title=f"{state.created.name}: roofline on {facts.chip.name if facts.chip else ''}")

@@ -8,7 +8,7 @@ from typing import Any
 from kernellab.notebook.at import looked_at
 from kernellab.notebook.facts import Facts
 from kernellab.notebook.predictions import Predictions
-from kernellab.notebook.verdict import TRUST_WORDS, figure, machine, speedup_title
+from kernellab.notebook.verdict import OVER_THE_BOUND, TRUST_WORDS, figure, machine, speedup_title
 from kernellab.records import Role, RouteKind
 from kernellab.session.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.state import Best, State
@@ -167,7 +167,7 @@ def best_figures(best: Best) -> dict[str, Any]:
             f"{100 * share:.0f} % of the bound is reached; {where}"
         )
         if share > 1:
-            words += "; over 100 %: the data stays in the caches, or the machine was busy when its roofs were measured"
+            words += f"; {OVER_THE_BOUND}"
         headroom = {"share": share, **figure(f"{100 * share:.0f}% of bound", words)}
     return {
         "turn": best.turn.id,

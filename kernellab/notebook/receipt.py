@@ -103,4 +103,5 @@ def turns_text(state: State) -> str:
 
 
 def plain(text: str) -> Shown:
-    return Shown(text, f"<pre>{escape(text)}</pre>")
+    # a line is scrolled to, never broken: the comments of a kernel stand in a column
+    return Shown(text, f'<pre style="white-space:pre;overflow:auto">{escape(text)}</pre>')

@@ -9,7 +9,7 @@ from kernellab.notebook.at import source_at, verdict_at
 from kernellab.notebook.head import STATUS_WORDS
 from kernellab.notebook.roofline import history
 from kernellab.notebook.rows import turn_rows
-from kernellab.notebook.verdict import facts, headline, outcome_word, seconds, stage_rows
+from kernellab.notebook.verdict import MAP_WORDS, facts, headline, outcome_word, seconds, stage_rows
 from kernellab.records import Evidence, Verdict
 from kernellab.session.edits import main_file
 from kernellab.session.records import SessionStatus
@@ -17,7 +17,9 @@ from kernellab.session.state import State
 from kernellab.session.view import target_words
 
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
-_PRE = 'style="overflow:auto;padding:6px 8px;border:1px solid rgba(128,128,128,.35)"'
+_WHOLE = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0;white-space:nowrap"'
+#: a line is scrolled to, never broken: the comments of a kernel stand in a column
+_PRE = 'style="white-space:pre;overflow:auto;padding:6px 8px;border:1px solid rgba(128,128,128,.35)"'
 #: rows of a long session that are shown: the first and the last of them
 _MOST_ROWS = 60
 
@@ -39,11 +41,16 @@ def snapshot(state: State) -> str:
         parts.append(_folded(f"Code: {name}", _pre(source.files[name])))
     verdict = best.verdict if best else verdict_at(state, state.head) if state.head else None
     if verdict is not None:
-        parts.append(_folded("Verdict", verdict_html(verdict), is_open=True))
+        parts.append(_folded(_verdict_of(best.turn.number if best else None), verdict_html(verdict), is_open=True))
     last = verdict_at(state, state.head) if state.head else None
     if last is not None and last is not verdict:
-        parts.append(_folded("The head's verdict", verdict_html(last), is_open=True))
+        number = next((t.number for t in reversed(state.path()) if t.verdict is last), None)
+        parts.append(_folded(_verdict_of(number), verdict_html(last), is_open=True))
     return f'<div class="kernellab-receipt">{"".join(filter(None, parts))}</div>'
+
+
+def _verdict_of(number: int | None) -> str:
+    return f"Verdict of turn {number}" if number else "Verdict"
 
 
 def receipt(state: State) -> str:
@@ -65,7 +72,9 @@ def turns_html(state: State) -> str:
 def _row(row: dict[str, Any]) -> str:
     number = f"{'&nbsp;' * 2 * row['depth']}{row['number']}"
     cells = [row["role"], row["author"], row["state"], seconds(row["seconds"]), row["note"]]
-    rest = "".join(f"<td {_CELL}>{escape(str(cell))}</td>" for cell in cells)
+    # all but the words at the end keep to a line
+    rest = "".join(f"<td {_WHOLE}>{escape(str(cell))}</td>" for cell in cells[:-1])
+    rest += f"<td {_CELL}>{escape(str(cells[-1]))}</td>"
     return f"<tr><td {_CELL}>{number}</td>{rest}</tr>"
 
 
@@ -76,18 +85,19 @@ def verdict_html(verdict: Verdict) -> str:
     table = "".join(f"<tr><th {_CELL}>{escape(key)}</th><td {_CELL}>{escape(value)}</td></tr>" for key, value in rows)
     evidence = verdict.evidence or Evidence()
     errors = "\n".join(f"{c.place}: {c.message}" for c in evidence.compiler)
-    extra = "".join(_pre(text) for text in ("\n".join(evidence.error_map), errors) if text)
+    places = f"<p>{MAP_WORDS}</p>{_pre(chr(10).join(evidence.error_map))}" if evidence.error_map else ""
+    extra = places + (_pre(errors) if errors else "")
     again = _folded("A cell that reproduces it", _pre(evidence.reproduction)) if evidence.reproduction else ""
     word = outcome_word(verdict)
     return f"<div><b>{word}</b>: {escape(verdict.reason)}<table><tbody>{table}</tbody></table>{extra}{again}</div>"
 
 
-def speedups_svg(state: State, width: int = 420, height: int = 110) -> str:
+def speedups_svg(state: State, width: int = 420, height: int = 124) -> str:
     """Speedups against eager by turn with their intervals, and the line at 1; "" when none was measured."""
     points = history(state)
     if not points:
         return ""
-    left, right, top, bottom = 34, 8, 8, 18
+    left, right, top, bottom = 34, 26, 22, 18
     # an interval of a disturbed run may reach far: the picture is of the values
     high = 1.15 * max(1.0, *(p["speedup"] for p in points))
     span = max(len(points) - 1, 1)
@@ -111,11 +121,12 @@ def speedups_svg(state: State, width: int = 420, height: int = 110) -> str:
     ]
     ends = {0: points[0]["number"], len(points) - 1: points[-1]["number"]}
     numbers = [
-        f'<text x="{x(i):.1f}" y="{height - 4}" text-anchor="middle">{number}</text>' for i, number in ends.items()
+        f'<text x="{x(i):.1f}" y="{height - 4}" text-anchor="middle">turn {number}</text>' for i, number in ends.items()
     ]
     return (
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" font-size="10" '
         f'fill="currentColor"><title>Speedup against PyTorch eager by turn</title>'
+        f'<text x="2" y="10">times as fast as PyTorch eager, with 95 % intervals</text>'
         f'<line x1="{left}" x2="{width - right}" y1="{y(1.0):.1f}" y2="{y(1.0):.1f}" stroke="currentColor" '
         f'stroke-dasharray="3 3" opacity=".6"/>'
         f'<polyline points="{path}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'

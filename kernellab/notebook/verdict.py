@@ -17,6 +17,13 @@ TRUST_WORDS = {
 BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
 
 
+#: beside a map of where the errors are
+MAP_WORDS = (
+    "Where it is wrong: x wrong, n not finite, . right; rows down, columns across, one sign for a block of elements"
+)
+OVER_THE_BOUND = "over 100 %: the data stays in the caches, or the machine was busy when its roofs were measured"
+
+
 def figure(text: str, title: str) -> dict[str, str]:
     """A number as it is shown, and what it means in words."""
     return {"text": text, "title": title}
@@ -93,6 +100,7 @@ def figures(verdict: Verdict) -> list[tuple[str, dict[str, str]]]:
         if verdict.sol_ms:
             share = 100 * verdict.sol_ms / time.median_ms
             words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
+            words += f"; {OVER_THE_BOUND}" if share > 100 else ""
             found.append(("bound reached", figure(f"{share:.0f} %", words)))
     if verdict.own_share is not None:
         words = "share of the time that the candidate's own kernels took, the rest being library calls"
@@ -158,6 +166,7 @@ def verdict_text(verdict: Verdict) -> str:
     width = max(len(name) for name, _ in rows)
     lines += [f"{name:<{width}} {value}" for name, value in rows if value]
     evidence = verdict.evidence or Evidence()
+    lines += [MAP_WORDS] if evidence.error_map else []
     lines += [f"{'':<{width}} {row}" for row in evidence.error_map]
     lines += [f"{'compiler':<{width}} {c.place}: {c.message}" for c in evidence.compiler]
     return "\n".join(lines)
@@ -172,11 +181,13 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
             rows.append(("signature", evidence.signature))
         if evidence.sizes:
             case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-            rows.append(("failing case", f"{case}; {evidence.family} inputs" if evidence.family else case))
+            kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"
+            rows.append(("failing case", f"{case}; {kind}" if evidence.family else case))
         if evidence.first_wrong is not None:
             rows.append(("first wrong", f"{evidence.first_wrong}: got {evidence.got}, want {evidence.want}"))
     for name, shown in figures(verdict):
-        rows.append((name, shown["text"]))
+        over = name == "bound reached" and OVER_THE_BOUND in shown["title"]
+        rows.append((name, f"{shown['text']} ({OVER_THE_BOUND})" if over else shown["text"]))
     if verdict.time is not None:
         time = verdict.time
         rows.append(("spread", f"{time.q1_ms:.3g} to {time.q3_ms:.3g} ms (quartiles of {time.samples} calls)"))
@@ -193,13 +204,13 @@ def outcome_word(verdict: Verdict) -> str:
 
 
 def headline(verdict: Verdict | None) -> str:
-    """``2.9x eager  1.4x compile  62% of bound  T2`` when it passed, else empty."""
+    """``2.9x eager, 1.4x compile, 62% of bound, T2`` when it passed, else empty."""
     if verdict is None or not verdict.passed:
         return ""
     parts = [f"{c.speedup:.2f}x {c.baseline}" for c in verdict.comparisons]
     if verdict.sol_ms and verdict.time:
         parts.append(f"{100 * verdict.sol_ms / verdict.time.median_ms:.0f}% of bound")
-    return "  ".join([*parts, verdict.trust.value])
+    return ", ".join([*parts, verdict.trust.value])
 
 
 def seconds(value: float) -> str:

@@ -160,6 +160,11 @@ interface ChoiceProps {
   hideLabel?: boolean;
 }
 
+/** `replay:/a/b/c.jsonl` as `replay:c.jsonl`: a whole path would push the other fields away. */
+export function withoutFolders(option: string): string {
+  return option.replace(/^(replay:).*[\\/]/, "$1");
+}
+
 export function Choice({ label, value, options, onChange, title, hideLabel }: ChoiceProps) {
   const all = options.includes(value) ? options : [value, ...options];
   return (
@@ -176,7 +181,7 @@ export function Choice({ label, value, options, onChange, title, hideLabel }: Ch
       >
         {all.map((option) => (
           <option key={option} value={option}>
-            {option}
+            {withoutFolders(option)}
           </option>
         ))}
       </select>

@@ -8,8 +8,18 @@ import { attainable, frame, turnTicks } from "../src/panels/roofline";
 import { scaleEnd } from "../src/panels/whiskers";
 import { calibrationWords, readSpeedup } from "../src/prediction";
 import type { Card } from "../src/protocol";
+import { withoutFolders } from "../src/ui";
 import { reveal, span } from "../src/virtual";
 import { dump } from "./kernel";
+
+describe("a role's choice", () => {
+  it.each([
+    ["rules", "rules"],
+    ["model:org/name", "model:org/name"],
+    ["replay:/home/me/replays/a.jsonl", "replay:a.jsonl"],
+    ["replay:a.jsonl", "replay:a.jsonl"],
+  ])("%s is shown as %s", (option, shown) => expect(withoutFolders(option)).toBe(shown));
+});
 
 describe("numbers", () => {
   it.each([
