@@ -57,6 +57,9 @@ def design(
         str | None, typer.Option(help="T1 quick, T2 isolated (the default), T3 sealed, T4 reproduced.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="A kernel may compose with the framework's library, labelled so.")
+    ] = False,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the session that the same call began.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -69,10 +72,10 @@ def design(
     start: dict[str, Any] = {}
     if from_ is not None:
         start = _start(from_, dsl, lift)
-    if baseline or level or repeat > 1:
+    if baseline or level or repeat > 1 or allow_library:
         from kernellab.verifier.asked import verify_options
 
-        wanted = verify_options(baseline, level or "T2", repeat)
+        wanted = verify_options(baseline, level or "T2", repeat, allow_library)
         start["options"] = wanted.model_dump(mode="json", exclude_defaults=True)
     values = settings(set_ or [])
     _check_call(dsl, roles, budget, chip)

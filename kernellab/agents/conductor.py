@@ -184,6 +184,12 @@ def _passed(verdict: Verdict) -> str:
     eager, compiled = verdict.against("eager"), verdict.against("compile")
     figures = [f"{c.speedup:.2f}x {name}" for c, name in ((eager, "eager"), (compiled, "torch.compile")) if c]
     said = f"Verified at {verdict.trust.value}" + (f": {', '.join(figures)}." if figures else ".")
-    if eager and eager.high < 1:
+    composed = any(label.startswith("library") for label in verdict.label.split(", "))
+    if composed:
+        share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
+        said += f" It composes with the library{share}."
+    if eager and eager.high < 1 and composed:
+        said += " The framework alone is faster here."
+    elif eager and eager.high < 1:
         said += " The framework's own kernel is faster here; with --allow-library a kernel may call it, labelled so."
     return said

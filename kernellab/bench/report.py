@@ -98,7 +98,7 @@ def _row(row: Row) -> str:
         row.title or row.name,
         row.category,
         f"{'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''}",
-        ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)"),
+        ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),
         str(row.turns),
         *(_ms(t) for t in (row.eager_ms, row.compile_ms, row.time_ms, row.sol_ms)),
         _ratio(row.eager),
@@ -106,6 +106,12 @@ def _row(row: Row) -> str:
         _percent(row.sol_ms, row.time_ms) if row.sol_ms and row.time_ms else "-",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _composed(row: Row) -> str:
+    """What the library did of it: a row of this kind is no kernel of its own."""
+    shares = [label for label in row.label.split(", ") if label.startswith("library")]
+    return f" (composes with the {shares[0]})" if row.passed and shares else ""
 
 
 def _ms(time: float | None) -> str:

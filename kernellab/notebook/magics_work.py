@@ -47,6 +47,7 @@ class WorkMagics(KernelMagic):
         help="go on after a kernel passed, while there is headroom; default: when a model designs or codes",
     )
     @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
+    @argument("--allow-library", action="store_true", help="a kernel may compose with the framework's library")
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
@@ -76,8 +77,11 @@ class WorkMagics(KernelMagic):
                 options[name] = getattr(self.lab, name)
         if args.improve is not None:
             options["improve"] = args.improve
-        if args.baseline:
-            options["options"] = {"baselines": args.baseline}
+        asked: dict[str, Any] = {"baselines": args.baseline} if args.baseline else {}
+        if args.allow_library:
+            asked["allow_library"] = True
+        if asked:
+            options["options"] = asked
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
         session = design(cell, name=args.name, compare=not args.baseline, asked=said_for(args.name), **options)
         self.namespace[args.name] = session
@@ -191,6 +195,7 @@ class WorkMagics(KernelMagic):
         given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip")
         words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         words += [f"--baseline {name}" for name in args.baseline or ()]
+        words += ["--allow-library"] if args.allow_library else []
         if args.improve is not None:
             words.append("--improve" if args.improve else "--no-improve")
         return " ".join(["%%kernel_design", args.name, *words])

@@ -10,6 +10,8 @@ from kernellab.agents.designer import RulesDesigner
 from kernellab.errors import KernellabError
 from kernellab.session.bench import Bench, Channel
 from kernellab.session.engine import engine
+from kernellab.sketch.check import load_program
+from kernellab.sketch.library import is_library
 from kernellab.target import Backend
 from kernellab.verifier import turns
 
@@ -17,11 +19,15 @@ from kernellab.verifier import turns
 def tuned_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel) -> DesignReply:
     """The fastest schedule with its tunables' values; the first one where nothing can be timed.
 
+    Where a design composes with the library, it races with the others even if nobody asked for tuning: which is faster
+    is measured, never guessed.
+
     Raises:
         DesignError, CaptureError: as the Designer; what goes wrong in measuring is said in the rationale.
     """
     replies = designer.designs(brief)
-    if brief.target.backend is Backend.INTERPRETER:
+    trials = bench.created.tune or (len(replies) if brief.allow_library and any(_composes(r) for r in replies) else 0)
+    if brief.target.backend is Backend.INTERPRETER or not trials:
         return replies[0]
     from kernellab.tuning import WorkerMeasure, cache, tune
     from kernellab.tuning.space import Space
@@ -30,23 +36,27 @@ def tuned_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, chan
     designs = [r.sketch for r in replies]
     sizes = {a.name: a.shape for a in brief.task.args} | dict(brief.task.module().default_sizes())
     name = cache.key(designs, brief.target, sizes, fixed)
-    found = cache.read(name, bench.created.tune)
+    found = cache.read(name, trials)
     if found is None:
         began = time.perf_counter()
         try:
             with engine().verifying, turns.aside():
-                measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed)
+                measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
                 space = Space(brief.task, brief.target, fixed)
-                found = tune(designs, space, measure, bench.created.tune, channel.cancel.is_set)
+                found = tune(designs, space, measure, trials, channel.cancel.is_set)
         except KernellabError as error:
             return replace(replies[0], rationale=f"{replies[0].rationale} Not tuned: {error.message}")
         finally:
             if brief.target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
         if not channel.cancel.is_set():
-            cache.write(name, bench.created.tune, found)
+            cache.write(name, trials, found)
     if found.best is None:
         return replace(replies[0], rationale=f"{replies[0].rationale} {found.words()}")
     chosen = next(r for r in replies if r.sketch == found.best.sketch)
     values = dict(found.best.values)
     return replace(chosen, constexpr=values, rationale=f"{chosen.rationale} {found.words()}")
+
+
+def _composes(reply: DesignReply) -> bool:
+    return any(is_library(kernel) for kernel in load_program(reply.sketch).kernels)

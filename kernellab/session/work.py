@@ -123,7 +123,7 @@ def _designed(bench: Bench, spec: str, brief: DesignBrief, channel: Channel) -> 
         talk = bench.talk(Role.DESIGNER, spec, channel)
         return lift(source, brief.task, brief.target, talk, bench.knowledge())
     designer = bench.role(Role.DESIGNER, spec, channel)
-    if bench.created.tune and spec == "rules" and brief.previous is None:
+    if (bench.created.tune or brief.allow_library) and spec == "rules" and brief.previous is None:
         from kernellab.session.tuned import tuned_design
 
         return tuned_design(bench, designer, brief, channel)

@@ -46,6 +46,8 @@ class WorkerMeasure:
     task: Task
     target: Target
     fixed: dict[str, Value]
+    #: points that compose with the framework's library are measured too
+    allow_library: bool = False
 
     def __call__(self, point: Point, budget: float) -> Measured:
         """Raises TaskError: the task itself cannot be used."""
@@ -53,7 +55,7 @@ class WorkerMeasure:
 
         try:
             source = self.source(point)
-            options = VerifyOptions(ranking=True, baselines=(), budget=budget)
+            options = VerifyOptions(ranking=True, baselines=(), budget=budget, allow_library=self.allow_library)
             verdict = self.judge.verify(self.task, source, self.target, options=options)
         except TaskError:
             raise

@@ -81,6 +81,9 @@ def _told(stages: Stages) -> None:
 def own_share(stages: Stages) -> str:
     """The share of a call's time that is not spent in the framework's own compute operators."""
     if stages.v.interpreted:
+        if stages.v.options.allow_library and any(flag.startswith("library:") for flag in stages.v.state.flags):
+            stages.v.state.labels.append("library")
+            stages.v.state.composed = "It composes with the library, whose work is not its own."
         return "share of own kernels not measured in the interpreter"
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
     layout = lay_out(case.args)
@@ -100,11 +103,15 @@ def own_share(stages: Stages) -> str:
         share = 0.0
     stages.v.state.update["own_share"] = share
     names = ", ".join(list(library)[:4])
-    if share < HONEST.own_share:
-        if not stages.v.options.allow_library:
-            what = f"the framework's own {names}" if names else "no kernel of its own"
-            message = f"{1 - share:.0%} of the time is in {what}; --allow-library takes that"
-            raise stages.refused(case, "library", message)
+    if share < HONEST.own_share and not stages.v.options.allow_library:
+        what = f"the framework's own {names}" if names else "no kernel of its own"
+        message = f"{1 - share:.0%} of the time is in {what}; --allow-library takes that"
+        raise stages.refused(case, "library", message)
+    if names and stages.v.options.allow_library:
+        # what the library does is never the kernel's own, however little it is
+        stages.v.state.labels.append(f"library {1 - share:.0%}")
+        stages.v.state.composed = f"It composes with the library: {1 - share:.0%} of its time is {names}, not its own."
+    elif share < HONEST.own_share:
         stages.v.state.labels.append("library")
     return f"{share:.0%} of the time in own code" + (f", the rest in {names}" if names else "")
 

@@ -67,6 +67,8 @@ class State:
     labels: list[str] = field(default_factory=list)
     update: dict[str, Any] = field(default_factory=dict)
     sandbox: str = ""
+    #: a sentence on the library's part, where it has one and may have it
+    composed: str = ""
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
     #: has a replay without its host code shown the same?
@@ -261,12 +263,13 @@ class Verification:
         if self.options.level is Trust.T1:
             return "Right on small shapes; a quick look, not timed."
         if self.interpreted:
-            return "Right in Triton's interpreter; not timed."
+            return f"Right in Triton's interpreter; not timed. {self.state.composed}".strip()
         comparison = next(iter(self.state.update.get("comparisons", [])), None)
-        if comparison is None:
-            return "Right."
-        tie = "" if comparison.distinguishable else " (not distinguishable)"
-        return f"Right, {comparison.speedup:.2f}x {comparison.baseline}{tie}."
+        said = "Right."
+        if comparison is not None:
+            tie = "" if comparison.distinguishable else " (not distinguishable)"
+            said = f"Right, {comparison.speedup:.2f}x {comparison.baseline}{tie}."
+        return f"{said} {self.state.composed}".strip()
 
     def _trust(self) -> Trust:
         if self.options.ranking:
