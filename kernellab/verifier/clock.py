@@ -11,26 +11,36 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from kernellab.verifier.rules import TIMING
 
 _NAME = "\0kernellab-clock-{device}"
 
 
+@dataclass(frozen=True)
+class Held:
+    """Was the clock had, and how many seconds did that take?"""
+
+    had: bool
+    waited: float = 0.0
+
+
 @contextlib.contextmanager
-def alone(device: str, most: float = TIMING.clock_wait) -> Iterator[bool]:
-    """Holds the clock of ``device`` inside, after waiting for it up to ``most`` seconds; False when it was not had."""
+def alone(device: str, most: float = TIMING.clock_wait) -> Iterator[Held]:
+    """Holds the clock of ``device`` inside, after waiting for it up to ``most`` seconds."""
     if sys.platform != "linux":
-        yield True
+        yield Held(True)
         return
+    began = time.monotonic()
     name = _NAME.format(device=device)
-    end = time.monotonic() + most
+    end = began + most
     with socket.socket(socket.AF_UNIX) as holder:
         had = _bound(holder, name)
         while not had and time.monotonic() < end:
             _until_free(name, end - time.monotonic())
             had = _bound(holder, name)
-        yield had
+        yield Held(had, time.monotonic() - began)
 
 
 def _bound(holder: socket.socket, name: str) -> bool:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, TargetError
+from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier import turns
 
@@ -84,13 +85,20 @@ def give_back() -> None:
     torch.cuda.empty_cache()
 
 
-def _lock_file() -> str:
-    """One file for each device and user, by which judges take turns at timing."""
+def clock_name(backend: Backend) -> str:
+    """What tells this process's device from the machine's others, in letters that a file's name may have."""
+    if backend is not Backend.CUDA:
+        return str(backend.value)
     import torch
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    name = f"{getattr(properties, 'uuid', properties.name)}".replace(" ", "-").replace("/", "-")
-    return f"/tmp/kernellab-{os.getuid()}-{name}.lock"
+    found: str = str(getattr(properties, "uuid", properties.name))
+    return found.replace(" ", "-").replace("/", "-")
+
+
+def _lock_file() -> str:
+    """One file for each device and user, by which judges take turns at timing."""
+    return f"/tmp/kernellab-{os.getuid()}-{clock_name(Backend.CUDA)}.lock"
 
 
 def set_precision(precision: Mapping[str, str]) -> None:

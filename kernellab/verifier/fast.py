@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time as times
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task_inputs import Family
-from kernellab.verifier import cases, clock, evidence, stats, turns
+from kernellab.verifier import cases, clock, device, evidence, stats, turns
 from kernellab.verifier.cases import Case
 from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
@@ -70,14 +69,21 @@ def _measure(stages: Stages) -> Result:
         case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
-            # torch.compile takes seconds of a core and a few calls on the device
-            with turns.beside_timing():
-                sides = [_baseline(stages, name, number, case) for name, number in numbered(names)]
-            backend, began = stages.v.request.backend, times.monotonic()
-            with turns.alone(), clock.alone(backend.value) as had, stages.v.pool.quiet():
-                # the time of others is not the candidate's
-                stages.v.end += times.monotonic() - began
-                if not had:
+            sides: list[Side] = []
+            backend = stages.v.request.backend
+
+            def baselines(sides: list[Side] = sides, names: list[str] = names, case: Case = case) -> None:
+                # torch.compile takes seconds of a core and a few calls on the device
+                sides += [_baseline(stages, name, number, case) for name, number in numbered(names)]
+
+            # the time of others is not the candidate's
+            with (
+                turns.alone(baselines) as waited,
+                clock.alone(device.clock_name(backend)) as had,
+                stages.v.pool.quiet(),
+            ):
+                stages.v.end += waited + had.waited
+                if not had.had:
                     stages.v.state.labels.append("shared clock")
                 run = measure_on_device if backend is Backend.CUDA else measure
                 return run(

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 VARIABLE = "KERNELLAB_TURNS"
@@ -127,33 +127,32 @@ def aside() -> Iterator[None]:
 
 
 @contextmanager
-def beside_timing() -> Iterator[None]:
-    """For a wait inside :func:`working` for work of which hardly any is on the device: on one, others may be timed."""
-    if os.environ.get(VARIABLE, "").startswith("device:"):
-        with aside():
-            yield
-    else:
-        yield
+def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
+    """Nobody else works or is timed inside; yields the seconds that were waited for that.
 
-
-@contextmanager
-def alone() -> Iterator[float]:
-    """Nobody else works or is timed inside; yields the seconds that were waited for that."""
+    ``before`` is done first. It is work of which hardly any is on the device: on one, others may be timed meanwhile.
+    """
     place = _place(False)
     if place is None:
+        if before is not None:
+            before()
         yield 0.0
         return
     main, queue = place
-    began = time.monotonic()
+    beside = os.environ[VARIABLE].startswith("device:")
+    if before is not None and not beside:
+        before()
     if _depth:
         fcntl.flock(main, fcntl.LOCK_UN)
-    _take(main, queue, fcntl.LOCK_EX)
     try:
+        if before is not None and beside:
+            before()
+        began = time.monotonic()
+        _take(main, queue, fcntl.LOCK_EX)
         yield time.monotonic() - began
     finally:
-        fcntl.flock(main, fcntl.LOCK_UN)
-        if _depth:
-            _take(main, queue, fcntl.LOCK_SH)
+        # not by the queue, where those who time next stand: whoever was timed would wait for all of them
+        fcntl.flock(main, fcntl.LOCK_SH if _depth else fcntl.LOCK_UN)
 
 
 def _take(main: int, queue: int, how: int) -> None:

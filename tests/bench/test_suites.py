@@ -110,7 +110,8 @@ def test_a_worker_that_has_grown_is_replaced_before_the_next_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tells = "import os\nraise ValueError(f'process {os.getpid()}')\n"
-    for most, processes in ((workers._MOST_BYTES, 1), (0, 2)):
+    for share, most, processes in ((0.5, 1 << 40, 1), (0.0, 0, 2)):
+        monkeypatch.setattr(workers, "_MOST_SHARE", share)
         monkeypatch.setattr(workers, "_MOST_BYTES", most)
         rows: list[Row] = []
         run_jobs([_job(n, tells, tmp_path) for n in ("a", "b")], tmp_path, 1, 60.0, rows.append, False)

@@ -17,7 +17,7 @@ from kernellab.verifier.placement import Placement
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file, and schedulers, are Linux's")
 HOLD = (
     "import time\nfrom kernellab.verifier import clock\n"
-    "with clock.alone('test-{pid}') as had:\n    print(had, flush=True)\n    time.sleep(600)\n"
+    "with clock.alone('test-{pid}') as had:\n    print(had.had, flush=True)\n    time.sleep(600)\n"
 )
 
 
@@ -28,18 +28,18 @@ def test_a_second_judge_waits_for_the_clock_and_gets_it_when_the_first_dies() ->
     with first.stdout:
         assert first.stdout.readline().strip() == "True"
         with clock.alone(name, most=0.2) as had:
-            assert not had, "the clock is not waited for without end"
+            assert not had.had and had.waited >= 0.2, "the clock is not waited for without end"
         threading.Timer(0.3, first.kill).start()
         with clock.alone(name, most=30) as had:
-            assert had
+            assert had.had and 0.2 < had.waited < 30
         first.wait()
     with clock.alone(name, most=0.2) as had:
-        assert had, "nothing is left of a clock that was let go"
+        assert had.had, "nothing is left of a clock that was let go"
 
 
 def test_other_devices_have_clocks_of_their_own() -> None:
     with clock.alone(f"a-{os.getpid()}") as one, clock.alone(f"b-{os.getpid()}", most=0.2) as two:
-        assert one and two
+        assert one.had and two.had
 
 
 def test_a_timed_worker_goes_before_other_work_only_while_it_is_timed() -> None:

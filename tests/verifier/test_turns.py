@@ -111,3 +111,27 @@ def test_shares_that_fit_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     # locks belong to descriptors, so that one process can hold several shares
     with turns.share(0.5), turns.share(0.25), turns.share(0.25):
         pass
+
+
+def test_one_that_was_timed_works_on_before_the_next_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    done: list[str] = []
+    with turns.working():
+        with turns.alone(lambda: done.append("before")):
+            other = subprocess.Popen([sys.executable, "-c", TIMED], stdout=subprocess.PIPE, text=True)
+            assert other.stdout is not None
+            other.stdout.readline()
+            time.sleep(0.3)
+        ended = time.monotonic()
+    assert done == ["before"]
+    assert float(other.communicate(timeout=60)[0]) >= ended, "it waits for work that goes on"
+
+
+TIMED = """
+import time
+from kernellab.verifier import turns
+
+print("there", flush=True)
+with turns.alone():
+    print(time.monotonic(), flush=True)
+"""
