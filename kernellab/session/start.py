@@ -161,7 +161,7 @@ def open_session(
         state = _load(journal, session_id) or _latest(journal, session_id)
         if state is None:
             names = sorted({known.rpartition("-")[0] for known in journal.sessions()})
-            here = f"Here are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}; or go" if names else "Go"
+            here = f"Name one of {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}, or go" if names else "Go"
             raise SessionError(
                 f"There is no session {session_id!r} in {journal.path}.",
                 f"{here} to the folder that you designed it in.",
