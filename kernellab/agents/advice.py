@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 from kernellab.agents.briefs import RouteBrief
 from kernellab.errors import KernellabError
 from kernellab.records import Candidate, Evidence, RouteKind, Stage, Verdict
-from kernellab.sketch.program import Load, Program, Range, Region, Store, statements
+from kernellab.sketch.program import Load, Program, Range, Region, Store
+from kernellab.sketch.program_walk import statements
 
 #: signature -> what mends it; {where} is a place such as "the load of X at N"
 _FIXES = {

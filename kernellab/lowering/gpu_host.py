@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from kernellab.lowering.library_call import CallWriter, library_calls, library_made
 from kernellab.lowering.python_text import Names, python_int, tidy
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
+from kernellab.sketch.ints import IntExpr, product
+from kernellab.sketch.program import Program, Tensor, TensorRole
+from kernellab.sketch.program_walk import only_added_to, statements
 
 
 class GpuHost(ABC):
@@ -54,7 +55,11 @@ class GpuHost(ABC):
 
     def elements(self, tensor: Tensor) -> str:
         """How many elements the tensor has, also where a call of the library has yet to make it."""
-        return self.int_text(_elements(tensor)) if tensor.name in library_made(self.calls) else f"{tensor.name}.numel()"
+        return (
+            self.int_text(product(tensor.shape))
+            if tensor.name in library_made(self.calls)
+            else f"{tensor.name}.numel()"
+        )
 
     def _integers(self) -> frozenset[str]:
         return frozenset(self.program.symbols) | {c.name for c in self.program.constexprs}
@@ -110,7 +115,7 @@ class GpuHost(ABC):
             self.put(f"{name} = {_number(value)}{choices}")
         for tensor in self.program.inputs:
             name = self._parameters[self.binding.tensors[tensor.name]]
-            elements = self.int_text(_elements(tensor))
+            elements = self.int_text(product(tensor.shape))
             self.put(f"if {name}.numel() != {elements}:")
             shape = ", ".join(map(str, tensor.shape))
             self.put(f'    raise ValueError(f"{name} must hold [{shape}] elements, not {{tuple({name}.shape)}}")')
@@ -158,13 +163,6 @@ class GpuHost(ABC):
             else:
                 shaped.append(output.tensor)
         self.put(f"return {', '.join(shaped)}" if names else "return None")
-
-
-def _elements(tensor: Tensor) -> IntExpr:
-    total = num(1)
-    for extent in tensor.shape:
-        total = int_op("*", total, extent)
-    return total
 
 
 def _number(value: int | float | None) -> str:

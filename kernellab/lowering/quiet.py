@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kernellab.sketch.program import Kernel, Loop, Program, statements
+from kernellab.sketch.program import Kernel, Loop, Program
+from kernellab.sketch.program_walk import statements
 
 _ASSIGNS = re.compile(r"\s*[A-Za-z_]\w*\s*=[^=]")
 

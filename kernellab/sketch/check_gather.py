@@ -28,8 +28,8 @@ from kernellab.sketch.program import (
     Store,
     Tensor,
     TensorRole,
-    gathers,
 )
+from kernellab.sketch.program_walk import gathers
 from kernellab.sketch.tree import Span
 
 Items = tuple[Point | Range | None, ...]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kernellab.records import Diagnostic
 from kernellab.sketch import affine
-from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.ints import IntExpr, product
 from kernellab.sketch.messages import diagnostic
 from kernellab.sketch.program import Alloc, Assign, If, Load, Loop, MultiAssign, Program, Statement, Tile
 from kernellab.sketch.tree import Span
@@ -100,11 +100,8 @@ def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
 
 def _bytes(tile: Tile, env: Mapping[str, int]) -> int:
     """Bytes of ``tile``; 0 when its extent depends on a symbol, whose size is not known here."""
-    count = num(1)
-    for extent in tile.shape:
-        count = int_op("*", count, extent)
     try:
-        return affine.simplify(count).evaluate(env) * tile.dtype.bytes
+        return affine.simplify(product(tile.shape)).evaluate(env) * tile.dtype.bytes
     except KeyError:
         return 0
 

@@ -17,10 +17,8 @@ from kernellab.sketch.program import (
     Statement,
     Tile,
     Value,
-    statements,
-    subvalues,
-    values_of,
 )
+from kernellab.sketch.program_walk import statements, subvalues, values_of
 
 _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
 

@@ -31,8 +31,8 @@ from kernellab.sketch.program import (
     Statement,
     Tensor,
     Value,
-    statements,
 )
+from kernellab.sketch.program_walk import statements
 from kernellab.sketch.tree import Span
 
 _IDENTITY = {"0": 0.0, "1": 1.0, "-inf": -math.inf, "inf": math.inf, "false": 0.0}

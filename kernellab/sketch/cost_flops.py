@@ -6,16 +6,8 @@ from collections.abc import Mapping
 
 from kernellab.sketch.ints import elements
 from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import (
-    Apply,
-    DType,
-    Gemm,
-    MultiAssign,
-    Statement,
-    Value,
-    subvalues,
-    values_of,
-)
+from kernellab.sketch.program import Apply, DType, Gemm, MultiAssign, Statement, Value
+from kernellab.sketch.program_walk import subvalues, values_of
 
 
 def flops_of(stmt: Statement, env: Mapping[str, int]) -> dict[str, float]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kernellab.sketch.check_gather import box
 from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Region, Scatter, Statement, Tensor, gathers
+from kernellab.sketch.program import Region, Scatter, Statement, Tensor
+from kernellab.sketch.program_walk import gathers
 
 
 def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, bool]]:

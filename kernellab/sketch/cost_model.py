@@ -11,19 +11,8 @@ from kernellab.sketch.cost_flops import flops_of
 from kernellab.sketch.cost_gather import picks
 from kernellab.sketch.cost_memory import Traffic, by_tensor, footprint
 from kernellab.sketch.ints import elements
-from kernellab.sketch.program import (
-    AtomicAdd,
-    If,
-    Kernel,
-    Load,
-    Loop,
-    Point,
-    Range,
-    Region,
-    Statement,
-    Store,
-    statements,
-)
+from kernellab.sketch.program import AtomicAdd, If, Kernel, Load, Loop, Point, Range, Region, Statement, Store
+from kernellab.sketch.program_walk import statements
 
 #: iterations of a loop that are looked at where something inside depends on them
 _LOOKED_AT = 16

@@ -21,7 +21,8 @@ from kernellab.sketch.gate_cases import LARGEST_INPUTS, Case, cases, own_case
 from kernellab.sketch.gate_compare import Mismatch, compare64, compare_declared
 from kernellab.sketch.gate_reference import reference64
 from kernellab.sketch.gate_symbols import generalise
-from kernellab.sketch.program import Gemm, Program, statements
+from kernellab.sketch.program import Gemm, Program
+from kernellab.sketch.program_walk import statements
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_machine import OutOfTime
 from kernellab.target import Chip

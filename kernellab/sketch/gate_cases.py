@@ -10,7 +10,8 @@ from kernellab.errors import TaskError
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.bind_task import aligned
 from kernellab.sketch.ints import IntKind
-from kernellab.sketch.program import AtomicAdd, Program, Scatter, statements
+from kernellab.sketch.program import AtomicAdd, Program, Scatter
+from kernellab.sketch.program_walk import statements
 from kernellab.task import Dim, Task
 from kernellab.task_inputs import Family, families, input_bytes, redraw, small_sizes
 from kernellab.task_inputs import edge_sets as edges

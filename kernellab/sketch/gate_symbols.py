@@ -15,7 +15,8 @@ from kernellab.errors import SketchError
 from kernellab.sketch import affine
 from kernellab.sketch.bind import Binding, bind
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program import AtomicAdd, Const, Index, Load, Program, Store, Tensor, statements
+from kernellab.sketch.program import AtomicAdd, Const, Index, Load, Program, Store, Tensor
+from kernellab.sketch.program_walk import statements
 from kernellab.task import Extent, Task
 from kernellab.task_shrink import free_axes
 

@@ -12,7 +12,8 @@ from typing import Union
 from kernellab.sketch import affine
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.library_loops import PLAIN, Access, Form, NoCall, Numbers, Spelled, spelled
-from kernellab.sketch.program import Kernel, Loop, Tensor, statements
+from kernellab.sketch.program import Kernel, Loop, Tensor
+from kernellab.sketch.program_walk import statements
 
 #: sizes at which extents of open size are compared
 _TRIED = (17, 64, 101, 250, 1024)

@@ -30,10 +30,6 @@ class Weak:
 Operand = Union[IntExpr, Weak, Value]
 
 
-class DTypeClash(Exception):
-    """Dtypes that do not go together; the message says which."""
-
-
 def is_condition(expr: IntExpr) -> bool:
     """Whether ``expr`` is true or false rather than a number."""
     return expr.kind is IntKind.OP and expr.op in _CONDITIONS

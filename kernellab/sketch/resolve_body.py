@@ -6,16 +6,8 @@ from kernellab.sketch import affine, tree, walk
 from kernellab.sketch.hints import loop_hints
 from kernellab.sketch.ints import num
 from kernellab.sketch.ops import OPS
-from kernellab.sketch.program import (
-    AtomicAdd,
-    If,
-    Loop,
-    LoopHints,
-    Scatter,
-    Statement,
-    Store,
-    statements,
-)
+from kernellab.sketch.program import AtomicAdd, If, Loop, LoopHints, Scatter, Statement, Store
+from kernellab.sketch.program_walk import statements
 from kernellab.sketch.resolve_gather import gathered
 from kernellab.sketch.resolve_move import moved
 from kernellab.sketch.resolve_results import SORTS, sorted_pair, welford

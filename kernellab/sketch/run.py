@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
+from kernellab.sketch.program import Program, Tensor, TensorRole
+from kernellab.sketch.program_walk import only_added_to, statements
 from kernellab.sketch.run_machine import Machine, Watch
 from kernellab.sketch.run_values import Scope, convert, poison, zeros
 

@@ -31,9 +31,9 @@ from kernellab.sketch.program import (
     Statement,
     Store,
     Tile,
-    statements,
 )
 from kernellab.sketch.program import Tensor as Memory
+from kernellab.sketch.program_walk import statements
 from kernellab.sketch.run_gather import places, read_at
 from kernellab.sketch.run_values import (
     IndexValue,

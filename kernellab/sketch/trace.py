@@ -21,10 +21,8 @@ from kernellab.sketch.program import (
     Statement,
     Store,
     Tile,
-    statements,
-    subvalues,
-    values_of,
 )
+from kernellab.sketch.program_walk import statements, subvalues, values_of
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_values import IndexValue, Scope
 

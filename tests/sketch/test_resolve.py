@@ -27,8 +27,8 @@ from kernellab.sketch.program import (
     Store,
     TensorRole,
     Value,
-    statements,
 )
+from kernellab.sketch.program_walk import statements
 
 HEAD = (
     "sketch s {\n  symbols: M, N;\n"

@@ -53,16 +53,10 @@ def indexed(w: ValueWriter, index: tuple[Ix, ...], texts: list[Text]) -> tuple[s
             if not placed and shared:
                 order += shared
             placed = True
-        elif axis is None:
-            items.append(str(ix.offset))
-        elif tiled:
-            start = plus("0" if axis in w.t.whole else w.vars[axis], ix.offset)
-            items.append(f"{start}:{plus(start, w.extent(axis))}")
-            order.append(axis)
-        elif ix.sign == -1:
-            items.append(f"{ix.offset} - {w.vars[axis]}")
         else:
-            items.append(plus(w.vars[axis], ix.offset))
+            item, along = w.item(ix)
+            items.append(item)
+            order += [along] if along is not None else []
     return ", ".join(items), order
 
 

@@ -291,24 +291,19 @@ class ValueWriter:
         self.scopes[-1].lines.append(f"store({value.text} -> {tensor}[{region}])")
 
     def _region(self, tensor: str, index: tuple[Ix, ...]) -> tuple[str, list[Axis]]:
-        items, axes = [], []
-        for ix in index:
-            leaves = ix.leaves()
-            if not leaves:
-                items.append(str(ix.offset))
-                continue
-            axis = leaves[0]
-            if axis in self.t.whole or axis in self.t.blocks:
-                start = plus("0" if axis in self.t.whole else self.vars[axis], ix.offset)
-                items.append(f"{start}:{plus(start, self.extent(axis))}")
-                axes.append(axis)
-            elif ix.sign == -1:
-                items.append(f"{ix.offset} - {self.vars[axis]}")
-            else:
-                items.append(plus(self.vars[axis], ix.offset))
-        if not items:
-            items = ["0"]
-        return ", ".join(items), axes
+        found = [self.item(ix) for ix in index]
+        return ", ".join(text for text, _ in found) or "0", [axis for _, axis in found if axis is not None]
+
+    def item(self, ix: Ix) -> tuple[str, Axis | None]:
+        """One index of a place in a tensor as text, and the axis of the tile that a slice reads along."""
+        leaves = ix.leaves()
+        if not leaves:
+            return str(ix.offset), None
+        axis = leaves[0]
+        if axis in self.t.whole or axis in self.t.blocks:
+            start = plus("0" if axis in self.t.whole else self.vars[axis], ix.offset)
+            return f"{start}:{plus(start, self.extent(axis))}", axis
+        return (f"{ix.offset} - {self.vars[axis]}" if ix.sign == -1 else plus(self.vars[axis], ix.offset)), None
 
     def _count_uses(self) -> dict[int, int]:
         uses: dict[int, int] = {}

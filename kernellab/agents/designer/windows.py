@@ -9,11 +9,11 @@ over the taps and, in a convolution, over the channels of a group.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd, prod
+from math import gcd
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.build import Builder
-from kernellab.agents.designer.expr import Axis, Expr, Index, Ix, Leaf, Tap, Win
+from kernellab.agents.designer.expr import Axis, Expr, Index, Ix, Leaf, Tap
 from kernellab.agents.designer.extents import Extent
 from kernellab.capture import Ref
 from kernellab.errors import DesignError
@@ -128,7 +128,3 @@ def tap_range(tap: Tap, phase: str) -> tuple[str, int]:
         return f"{scaled} % {step}", step
     inner = f"{at} // {g}" if factor == 1 else f"({at} // {g})*{factor}"
     return f"({inner}) % {step} + {at} % {g}*{tap.kernel}", step
-
-
-def taps_of(win: Win) -> int:
-    return prod(t.kernel for t in win.taps)

@@ -46,9 +46,8 @@ from kernellab.sketch.program import (
     Tile,
     Type,
     Value,
-    statements,
-    values_of,
 )
+from kernellab.sketch.program_walk import statements, values_of
 
 #: operations in which one rounding of the operand may move the result by a whole step
 _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})

@@ -14,7 +14,8 @@ from kernellab.lowering.python_text import python_int
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.ints import IntExpr, IntKind
 from kernellab.sketch.library import Call
-from kernellab.sketch.program import Program, Tensor, TensorRole, only_added_to, statements
+from kernellab.sketch.program import Program, Tensor, TensorRole
+from kernellab.sketch.program_walk import only_added_to, statements
 
 
 @lru_cache

@@ -20,19 +20,8 @@ from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_pla
 from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
 from kernellab.lowering.quiet import lines_into
-from kernellab.sketch.program import (
-    Apply,
-    Kernel,
-    Loop,
-    Param,
-    Program,
-    Scatter,
-    Statement,
-    Tile,
-    Value,
-    statements,
-    values_of,
-)
+from kernellab.sketch.program import Apply, Kernel, Loop, Param, Program, Scatter, Statement, Tile, Value
+from kernellab.sketch.program_walk import statements, values_of
 
 #: a larger tile does not go on a thread's stack
 _STACK_BYTES = 32 << 10

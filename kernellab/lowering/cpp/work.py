@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.sketch.ints import IntExpr, int_op, num
+from kernellab.sketch.ints import IntExpr, int_op, num, product
 from kernellab.sketch.program import (
     Alloc,
     Assign,
@@ -39,26 +39,19 @@ def _statement(stmt: Statement) -> IntExpr:
     if isinstance(stmt, If):
         return int_op("+", _work(stmt.then), _work(stmt.orelse))
     if isinstance(stmt, (Load, Store, AtomicAdd)):
-        return _product(stmt.region.shape)
+        return product(stmt.region.shape)
     if isinstance(stmt, Scatter):
-        return _product(stmt.shape)
+        return product(stmt.shape)
     if isinstance(stmt, Assign):
-        return _product(stmt.tile.shape)
+        return product(stmt.tile.shape)
     if isinstance(stmt, Gemm):
-        flops = int_op("*", _product(stmt.acc.shape), stmt.a.type.shape[-1])
+        flops = int_op("*", product(stmt.acc.shape), stmt.a.type.shape[-1])
         return int_op("//", flops, num(8))
     if isinstance(stmt, MultiAssign):
-        return _product(stmt.args[0].type.shape)
+        return product(stmt.args[0].type.shape)
     assert isinstance(stmt, Alloc)
     return num(0)
 
 
 def _trips(loop: Loop) -> IntExpr:
     return int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
-
-
-def _product(shape: tuple[IntExpr, ...]) -> IntExpr:
-    total = num(1)
-    for extent in shape:
-        total = int_op("*", total, extent)
-    return total

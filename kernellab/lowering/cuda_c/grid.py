@@ -9,7 +9,7 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.sketch.ints import IntExpr, IntKind, num
-from kernellab.sketch.program import Loop, Statement
+from kernellab.sketch.program import Loop
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,6 @@ class Grid:
 
     trips: tuple[IntExpr, ...]
     vars: tuple[str, ...]
-
-
-def peel(body: tuple[Statement, ...]) -> tuple[list[Loop], tuple[Statement, ...]]:
-    """The parallel loops, and what one block runs: what stands between them is computed in each."""
-    loops: list[Loop] = []
-    before: tuple[Statement, ...] = ()
-    while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:
-        before += body[:-1]
-        loops.append(body[-1])
-        body = body[-1].body
-    return loops, (*before, *body)
 
 
 def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> Grid:
@@ -74,4 +63,4 @@ def _numbers(loops: list[Loop], trips: list[IntExpr], ints: Ints, w: Writer, fre
     return numbers
 
 
-__all__ = ["Grid", "peel", "write_grid"]
+__all__ = ["Grid", "write_grid"]

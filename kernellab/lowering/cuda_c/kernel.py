@@ -14,14 +14,15 @@ from kernellab.lowering.c_family.names import Names
 from kernellab.lowering.c_family.nests import GemmCall, ScanCall, SortCall
 from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
-from kernellab.lowering.cuda_c.grid import Grid, peel, write_grid
+from kernellab.lowering.cuda_c.grid import Grid, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
 from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
 from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
 from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Kernel, Param, Program, Tile, statements, values_of
-from kernellab.sketch.program import subvalues as values_in
+from kernellab.sketch.ints import IntExpr, num, product
+from kernellab.sketch.program import Kernel, Param, Program, Tile
+from kernellab.sketch.program_walk import parallel_loops, statements, values_of
+from kernellab.sketch.program_walk import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
 _RESERVED_WORDS = (
@@ -78,7 +79,8 @@ class KernelWriter:
 
     def write(self, writer: Writer) -> Written:
         self.w = writer
-        loops, body = peel(self.kernel.body)
+        loops, between, inner = parallel_loops(self.kernel.body)
+        body = (*between, *inner)
         for loop in loops:
             self.ints.loops[loop.var] = loop
         flat = Flattener(self.ints, self.names.taken, has_steps(body)).block(body)
@@ -153,10 +155,7 @@ class KernelWriter:
         for shape in domains:
             if not self.layouts.real(shape):
                 continue
-            total = num(1)
-            for extent in shape:
-                total = int_op("*", total, extent)
-            sizes.append(total)
+            sizes.append(product(shape))
         return tuple(dict.fromkeys(sizes))
 
     def _parameters(self, written: Written) -> str:

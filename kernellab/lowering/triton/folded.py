@@ -11,20 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kernellab.lowering.triton.shapes import Shapes
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import (
-    Apply,
-    Gemm,
-    Kernel,
-    Load,
-    Range,
-    Read,
-    Tile,
-    Type,
-    Value,
-    statements,
-    subvalues,
-)
+from kernellab.sketch.ints import IntExpr, int_op, num, product
+from kernellab.sketch.program import Apply, Gemm, Kernel, Load, Range, Read, Tile, Type, Value
+from kernellab.sketch.program_walk import statements, subvalues
 
 
 @dataclass(frozen=True)
@@ -105,9 +94,7 @@ def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
         return None
     lanes: dict[int, Lanes] = {}
     for axis, members in enumerate(parts):
-        total = num(1)
-        for n in members:
-            total = int_op("*", total, ranges[n])
+        total = product(ranges[n] for n in members)
         over = num(1)
         for n in reversed(members):
             lanes[n] = Lanes(axis, total, over, ranges[n])

@@ -13,6 +13,7 @@ from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.ints import host_text
 from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import Loop, Statement
+from kernellab.sketch.program_walk import parallel_loops
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
@@ -28,7 +29,7 @@ class Grid:
 
 def write_grid(writer: KernelWriter) -> Grid:
     """Write the loop variables from the program id, and the statements that stand between the parallel loops."""
-    loops, before, inner = _peel(writer.kernel.body)
+    loops, before, inner = parallel_loops(writer.kernel.body)
     trips = []
     for loop in loops:
         trips.append(writer.ints.iterations(loop))
@@ -38,16 +39,6 @@ def write_grid(writer: KernelWriter) -> Grid:
         writer.statement(stmt, [*before[i + 1 :], *inner])
     host = " * ".join(f"({tidy(host_text(t))})" for t in trips) or "1"
     return Grid(tidy(host), inner)
-
-
-def _peel(body: Sequence[Statement]) -> tuple[list[Loop], list[Statement], Sequence[Statement]]:
-    loops: list[Loop] = []
-    before: list[Statement] = []
-    while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:
-        before += body[:-1]
-        loops.append(body[-1])
-        body = body[-1].body
-    return loops, before, body
 
 
 def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr]) -> None:

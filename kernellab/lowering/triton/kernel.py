@@ -40,10 +40,8 @@ from kernellab.sketch.program import (
     Store,
     Tile,
     Value,
-    statements,
-    subvalues,
-    values_of,
 )
+from kernellab.sketch.program_walk import statements, subvalues, values_of
 
 
 @dataclass(frozen=True)

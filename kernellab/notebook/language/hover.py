@@ -10,7 +10,8 @@ from kernellab.records import Diagnostic
 from kernellab.sketch.check import check
 from kernellab.sketch.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
 from kernellab.sketch.ops import OPS
-from kernellab.sketch.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile, statements
+from kernellab.sketch.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile
+from kernellab.sketch.program_walk import statements
 from kernellab.sketch.resolve import CHIP_FACTS
 
 Hover = dict[str, Any]
