@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from kernellab.lowering.c_family.index import Index, align, wrap
 from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Nest
+from kernellab.lowering.c_family.types import MEMORY_TYPE, converted, is_narrow, literal, strip
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Apply, Point, Range, Tensor, Value
 
 if TYPE_CHECKING:
-    from kernellab.lowering.c_family.nests import Nest
     from kernellab.lowering.c_family.scalar import Scalars
 
 Items = tuple[Point | Range | None, ...]
@@ -19,8 +20,6 @@ Items = tuple[Point | Range | None, ...]
 
 def gather_text(value: Apply, index: Sequence[str], ints: Ints) -> str:
     """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist."""
-    from kernellab.lowering.c_family.scalar import is_narrow, literal
-
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
     address, checks = place_at(tensor, index, items, ints)
@@ -45,7 +44,6 @@ def place_at(tensor: Tensor, index: Sequence[str], items: Items, ints: Ints) -> 
 
 
 def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:
-
     if isinstance(item, Point):
         return ints.nonnegative(item.at) and ints.below(item.at, size)
     return isinstance(item, Range) and ints.fits(item.start, item.extent, item.step, size)
@@ -53,8 +51,6 @@ def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:
 
 def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
     """The statement that writes one element of a scatter."""
-    from kernellab.lowering.c_family.scalar import MEMORY_TYPE, converted, is_narrow, strip
-
     stmt, packed = nest.scatter, nest.value
     assert stmt is not None and isinstance(packed, Apply)
     tensor = stmt.tensor

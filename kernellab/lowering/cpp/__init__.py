@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from kernellab.lowering.c_family.names import safe
-from kernellab.lowering.c_family.scalar import MEMORY_TYPE
+from kernellab.lowering.c_family.types import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter

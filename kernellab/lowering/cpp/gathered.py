@@ -22,7 +22,7 @@ from kernellab.lowering.c_family.nests import (
     NestKind,
     Step,
 )
-from kernellab.lowering.c_family.scalar import VALUE_TYPE
+from kernellab.lowering.c_family.types import VALUE_TYPE
 from kernellab.lowering.cpp.slab import place_text, slab_of, slab_text
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value

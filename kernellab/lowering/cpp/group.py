@@ -11,16 +11,8 @@ from kernellab.lowering.c_family.gather import scatter_text
 from kernellab.lowering.c_family.index import Index, align, leaves, wrap
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
-from kernellab.lowering.c_family.scalar import (
-    MEMORY_TYPE,
-    VALUE_TYPE,
-    Scalars,
-    converted,
-    is_narrow,
-    literal,
-    place,
-    strip,
-)
+from kernellab.lowering.c_family.scalar import Scalars, place
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
 from kernellab.lowering.cpp.reduce import Reduction

@@ -12,7 +12,7 @@ from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, Fus
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.names import RESERVED, Names, safe
 from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
-from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter

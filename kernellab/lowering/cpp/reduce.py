@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kernellab.lowering.c_family.fuse import Place
 from kernellab.lowering.c_family.index import align, flat, wrap
 from kernellab.lowering.c_family.nests import Nest
-from kernellab.lowering.c_family.scalar import VALUE_TYPE, converted, literal, place, strip
+from kernellab.lowering.c_family.scalar import place
+from kernellab.lowering.c_family.types import VALUE_TYPE, converted, literal, strip
 from kernellab.sketch.program import DType
 
 if TYPE_CHECKING:

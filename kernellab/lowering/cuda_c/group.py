@@ -11,16 +11,8 @@ from kernellab.lowering.c_family.gather import scatter_text
 from kernellab.lowering.c_family.index import Index, align
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind, subvalues
-from kernellab.lowering.c_family.scalar import (
-    MEMORY_TYPE,
-    VALUE_TYPE,
-    Scalars,
-    converted,
-    is_narrow,
-    literal,
-    place,
-    strip,
-)
+from kernellab.lowering.c_family.scalar import Scalars, place
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.access import access, wide_when
 from kernellab.lowering.cuda_c.homes import Home, Layouts

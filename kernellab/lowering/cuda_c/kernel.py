@@ -12,7 +12,7 @@ from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, Fus
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.names import Names
 from kernellab.lowering.c_family.nests import GemmCall, ScanCall, SortCall
-from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, write_grid
 from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kernellab.lowering.c_family.fuse import Group
 from kernellab.lowering.c_family.index import flat
 from kernellab.lowering.c_family.nests import Nest
-from kernellab.lowering.c_family.scalar import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.homes import Home, Layout
 from kernellab.sketch.program import DType
