@@ -262,7 +262,7 @@ def _with_rates(chip: Chip) -> Chip:
         except (ImportError, MemoryError):
             return _estimated(chip)
         if _busy():  # what others leave over is no fact of the chip: used now, measured again next time
-            return _rated(chip, rates)
+            return replace(_rated(chip, rates), source=f"{rates.source}; the machine was busy")
         with suppress(OSError):  # a read-only home: measured again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_suffix(f".{os.getpid()}")

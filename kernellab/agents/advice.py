@@ -66,7 +66,8 @@ def evidence_lines(brief: RouteBrief) -> list[str]:
         lines.append(f"signature: {evidence.signature}")
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
-        lines.append(f"failing case: {case}" + (f", {evidence.family} inputs" if evidence.family else ""))
+        kind = "the task's own" if evidence.family == "inputs" else evidence.family
+        lines.append(f"failing case: {case}" + (f", {kind} inputs" if kind else ""))
     if evidence.first_wrong is not None:
         lines.append(f"first wrong: {evidence.first_wrong}: got {evidence.got}, want {evidence.want}")
     if evidence.wrong_fraction is not None:
