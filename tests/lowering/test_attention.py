@@ -63,6 +63,21 @@ def test_cpp_computes_attention(name: str, tmp_path: Path) -> None:
     close(load(source, tmp_path).kernel(*args), task, args)
 
 
+def test_cpp_takes_fixed_rows_and_keys_in_equal_pieces(tmp_path: Path) -> None:
+    text = attention_task("q, k, v", "F.scaled_dot_product_attention(q, k, v)", _shapes((2, 70, 37, 11)))
+    task, source = lowered(text, CPP)
+    kernel = source.files["kernel.cpp"]
+    assert "BM = 48" in kernel and "BN = 37" in kernel
+    assert "inside" not in "".join(line for line in kernel.splitlines() if "scores" in line)
+    args = task.module().sample(seed=3)
+    close(load(source, tmp_path).kernel(*args), task, args)
+
+
+def _shapes(sizes: tuple[int, int, int, int]) -> str:
+    heads, rows, keys, width = sizes
+    return ", ".join(f"torch.randn({heads}, {n}, {width})" for n in (rows, keys, keys))
+
+
 @pytest.mark.parametrize(
     "name",
     [

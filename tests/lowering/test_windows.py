@@ -80,6 +80,50 @@ def test_a_product_over_taps_copies_its_input_once() -> None:
     assert "kl_window.h" in source.files
 
 
+#: result, shapes of input and weight: what lies across vectors, ends in part of one, or falls outside the input
+ACROSS = {
+    "a vector alone behind a pair": ("F.conv2d(x, w)", "2, 3, 9, 14", "24, 3, 3, 3"),
+    "part of a vector": ("F.conv2d(x, w, padding=1)", "2, 5, 9, 29", "21, 5, 3, 3"),
+    "several steps of a long sum": ("F.conv2d(x, w, padding=(2, 3))", "2, 40, 7, 9", "16, 40, 5, 7"),
+    "rows that only see the edge": ("F.conv2d(x, w, padding=(4, 2))", "1, 6, 5, 6", "12, 6, 3, 3"),
+    "planes that only see the edge": ("F.conv_transpose3d(x, w)", "1, 20, 4, 5, 6", "20, 19, 3, 5, 3"),
+    "double precision": ("F.conv2d(x.double(), w.double())", "1, 5, 8, 9", "11, 5, 3, 3"),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_output_channels_lie_across_vectors(name: str, tmp_path: Path) -> None:
+    result, x, w = ACROSS[name]
+    text = (
+        "import torch\nimport torch.nn.functional as F\n"
+        f"def reference(x, w):\n    return {result}\n"
+        f"def inputs():\n    return torch.randn({x}), torch.randn({w})\n"
+    )
+    task = load_task(text, "across")
+    program = load_program(RulesDesigner().designs(DesignBrief(task, CPP))[0].sketch)
+    source = lower(program, bind(program, task, {}, CPP), CPP)
+    assert "kl::Slab<" in source.files["kernel.cpp"]
+    kernel, module = load(source, tmp_path).kernel, task.module()
+    for seed in (3, 4):  # the second call packs the weights anew
+        args = module.sample(seed=seed)
+        torch.testing.assert_close(kernel(*args), module.reference(args)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_few_output_channels_are_gathered_along_the_positions(tmp_path: Path) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n"
+        "def reference(x, w):\n    return F.conv2d(x, w, padding=1)\n"
+        "def inputs():\n    return torch.randn(2, 5, 9, 29), torch.randn(3, 5, 3, 3)\n"
+    )
+    task = load_task(text, "few")
+    program = load_program(RulesDesigner().designs(DesignBrief(task, CPP))[0].sketch)
+    source = lower(program, bind(program, task, {}, CPP), CPP)
+    assert "kl::Gathered<float>" in source.files["kernel.cpp"]
+    args = task.module().sample(seed=3)
+    want = task.module().reference(args)[0]
+    torch.testing.assert_close(load(source, tmp_path).kernel(*args), want, rtol=1e-4, atol=1e-5)
+
+
 def test_rows_with_gaps_are_gathered_tap_by_tap() -> None:
     text = lowered("one dimension", CPP)[1].files["kernel.cpp"]
     assert "kl::Gathered<float>" in text and "kl::Slab" not in text

@@ -6,7 +6,7 @@ from kernellab.agents.designer.attention import Roles, roles
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Attend, Axis
 from kernellab.agents.designer.plan import Kernel
-from kernellab.agents.designer.tiling_windows import WindowTiler
+from kernellab.agents.designer.tiling_windows import WindowTiler, even
 from kernellab.errors import DesignError
 
 #: columns of the result that one program of a GPU accumulates; width of which one tile holds all
@@ -45,8 +45,18 @@ class AttentionTiler(WindowTiler):
     def _cpu_tiles(self, t: Tiling, r: Roles) -> None:
         rows, keys = self.style.attention
         t.whole = frozenset([r.width, r.col])
-        t.blocks = {r.row: self._block("BM", rows, r.row, 8, 256), r.keys: self._block("BN", keys, r.keys, 16, 1024)}
+        t.blocks = {r.row: self._pieces("BM", rows, r.row, 8, 256), r.keys: self._pieces("BN", keys, r.keys, 16, 1024)}
         t.precision = "ieee"
+
+    def _pieces(self, name: str, most: int, axis: Axis, least: int, greatest: int) -> str:
+        """A fixed extent in equal pieces, so that no row or key is computed in vain; else powers of two."""
+        if not isinstance(axis.extent, int):
+            return self._block(name, most, axis, least, greatest)
+        value = even(axis.extent, most)
+        halves = tuple(c for c in (value // 4, value // 2, value) if c >= min(least, value))
+        # with pieces that divide the extent, no edge is masked
+        exact = tuple(c for c in halves if axis.extent % c == 0)
+        return self.consts.add(name, value, exact if value in exact else halves)
 
     def _gpu_tiles(self, att: Attend, t: Tiling, r: Roles) -> None:
         width, columns = self._size(r.width), self._size(r.col)

@@ -85,7 +85,7 @@ class WindowTiler(GpuTiler):
             return
         inner = spatial[-1]
         if not self.gpu:
-            t.blocks = {inner: self.consts.add("BW", *_halves(_even(sizes[inner], 2048), 16))}
+            t.blocks = {inner: self.consts.add("BW", *_halves(even(sizes[inner], 2048), 16))}
             return
         if len(spatial) == 1:
             width = min(_power(sizes[inner]), 1024)
@@ -183,13 +183,13 @@ def _cpu_positions(sizes: dict[Axis, int], spatial: list[Axis]) -> tuple[int, in
         return 1, 1
     columns = sizes[spatial[-1]]
     if columns >= 192 or len(spatial) == 1:
-        return 1, _even(columns, 256)
+        return 1, even(columns, 256)
     rows = sizes[spatial[0]]
     pieces = math.ceil(rows / max(1, min(rows, 256 // max(columns, 1))))
     return math.ceil(rows / max(pieces, 1)), columns
 
 
-def _even(size: int, most: int) -> int:
+def even(size: int, most: int) -> int:
     """``size`` in equal pieces of at most ``most``, each a multiple of 16 where there are several."""
     if size <= most:
         return size

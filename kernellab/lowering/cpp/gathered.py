@@ -29,6 +29,8 @@ from kernellab.sketch.program import Apply, DType, Loop, Point, Range, Read, Reg
 
 #: dimensions of positions that a window may have
 _MOST_RANGES = 2
+#: rows of a product from which they lie across the vectors: of fewer most lanes would idle
+_LEAST_ACROSS = 4
 
 
 def gather_products(block: Block, ints: Ints, written: frozenset[str]) -> bool:
@@ -82,7 +84,9 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str], ints: Ints) -
     loops = _loops(item)
     if not _moves(region, frozenset(loop.var for loop in loops)):
         return False
-    gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region, slab=slab_of(region, loops, ints))
+    few = (ints.const(call.acc.shape[0]) or _LEAST_ACROSS) < _LEAST_ACROSS
+    slab = None if few else slab_of(region, loops, ints)
+    gathered = GatherCall(call.acc, call.a, call.b, call.line, region=region, slab=slab)
     item.gathers = gathered
     others = {uid for s in block.steps if isinstance(s, Nest) and s not in used for uid in _tiles(s.value)}
     others |= {call.a.uid} if isinstance(call.a, Tile) else set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from kernellab.lowering.c_family.fuse import Group, Place
 from kernellab.lowering.c_family.gather import scatter_text
@@ -16,22 +15,12 @@ from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
 from kernellab.lowering.cpp.reduce import Reduction
+from kernellab.lowering.cpp.site import Site, Span, between
 from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Point, Read, Region, Tile, Value
 
-Span = tuple[str, str]
 #: nests of which two elements may write one place
 _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
-
-
-@dataclass
-class Site:
-    """How a region is reached at one index: address, valid spans by loop dimension, and checks of single elements."""
-
-    region: Region
-    address: str
-    spans: dict[int, Span] = field(default_factory=dict)
-    checks: list[str] = field(default_factory=list)
 
 
 class GroupEmitter:
@@ -96,7 +85,7 @@ class GroupEmitter:
                 more = inside
             else:
                 head = f"for (int64_t {var} = 0; {var} < {extent}; ++{var})"
-                more = [*inside, *_inside(var, (low, high), dim in ranges)]
+                more = [*inside, *(between(var, (low, high)) if dim in ranges else [])]
             with self.w.block(head):
                 self._loop(at + 1, ranges, edge, more, reds)
         for reduction in reds:
@@ -242,7 +231,7 @@ class GroupEmitter:
             return site.checks
         if self._uniform:
             return None
-        spans = [c for d, span in sorted(site.spans.items()) for c in _inside(self.group.vars[d], span, True)]
+        spans = [c for d, span in sorted(site.spans.items()) for c in between(self.group.vars[d], span)]
         return [*spans, *site.checks]
 
     # -- edges -----------------------------------------------------------------------------------------------------
@@ -389,10 +378,3 @@ class GroupEmitter:
             if n.tile is not None and writes[n.tile.uid] == 1 and self.places[n.tile.uid] is Place.LOCAL
         }
         return substitute(value, made)
-
-
-def _inside(var: str, span: Span, bounded: bool) -> list[str]:
-    if not bounded:
-        return []
-    low, high = span
-    return [f"{var} < {high}"] if low == "0" else [f"{low} <= {var}", f"{var} < {high}"]

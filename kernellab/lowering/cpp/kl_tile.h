@@ -253,9 +253,24 @@ constexpr int64_t DEEP = 256;
 //: elements from one packed row of a to the next: a line more, so that rows do not fall on the same lines of the cache
 constexpr int64_t PITCH = DEEP + 16;
 
-// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers; both operands are packed
-template <int R, int V, class T>
-KL_INLINE void gemm_block(T* c, const T* a, const T* b, int64_t k, int64_t pitch) {
+// Where a block of a product finds its factors: ``at(p)`` is what step p of the sum reads, of a the elements DOWN apart,
+// of b as many vectors as the block is wide. Rows are a packed as above; a Panel holds WIDE columns of b side by side.
+template <class T>
+struct Rows {
+  static constexpr int64_t DOWN = PITCH;
+  const T* data;
+  KL_INLINE const T* at(int64_t p) const { return data + p; }
+  KL_INLINE Rows below(int64_t i) const { return {data + i * DOWN}; }
+};
+template <int WIDE, class T>
+struct Panel {
+  const T* data;
+  KL_INLINE const T* at(int64_t p) const { return data + p * WIDE; }
+};
+
+// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers
+template <int R, int V, class T, class A, class B>
+KL_INLINE void block(T* c, int64_t pitch, const A& a, const B& b, int64_t k) {
   using Lane = typename Vector<T>::type;
   constexpr int L = Vector<T>::lanes;
   Lane sum[R][V];
@@ -265,29 +280,53 @@ KL_INLINE void gemm_block(T* c, const T* a, const T* b, int64_t k, int64_t pitch
     for (int v = 0; v < V; ++v) sum[r][v] = *reinterpret_cast<const Lane*>(c + r * pitch + v * L);
 #pragma GCC unroll 1
   for (int64_t p = 0; p < k; ++p) {
+    const T *const left = a.at(p), *const row = b.at(p);
     Lane right[V];
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) right[v] = *reinterpret_cast<const Lane*>(b + (p * V + v) * L);
+    for (int v = 0; v < V; ++v) right[v] = *reinterpret_cast<const Lane*>(row + v * L);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sum[r][v] += a[r * PITCH + p] * right[v];
+      for (int v = 0; v < V; ++v) sum[r][v] += left[r * A::DOWN] * right[v];
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * pitch + v * L) = sum[r][v];
 }
+// A block of ``rows`` <= R rows
+template <int R, int V, class T, class A, class B>
+KL_INLINE void block_of(int64_t rows, T* c, int64_t pitch, const A& a, const B& b, int64_t k) {
+  if constexpr (R > 1) {
+    if (rows < R) return block_of<R - 1, V>(rows, c, pitch, a, b, k);
+  }
+  block<R, V>(c, pitch, a, b, k);
+}
+//: rows of a block that is V vectors wide, so that its sums fill the registers: VECTORS or one
+template <int V>
+constexpr int rows_of() { return V == VECTORS ? ROWS : 12; }
 
-// All rows of c against one panel of b
-template <int V, class T>
-inline void gemm_panel(T* c, const T* a, const T* b, int64_t m, int64_t k, int64_t pitch) {
+// All m rows of c against V vectors of columns of b. What is left for the last two blocks is shared out evenly: a block
+// of few rows waits for its own sums.
+template <int V, class T, class A, class B>
+inline void block_rows(T* c, int64_t pitch, const A& a, const B& b, int64_t m, int64_t k) {
+  constexpr int MOST = rows_of<V>();
   int64_t i = 0;
-  for (; i + ROWS <= m; i += ROWS) gemm_block<ROWS, V>(c + i * pitch, a + i * PITCH, b, k, pitch);
-  if (ROWS > 8 && i + 8 <= m) gemm_block<8, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 8;
-  if (i + 4 <= m) gemm_block<4, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 4;
-  if (i + 2 <= m) gemm_block<2, V>(c + i * pitch, a + i * PITCH, b, k, pitch), i += 2;
-  if (i < m) gemm_block<1, V>(c + i * pitch, a + i * PITCH, b, k, pitch);
+  for (; m - i == MOST || m - i >= 2 * MOST; i += MOST) block<MOST, V>(c + i * pitch, pitch, a.below(i), b, k);
+  for (const int64_t half = (m - i + 1) / 2; i < m;) {
+    const int64_t rows = m - i > MOST ? half : m - i;
+    block_of<MOST, V>(rows, c + i * pitch, pitch, a.below(i), b, k);
+    i += rows;
+  }
+}
+
+// ``f(V, first column)`` for panels of V vectors, which cover ``vectors``: VECTORS while there are as many, then one
+template <class T, class F>
+KL_INLINE void panels(int64_t vectors, F&& f) {
+  constexpr int L = Vector<T>::lanes;
+  int64_t at = 0;
+  for (; vectors - at >= VECTORS; at += VECTORS) f(std::integral_constant<int, VECTORS>{}, at * L);
+  for (; at < vectors; ++at) f(std::integral_constant<int, 1>{}, at * L);
 }
 
 // The next V vectors of columns of b, packed and multiplied; past the last column a copy of c takes the results
@@ -297,7 +336,7 @@ inline void gemm_columns(T* c, const T* a, const Matrix<B>& b, int64_t m, int64_
   alignas(64) T panel[DEEP * WIDE];
   if (b.cols == WIDE) {
     pack<WIDE>(panel, b);
-    gemm_panel<V>(c, a, panel, m, b.rows, pitch);
+    block_rows<V>(c, pitch, Rows<T>{a}, Panel<WIDE, T>{panel}, m, b.rows);
     return;
   }
   for (int64_t p = 0; p < b.rows; ++p)
@@ -308,7 +347,7 @@ inline void gemm_columns(T* c, const T* a, const Matrix<B>& b, int64_t m, int64_
     const int64_t rows = imin(ROWS, m - i);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t l = 0; l < WIDE; ++l) part[r * WIDE + l] = l < b.cols ? c[(i + r) * pitch + l] : T(0);
-    gemm_panel<V>(part, a + i * PITCH, panel, rows, b.rows, WIDE);
+    block_rows<V>(part, WIDE, Rows<T>{a + i * PITCH}, Panel<WIDE, T>{panel}, rows, b.rows);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t l = 0; l < b.cols; ++l) c[(i + r) * pitch + l] = part[r * WIDE + l];
   }

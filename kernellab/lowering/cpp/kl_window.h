@@ -30,40 +30,21 @@ KL_INLINE Window<T> window(const T* data, bool inside, Along depth, Along rows, 
   return {data, inside, depth, rows, columns};
 }
 
-// c[R][V vectors] += a[R][k] b[k][V vectors], rows of b ``b_pitch`` apart
-template <int R, int V, class T>
-KL_INLINE void gathered_block(T* c, int64_t c_pitch, const T* a, const T* b, int64_t b_pitch, int64_t k) {
-  using Lane = typename Vector<T>::type;
-  constexpr int L = Vector<T>::lanes;
-  Lane sum[R][V];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[r][v] = *reinterpret_cast<const Lane*>(c + r * c_pitch + v * L);
-#pragma GCC unroll 1
-  for (int64_t p = 0; p < k; ++p) {
-    Lane right[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) right[v] = *reinterpret_cast<const Lane*>(b + p * b_pitch + v * L);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sum[r][v] += a[r * PITCH + p] * right[v];
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * c_pitch + v * L) = sum[r][v];
-}
-template <int V, class T>
-inline void gathered_rows(T* c, int64_t c_pitch, const T* a, const T* b, int64_t b_pitch, int64_t m, int64_t k) {
-  int64_t i = 0;
-  for (; i + ROWS <= m; i += ROWS) gathered_block<ROWS, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, b_pitch, k);
-  if (ROWS > 8 && i + 8 <= m) gathered_block<8, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, b_pitch, k), i += 8;
-  if (i + 4 <= m) gathered_block<4, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, b_pitch, k), i += 4;
-  if (i + 2 <= m) gathered_block<2, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, b_pitch, k), i += 2;
-  if (i < m) gathered_block<1, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, b_pitch, k);
-}
+// Rows of b that lie ``pitch`` apart, and elements of an operand that lie where the offset of each step says.
+template <class T>
+struct Spaced {
+  const T* data;
+  int64_t pitch;
+  KL_INLINE const T* at(int64_t p) const { return data + p * pitch; }
+};
+template <class T>
+struct Placed {
+  static constexpr int64_t DOWN = 1;
+  const T* data;
+  const int64_t* offset;
+  KL_INLINE const T* at(int64_t p) const { return data + offset[p]; }
+  KL_INLINE Placed below(int64_t i) const { return {data + i * DOWN, offset}; }
+};
 
 // Sums a @ b into an m x n accumulator over many calls of ``add``; ``flush`` multiplies what is left.
 template <class T>
@@ -108,18 +89,21 @@ class Gathered {
   void flush() {
     if (k_ == 0) return;
     constexpr int L = Vector<T>::lanes;
-    int64_t j = 0;
-    for (; j + WIDE <= n_; j += WIDE) gathered_rows<VECTORS>(c_ + j, n_, a_, b_ + j, pitch_, rows_, k_);
-    for (; j + L <= n_; j += L) gathered_rows<1>(c_ + j, n_, a_, b_ + j, pitch_, rows_, k_);
-    if (j < n_) {
-      alignas(64) T part[ROWS * L];
-      for (int64_t i = 0; i < rows_; i += ROWS) {
-        const int64_t rows = imin(ROWS, rows_ - i);
+    panels<T>(n_ / L, [&](auto wide, int64_t at) {
+      block_rows<decltype(wide)::value>(c_ + at, n_, Rows<T>{a_}, Spaced<T>{b_ + at, pitch_}, rows_, k_);
+    });
+    const int64_t whole = n_ / L * L, left = n_ - whole;
+    if (left > 0) {
+      constexpr int64_t HIGH = rows_of<1>();
+      alignas(64) T part[HIGH * L];
+      for (int64_t i = 0; i < rows_; i += HIGH) {
+        const int64_t rows = imin(HIGH, rows_ - i);
+        T* const c = c_ + i * n_ + whole;
         for (int64_t r = 0; r < rows; ++r)
-          for (int64_t l = 0; l < L; ++l) part[r * L + l] = j + l < n_ ? c_[(i + r) * n_ + j + l] : T(0);
-        gathered_rows<1>(part, L, a_ + i * PITCH, b_ + j, pitch_, rows, k_);
+          for (int64_t l = 0; l < L; ++l) part[r * L + l] = l < left ? c[r * n_ + l] : T(0);
+        block_rows<1>(part, L, Rows<T>{a_ + i * PITCH}, Spaced<T>{b_ + whole, pitch_}, rows, k_);
         for (int64_t r = 0; r < rows; ++r)
-          for (int64_t l = 0; j + l < n_; ++l) c_[(i + r) * n_ + j + l] = part[r * L + l];
+          for (int64_t l = 0; l < left; ++l) c[r * n_ + l] = part[r * L + l];
       }
     }
     k_ = 0;
@@ -151,46 +135,10 @@ struct Held {
   int64_t low, count, size;
 };
 
-// c[R][V vectors] += a[R][k] b[off[k]][V vectors]
-template <int R, int V, class T>
-KL_INLINE void slab_block(T* c, int64_t c_pitch, const T* a, const T* b, const int64_t* off, int64_t k) {
-  using Lane = typename Vector<T>::type;
-  constexpr int L = Vector<T>::lanes;
-  Lane sum[R][V];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[r][v] = *reinterpret_cast<const Lane*>(c + r * c_pitch + v * L);
-#pragma GCC unroll 1
-  for (int64_t p = 0; p < k; ++p) {
-    const T* const row = b + off[p];
-    Lane right[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) right[v] = *reinterpret_cast<const Lane*>(row + v * L);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sum[r][v] += a[r * PITCH + p] * right[v];
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * c_pitch + v * L) = sum[r][v];
-}
-template <int V, class T>
-inline void slab_rows(T* c, int64_t c_pitch, const T* a, const T* b, const int64_t* off, int64_t m, int64_t k) {
-  int64_t i = 0;
-  for (; i + ROWS <= m; i += ROWS) slab_block<ROWS, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, off, k);
-  if (ROWS > 8 && i + 8 <= m) slab_block<8, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, off, k), i += 8;
-  if (i + 4 <= m) slab_block<4, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, off, k), i += 4;
-  if (i + 2 <= m) slab_block<2, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, off, k), i += 2;
-  if (i < m) slab_block<1, V>(c + i * c_pitch, c_pitch, a + i * PITCH, b, off, k);
-}
-
 // Rows of a, packed once for all the boxes that one thread multiplies in one launch: most have the same factors.
 template <class T>
 struct Kept {
-  static constexpr int64_t MOST = 1 << 18;
+  static constexpr int64_t MOST = 1 << 20;
   struct Part {
     const void* data;
     int64_t down, right, rows, cols;
@@ -225,46 +173,46 @@ inline int64_t next_launch() {
 }
 
 // Like Gathered, with a box of a D-dimensional tensor copied once, zero outside: each product finds its operand there.
-// Dimension DEPTH is summed over; ROWS_AT (-1: none) and the last one are the positions. Positions are summed in runs of
-// whole vectors beside ``c``: one run a row, or, where that takes fewer vectors, one run over all rows with what lies
-// between them.
+// Dimension DEPTH is summed over; ROWS_AT (-1: none) and the last one are the positions. The rows of ``a`` lie across the
+// vectors, so that no position is computed in vain, and the elements of the box are read one by one, wherever they are.
 template <class T, int D, int DEPTH, int ROWS_AT>
 class Slab {
+  static constexpr int ROW = ROWS_AT >= 0 ? ROWS_AT : 0;
+  static constexpr int64_t NOWHERE = std::numeric_limits<int64_t>::min() / 2;
+  // steps of the sum up to ``end`` whose first row has this coordinate
+  struct Run {
+    int64_t end, row;
+  };
+
  public:
   static constexpr int L = Vector<T>::lanes, WIDE = VECTORS * L;
 
   // ``deep``: the length of the whole sum, 0 where the factors are to be packed each time
   Slab(int64_t launch, int64_t deep, T* c, int64_t m, int64_t rows, int64_t row_step, int64_t columns, const T* data,
        const Held (&held)[D])
-      : kept_(Kept<T>::mine()), parts_(0), c_(c), m_(m), rows_(rows), columns_(columns), k_(0), used_(0) {
-    keeps_ = deep > 0 && (deep + DEEP - 1) / DEEP * m * PITCH <= Kept<T>::MOST;
-    a_ = scratch<T, -5>((keeps_ ? (deep + DEEP - 1) / DEEP : 1) * m * PITCH);
+      : kept_(Kept<T>::mine()), parts_(0), c_(c), rows_(rows), columns_(columns), n_(rows * columns), k_(0), used_(0),
+        high_((m + L - 1) / L * L), row_step_(row_step), runs_(0) {
+    const int64_t steps = (deep + DEEP - 1) / DEEP;
+    keeps_ = deep > 0 && steps * high_ * DEEP <= Kept<T>::MOST;
+    a_ = scratch<T, -5>((keeps_ ? steps : 1) * high_ * DEEP);
     kept_.start(launch, m, a_);
     constexpr int64_t LINE = 64 / int64_t(sizeof(T));
-    const auto whole = [](int64_t n, int64_t of) { return (n + of - 1) / of * of; };
-    const int64_t between = held[D - 1].count, all = (rows - 1) * between + columns;
-    const bool flat = ROWS_AT == D - 2 && row_step == 1 && whole(all, L) < rows * whole(columns, L);
     int64_t pitch = 1, stride = 1, strides[D];
     for (int d = D - 1; d >= 0; --d) {
       low_[d] = held[d].low;
+      size_[d] = held[d].size;
       pitch_[d] = pitch;
       strides[d] = stride;
       stride *= held[d].size;
       pitch *= held[d].count;
-      if (d == D - 1 && !flat) pitch = whole(pitch, LINE);
       // an odd number of lines: neighbours along the sum do not fall on the same lines of the cache
-      if (d == DEPTH + 1) pitch = (whole(pitch, LINE) / LINE | 1) * LINE;
+      if (d == DEPTH + 1) pitch = ((pitch + LINE - 1) / LINE | 1) * LINE;
     }
-    // a vector may read past the end of the last row
-    data_ = scratch<T, -3>(pitch + WIDE);
+    data_ = scratch<T, -3>(pitch);
     copy<0>(data_, data, true, held, strides);
-    runs_ = flat ? 1 : rows;
-    run_ = whole(flat ? all : columns, L);
-    step_ = ROWS_AT >= 0 ? row_step * pitch_[ROWS_AT >= 0 ? ROWS_AT : 0] : 0;
-    row_ = flat ? between : run_;
-    n_ = (whole(runs_ * run_, LINE) / LINE | 1) * LINE;
-    sums_ = scratch<T, -4>(m * n_);
-    for (int64_t i = 0; i < m * n_; ++i) sums_[i] = T(0);
+    step_ = ROWS_AT >= 0 ? row_step * pitch_[ROW] : 0;
+    sums_ = scratch<T, -4>(high_ * n_);
+    for (int64_t i = 0; i < high_ * n_; ++i) sums_[i] = T(0);
   }
 
   // a @ what starts ``at`` these coordinates, DEPTH's ending at ``size``
@@ -273,11 +221,16 @@ class Slab {
     int64_t start = 0;
     for (int d = 0; d < D; ++d) start += (at[d] - low_[d]) * pitch_[d];
     const int64_t deep = imin(a.cols, size - at[DEPTH]);
+    bool inside = true;
+    for (int d = 0; d < D - 1; ++d) inside &= d == DEPTH || d == ROWS_AT || within(at[d], size_[d]);
+    const int64_t row = !inside ? NOWHERE : ROWS_AT >= 0 ? at[ROW] : 0;
     used_ = a.rows;
     for (int64_t p = 0; p < deep;) {
       const int64_t count = imin(DEEP - k_, deep - p);
       const auto part = matrix(a.data + p * a.right, a.down, a.right, a.rows, count);
-      if (!keeps_ || !kept_.has(parts_++, part)) pack<PITCH>(a_ + k_, part);
+      if (!keeps_ || !kept_.has(parts_++, part)) pack_across(part);
+      if (runs_ > 0 && run_[runs_ - 1].row == row) run_[runs_ - 1].end += count;
+      else run_[runs_++] = {k_ + count, row};
       for (int64_t q = 0; q < count; ++q) off_[k_ + q] = start + (p + q) * pitch_[DEPTH];
       k_ += count;
       p += count;
@@ -285,29 +238,68 @@ class Slab {
     }
   }
 
+  // what was summed, turned back
   void flush() {
     multiply();
-    for (int64_t i = 0; i < used_; ++i)
-      for (int64_t h = 0; h < rows_; ++h) {
-        T* const c = c_ + (i * rows_ + h) * columns_;
-        const T* const sums = sums_ + i * n_ + h * row_;
-#pragma omp simd
-        for (int64_t w = 0; w < columns_; ++w) c[w] += sums[w];
+    panels<T>((used_ + L - 1) / L, [&](auto wide, int64_t first) {
+      constexpr int64_t W = decltype(wide)::value * L;
+      alignas(64) T square[L * L];
+      for (int64_t v = first; v < imin(first + W, used_); v += L) {
+        const T* const from = sums_ + first * n_ + v - first;
+        const int64_t rows = imin(L, used_ - v);
+        for (int64_t n = 0; n < n_; n += L) {
+          const int64_t count = imin(L, n_ - n);
+          if (count == L) turn(from + n * W, W, square, L);
+          else
+            for (int64_t l = 0; l < count; ++l)
+              for (int64_t r = 0; r < rows; ++r) square[r * L + l] = from[(n + l) * W + r];
+          for (int64_t r = 0; r < rows; ++r) {
+            T* const c = c_ + (v + r) * n_ + n;
+            for (int64_t l = 0; l < count; ++l) c[l] += square[r * L + l];
+          }
+        }
       }
+    });
   }
 
  private:
+  // columns of the part become rows of panels
+  template <class A>
+  void pack_across(const Matrix<A>& part) {
+    panels<T>((part.rows + L - 1) / L, [&](auto wide, int64_t first) {
+      constexpr int64_t W = decltype(wide)::value * L;
+      T* const to = a_ + first * DEEP + k_ * W;
+      const int64_t rows = imin(W, part.rows - first);
+      for (int64_t p = 0; rows < W && p < part.cols; ++p)
+        for (int64_t l = rows; l < W; ++l) to[p * W + l] = T(0);
+      pack<W>(to, matrix(part.data + first * part.down, part.right, part.down, part.cols, rows));
+    });
+  }
+
+  // the first step at or behind ``p`` whose elements row ``h`` has, or has not: outside the tensor they are zero
+  int64_t next(int64_t p, int64_t h, bool has) const {
+    for (int64_t n = 0; n < runs_; ++n)
+      if (run_[n].end > p) {
+        const int64_t row = run_[n].row + h * row_step_;
+        if (within(row, ROWS_AT >= 0 ? size_[ROW] : 1) == has) return p;
+        p = run_[n].end;
+      }
+    return k_;
+  }
+
   void multiply() {
     if (k_ == 0) return;
-    for (int64_t h = 0; h < runs_; ++h) {
-      T* const c = sums_ + h * run_;
-      const T* const b = data_ + h * step_;
-      int64_t j = 0;
-      for (; j + WIDE <= run_; j += WIDE) slab_rows<VECTORS>(c + j, n_, a_, b + j, off_, used_, k_);
-      for (; j < run_; j += L) slab_rows<1>(c + j, n_, a_, b + j, off_, used_, k_);
-    }
-    if (keeps_) a_ += m_ * PITCH;
-    k_ = 0;
+    panels<T>((used_ + L - 1) / L, [&](auto wide, int64_t first) {
+      constexpr int V = decltype(wide)::value, W = V * L;
+      for (int64_t h = 0; h < rows_; ++h)
+        for (int64_t p = next(0, h, true), end; p < k_; p = next(end, h, true)) {
+          end = next(p, h, false);
+          block_rows<V>(sums_ + first * n_ + h * columns_ * W, W, Placed<T>{data_ + h * step_, off_ + p},
+                        Panel<W, T>{a_ + first * DEEP + p * W}, columns_, end - p);
+        }
+    });
+    if (keeps_) a_ += high_ * DEEP;
+    k_ = runs_ = 0;
   }
 
   template <int AT>
@@ -333,7 +325,8 @@ class Slab {
   size_t parts_;
   bool keeps_;
   T* c_;
-  int64_t m_, rows_, columns_, k_, used_, runs_, run_, step_, row_, n_, low_[D], pitch_[D], off_[DEEP];
+  int64_t rows_, columns_, n_, k_, used_, high_, step_, row_step_, runs_, low_[D], size_[D], pitch_[D], off_[DEEP];
+  Run run_[DEEP];
   T *a_, *data_, *sums_;
 };
 
