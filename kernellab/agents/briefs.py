@@ -109,6 +109,8 @@ class RouteBrief:
     improvers: frozenset[Role] = frozenset((Role.DESIGNER, Role.CODER))
     #: the fastest verdict that passed so far
     best: Verdict | None = None
+    #: a kernel may compose with the framework's library
+    allow_library: bool = False
     headroom: float | None = None
     budget_left: str = ""
     ablation: frozenset[str] = NOTHING

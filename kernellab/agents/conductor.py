@@ -79,16 +79,17 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     """A kernel that passed: the end, or on to a faster one while there is headroom."""
     end = why_finish(brief)
     if end:
-        reason = _passed(verdict) + (f" {end}" if brief.improve else "")
+        reason = _passed(verdict, brief.allow_library) + (f" {end}" if brief.improve else "")
         return Route(
             to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, evidence=evidence_lines(brief)
         )
     suggestion, facts = slow_because(brief)
     designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
+    passed = _passed(verdict, brief.allow_library)
     return Route(
         to=RouteKind.DESIGNER if designs else RouteKind.CODER,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"{_passed(verdict)} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
+        reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
         suggestion=suggestion,
         evidence=[*evidence_lines(brief), *facts],
     )
@@ -180,7 +181,7 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
     return any(a.sketch is not None and a.sketch == brief.sketch for a in asked)
 
 
-def _passed(verdict: Verdict) -> str:
+def _passed(verdict: Verdict, allowed: bool = False) -> str:
     eager, compiled = verdict.against("eager"), verdict.against("compile")
     figures = [f"{c.speedup:.2f}x {name}" for c, name in ((eager, "eager"), (compiled, "torch.compile")) if c]
     said = f"Verified at {verdict.trust.value}" + (f": {', '.join(figures)}." if figures else ".")
@@ -188,7 +189,7 @@ def _passed(verdict: Verdict) -> str:
     if composed:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
-    if eager and eager.high < 1 and composed:
+    if eager and eager.high < 1 and (composed or allowed):
         said += " The framework alone is faster here."
     elif eager and eager.high < 1:
         said += " The framework's own kernel is faster here; with --allow-library a kernel may call it, labelled so."

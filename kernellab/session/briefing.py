@@ -71,6 +71,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         notes=state.notes.get(Role.CONDUCTOR, ()),
         improve=improves(state),
         improvers=_improvers(state),
+        allow_library=bench.options().allow_library,
         best=best.verdict if best else None,
         **_common(bench, state, parent),
     )

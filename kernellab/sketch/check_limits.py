@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kernellab.records import Diagnostic
 from kernellab.sketch import affine
 from kernellab.sketch.ints import IntExpr, product
+from kernellab.sketch.library import is_library
 from kernellab.sketch.messages import diagnostic
 from kernellab.sketch.program import Alloc, Assign, If, Load, Loop, MultiAssign, Program, Statement, Tile
 from kernellab.sketch.tree import Span
@@ -20,7 +21,9 @@ def check_limits(program: Program, constexpr: Mapping[str, int | float], chip: C
         env |= chip_facts(chip)
     found = [d for c in program.requires if (d := _broken(c, env, program)) is not None]
     if chip is not None and chip.on_chip_bytes:
-        found += [d for k in program.kernels if (d := _footprint(k.body, k.span, constexpr, chip)) is not None]
+        # a library call's tiles are its own
+        own = [k for k in program.kernels if not is_library(k)]
+        found += [d for k in own if (d := _footprint(k.body, k.span, constexpr, chip)) is not None]
     return found
 
 

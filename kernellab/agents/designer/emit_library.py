@@ -13,7 +13,7 @@ from kernellab.errors import DesignError
 from kernellab.task import Task
 
 #: extents of a tile at most; they steer the interpreter alone, since a call has its own
-_TILE = 64
+_TILE, _WINDOW_TILE = 64, 256
 
 #: what stands above each such sketch
 _WHY = "The library's: one call makes this {}; what is around it is ours."
@@ -86,13 +86,13 @@ class LibraryEmitter:
         b, o, c = (self.names.fresh(name) for name in "boc")
         places = [self.names.fresh(name) for name in ("d", "h", "w")[3 - rank :]]
         taps = [self.names.fresh(f"k{name}") for name in ("d", "h", "w")[3 - rank :]]
-        to, tc = _tile(mine), _tile(inside)
-        tb = _tile(self.call.shape[0]) if numbers.transposed else 1
+        to, tc = _tile(mine, _WINDOW_TILE), _tile(inside, _WINDOW_TILE)
+        tb = _tile(self.call.shape[0], _WINDOW_TILE) if numbers.transposed else 1
         self._loop(b, self.call.shape[0], tb, True)
         if split:
             self._loop(g, groups, 1, True)
         self._loop(o, mine, to, True)
-        tile = 1 if numbers.transposed else _tile(self.call.shape[-1])
+        tile = 1 if numbers.transposed else _tile(self.call.shape[-1], _WINDOW_TILE)
         for p, extent in zip(places, self.call.shape[2:], strict=True):
             self._loop(p, extent, tile if p == places[-1] else 1, True)
         acc = self._start(tb, to) if numbers.transposed else self._start(to, tile)
@@ -156,9 +156,9 @@ class LibraryEmitter:
         return [f"{n}[{', '.join(map(str, shape))}]: {dtype}{self.roles.get(n, ' temp')}" for n, shape in shapes]
 
 
-def _tile(extent: Extent) -> int:
+def _tile(extent: Extent, most: int = _TILE) -> int:
     """A power of two that holds the extent, or the most that a tile is long."""
-    return min(_TILE, 1 << max(0, (extent - 1).bit_length())) if isinstance(extent, int) else _TILE
+    return min(most, 1 << max(0, (extent - 1).bit_length())) if isinstance(extent, int) else most
 
 
 def _over(extent: Extent, groups: int) -> Extent:
