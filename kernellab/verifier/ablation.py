@@ -17,8 +17,8 @@ from kernellab.verifier import cases, evidence
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Mismatch, compare, metadata
 from kernellab.verifier.ghost import ALL
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import DEADLINES, HONEST
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kernellab.task import Task
 from kernellab.verifier import cases, device
 from kernellab.verifier.compare import NUMERIC, Limits, accepts, compare
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.placement import cores_in_order
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import DEVICE, TIMING
 from kernellab.verifier.sides import WrongWhenTimed
 

@@ -9,8 +9,8 @@ from kernellab.records import Evidence
 from kernellab.task_inputs import input_bytes
 from kernellab.verifier import cases, evidence
 from kernellab.verifier.compare import NUMERIC, compare, metadata
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import CORRECT, DEADLINES
 
 if TYPE_CHECKING:

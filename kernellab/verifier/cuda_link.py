@@ -21,17 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.verifier import cuda_driver, cuda_pool, wire
 from kernellab.verifier.control import OK, Answer, Output
+from kernellab.verifier.cuda_faults import device_fault
 from kernellab.verifier.cuda_memory import (
     DeviceArena,
     Segment,
     current_device,
+    dense_bytes,
     l2_bytes,
     output_bytes,
     read_from,
+    span_bytes,
 )
 from kernellab.verifier.guards import GUARD
-from kernellab.verifier.link import Call, Worker, WorkerFailure, _parsed
+from kernellab.verifier.link import Call, Worker, _parsed
 from kernellab.verifier.memory import Layout, Unreadable
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import CAPS, DEADLINES
 
 if TYPE_CHECKING:
@@ -177,7 +181,7 @@ class CudaWorker(Worker):
         if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
             return False
         segment = self._find(output.storage, output.storage_bytes)
-        if segment is None or output.storage_bytes != 2 * guard + _bytes(output):
+        if segment is None or output.storage_bytes != 2 * guard + span_bytes(output):
             return False
         places = (output.storage, output.storage + after)
         return not all(bool((segment.bytes(place, guard) == GUARD).all()) for place in places)
@@ -276,7 +280,7 @@ class CudaWorker(Worker):
 
     def sees(self, outputs: Sequence[Output]) -> bool:
         """Can the judge read ``outputs`` in place?"""
-        return all(not _bytes(o) or self._find(o.data, _bytes(o), copied=False) is not None for o in outputs)
+        return all(not span_bytes(o) or self._find(o.data, span_bytes(o), copied=False) is not None for o in outputs)
 
     def close(self) -> None:
         if self.closed:
@@ -349,7 +353,7 @@ class CudaWorker(Worker):
         places, end = [], 0
         for output in outputs:
             places.append(end)
-            end += -(-_contiguous_bytes(output) // 256) * 256
+            end += -(-dense_bytes(output) // 256) * 256
         arena = self._arena(end)
         self.attach(COPY_SLOT, arena, writable=True)
         self.shared.discard(COPY_SLOT)
@@ -359,9 +363,9 @@ class CudaWorker(Worker):
             raise self._exception(answer)
         self.copies += 1
         for output, place in zip(outputs, places, strict=True):
-            if _contiguous_bytes(output) != _bytes(output):
+            if dense_bytes(output) != span_bytes(output):
                 raise WorkerFailure("output", "An output that is not dense lies in memory that the judge cannot see.")
-            self._copied.append(Segment(output.data, _bytes(output), arena.mapping, place))
+            self._copied.append(Segment(output.data, span_bytes(output), arena.mapping, place))
 
     def _receive_with_fds(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
         end = time.monotonic() + seconds
@@ -388,40 +392,3 @@ class CudaWorker(Worker):
 
     def gone(self) -> bool:
         return self.broken or super().gone()
-
-
-#: the driver's words -> kind of failure, what to say
-_FAULTS = (
-    ("illegal memory access", "crash", "reads or writes memory that is not its own (illegal memory access)"),
-    ("misaligned address", "crash", "uses a misaligned address"),
-    ("device-side assert", "crash", "breaks a device-side assertion"),
-    ("illegal instruction", "crash", "runs an illegal instruction"),
-    ("unspecified launch failure", "crash", "fails on the device (unspecified launch failure)"),
-    ("hardware stack error", "crash", "corrupts its stack on the device"),
-    ("invalid program counter", "crash", "jumps outside its code on the device"),
-    ("launch timed out", "hang", "ran longer than the device lets a kernel run"),
-    ("out of memory", "memory", "needs more device memory than there is"),
-)
-
-
-def device_fault(message: str) -> tuple[str, str] | None:
-    """What a CUDA error means: kind of failure, and words to follow "the kernel"; None for another error."""
-    if "CUDA" not in message and "OutOfMemoryError" not in message:
-        return None
-    return next(((kind, words) for text, kind, words in _FAULTS if text in message), None)
-
-
-def _bytes(output: Output) -> int:
-    try:
-        return output_bytes(output)
-    except Unreadable:
-        return 0
-
-
-def _contiguous_bytes(output: Output) -> int:
-    import torch
-
-    count = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
-    for n in output.shape:
-        count *= n
-    return count

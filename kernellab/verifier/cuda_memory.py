@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING
 
 from kernellab.verifier import cuda_driver
@@ -97,6 +98,22 @@ def output_bytes(output: Output) -> int:
     if output.data + count > output.storage + output.storage_bytes or output.data % item:
         raise Unreadable("an output reaches beyond its storage")
     return count
+
+
+def span_bytes(output: Output) -> int:
+    """As :func:`output_bytes`; 0 where they cannot be."""
+    try:
+        return output_bytes(output)
+    except Unreadable:
+        return 0
+
+
+def dense_bytes(output: Output) -> int:
+    """Bytes of a contiguous copy of an output."""
+    import torch
+
+    count: int = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
+    return count * prod(output.shape)
 
 
 def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:

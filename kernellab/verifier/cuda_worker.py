@@ -21,7 +21,8 @@ from kernellab.verifier import cuda_driver, cuda_pool, cuda_trace, wire
 from kernellab.verifier.control import BAD_OUTPUT, RAISED
 from kernellab.verifier.device import set_precision
 from kernellab.verifier.shared_poison import SharedPoison
-from kernellab.verifier.worker import BadOutput, Worker, _nothing, _place, _poisoned, _wait, explain, flatten
+from kernellab.verifier.worker import Worker, _nothing, _poisoned, _wait
+from kernellab.verifier.worker_results import BadOutput, explain, flatten, place
 
 _DONE = 1 << 32
 #: descriptors that one message may carry
@@ -186,7 +187,7 @@ class DeviceWorker(Worker):
             self.synchronize()
             outputs = [self._on_device(t) for t in flatten(result, self.role == "candidate")]
             for i, tensor in enumerate(outputs):
-                control.write_output(i, *_place(tensor))
+                control.write_output(i, *place(tensor))
             control.write_done(len(outputs), 0.0)
             os.eventfd_write(done, _DONE)
             self.kept = [*self.kept[-1:], outputs] if number + 1 == len(args) else []
@@ -249,7 +250,7 @@ class DeviceWorker(Worker):
                 if call and i < len(like) and (t.shape, t.stride(), t.dtype, t.storage_offset()) == like[i]:
                     control.write_like(number, i, t.data_ptr())
                 else:
-                    control.write_output(number, *_place(t))
+                    control.write_output(number, *place(t))
                 number += 1
 
     def _failed(self, error: BaseException, message: dict[str, Any]) -> None:

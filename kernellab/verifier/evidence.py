@@ -12,7 +12,7 @@ from kernellab.task import Task
 from kernellab.verifier import signature
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import Mismatch, Reference
-from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.process import WorkerFailure
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from kernellab.target import Backend
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases, clock, device, evidence, stats, turns
 from kernellab.verifier.cases import Case
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.pipeline import Refused, numbered
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rivals import rival
 from kernellab.verifier.rules import COMPILED, DEADLINES, TIMING
 from kernellab.verifier.sides import BaselineFailed, Result, Side, WrongWhenTimed

@@ -16,8 +16,8 @@ from kernellab.verifier.contents import loose_arguments
 from kernellab.verifier.contents_cuda import DeviceContents, part
 from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCalls
 from kernellab.verifier.cuda_memory import DeviceArena, Flush, Window
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.memory import fresh_copy, lay_out
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import DEVICE, TIMING
 
 if TYPE_CHECKING:

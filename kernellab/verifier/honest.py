@@ -12,10 +12,10 @@ from kernellab.verifier import cases
 from kernellab.verifier.ablation import ghost_test
 from kernellab.verifier.audit import audit
 from kernellab.verifier.cuda_trace import is_library, is_move
-from kernellab.verifier.link import WorkerFailure
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused
 from kernellab.verifier.precision import precision_class
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import HONEST
 
 if TYPE_CHECKING:

@@ -216,7 +216,7 @@ class Verification:
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[list[str]]:
-        from kernellab.verifier.link import WorkerFailure
+        from kernellab.verifier.process import WorkerFailure
 
         self.current = stage
         start = time.perf_counter()

@@ -14,7 +14,8 @@ from kernellab.dsls import get_adapter
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier import landlock
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import COMPILED
 from kernellab.verifier.servers import ForkServer
 

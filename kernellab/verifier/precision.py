@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kernellab.task import Task
 from kernellab.verifier.ablation import normal_case
 from kernellab.verifier.compare import Reference
-from kernellab.verifier.link import WorkerFailure
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import ERROR, HONEST
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ def reproduce(
     """
     from kernellab.verifier.cases import make_args
     from kernellab.verifier.metamorphic import changed
-    from kernellab.verifier.worker import flatten, write_files
+    from kernellab.verifier.worker_build import write_files
+    from kernellab.verifier.worker_results import flatten
 
     loaded = load_task(task)
     text = Source.model_validate(dict(source))

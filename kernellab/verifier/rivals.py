@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import compare, metadata
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
 from kernellab.verifier.memory import lay_out
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.sides import BaselineFailed, Side
 
 if TYPE_CHECKING:

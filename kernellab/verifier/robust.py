@@ -11,9 +11,10 @@ from kernellab.task_inputs import Family
 from kernellab.verifier import cases
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import compare
-from kernellab.verifier.link import Call, WorkerFailure
+from kernellab.verifier.link import Call
 from kernellab.verifier.metamorphic import metamorphic
 from kernellab.verifier.pipeline import Refused
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import HONEST
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.verifier import stats
 from kernellab.verifier.compare import Reference
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import TIMING
 
 if TYPE_CHECKING:

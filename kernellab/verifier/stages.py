@@ -18,11 +18,12 @@ from kernellab.verifier import cases, device, evidence, signature
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
 from kernellab.verifier.consent import label as consented
-from kernellab.verifier.link import Call, Worker, WorkerFailure
+from kernellab.verifier.link import Call, Worker
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused, Verification, baselines_of, numbered, threads_of
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import CAPS, COMPILED, DEADLINES, DEVICE, ERROR
-from kernellab.verifier.worker import write_files
+from kernellab.verifier.worker_build import write_files
 
 if TYPE_CHECKING:
     import torch

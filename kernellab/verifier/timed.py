@@ -17,9 +17,10 @@ from kernellab.verifier import accounts, stats
 from kernellab.verifier.checks import Checks
 from kernellab.verifier.compare import Limits
 from kernellab.verifier.contents import Contents, loose_arguments
-from kernellab.verifier.link import Call, Worker, WorkerFailure
+from kernellab.verifier.link import Call, Worker
 from kernellab.verifier.memory import Layout, fresh_copy, lay_out
 from kernellab.verifier.placement import Placement, aside, cores_in_order
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import TIMING
 from kernellab.verifier.sides import (
     BaselineFailed,

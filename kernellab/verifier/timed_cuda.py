@@ -43,9 +43,10 @@ from kernellab.verifier.compare import Limits
 from kernellab.verifier.cuda_link import TIMED_SLOT, CudaWorker, TimedCalls
 from kernellab.verifier.cuda_memory import output_bytes
 from kernellab.verifier.goes_cuda import Goes
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
 from kernellab.verifier.memory import Unreadable
 from kernellab.verifier.placement import aside
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import DEVICE, TIMING
 from kernellab.verifier.sides import BaselineFailed, Result, Side, Team, between, median, teams
 

@@ -8,29 +8,22 @@ that never was here, and times with its own clock.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import mmap
 import os
 import random
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.verifier import sandbox, wire
-from kernellab.verifier.control import BAD_OUTPUT, DTYPES, RAISED, Control
-from kernellab.verifier.rules import COMPILED
+from kernellab.verifier import sandbox, wire, worker_build
+from kernellab.verifier.control import BAD_OUTPUT, RAISED, Control
+from kernellab.verifier.worker_results import BadOutput, explain, flatten, place
 
 Socket = Any
 _SPIN_SECONDS = 0.05
 _SHIFT = 1 << 20
-
-
-class BadOutput(Exception):
-    """The kernel returned something that is no tensor."""
 
 
 def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
@@ -117,98 +110,20 @@ class Worker:
                     from kernellab.verifier.seal import inside
 
                     inside.watch(message["seal"], self.device)
-                self._load_candidate(message)
+                self._take(worker_build.candidate(message, self.device))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
                 self.function = inside.load(Path(message["bundle"]), self.device)
             else:
-                self._load_baseline(message)
+                self._take(worker_build.baseline(message, self.role, self.device))
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
             return
         wire.post(self.channel, {"ok": True})
 
-    def _load_candidate(self, message: dict[str, Any]) -> None:
-        root = message["root"]
-        path = os.path.join(root, message["entry_file"])
-        sys.path.insert(0, root)
-        sys.argv = [path]
-        if message.get("command"):
-            _run_build(message["command"], root)
-        spec = importlib.util.spec_from_file_location("kernel_source", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["kernel_source"] = module
-        spec.loader.exec_module(module)
-        entry = getattr(module, message["entry"], None)
-        model = getattr(module, "ModelNew", None)
-        if callable(entry):
-            self.function = entry
-        elif model is not None:
-            self._load_model(model, message)
-        else:
-            raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
-
-    def _load_model(self, cls: Any, message: dict[str, Any]) -> None:
-        import torch
-
-        torch.manual_seed(0)
-        model = cls(*message.get("init_args", ()), **message.get("init_kwargs", {})).eval()
-        if self.device != "cpu":
-            model = model.to(self.device)
-        names = message.get("state", [])
-        count = len(names)
-        state = model.state_dict()
-        self.parameters = [state[n] for n in names] if set(names) == set(state) else list(state.values())
-
-        def load(args: Sequence[Any]) -> Sequence[Any]:
-            split = len(args) - count
-            own = model.state_dict()
-            given = dict(zip(names, args[split:], strict=True))
-            if set(own) != set(given):
-                # strictly by name first, else by order and shape
-                if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in given.values()]:
-                    raise ValueError(
-                        f"ModelNew's state_dict ({list(own)}) fits the reference's ({names}) neither by name nor by "
-                        "order and shape"
-                    )
-                given = dict(zip(own, given.values(), strict=True))
-            model.load_state_dict(given, strict=True)
-            return args[:split]
-
-        self.load = load
-        self.function = _no_grad(model)
-
-    def _load_baseline(self, message: dict[str, Any]) -> None:
-        from kernellab.task import TaskForm
-        from kernellab.task_load import TaskModule
-        from kernellab.verifier.device import sample
-
-        # not the Task: what describes one takes 2 s of imports, which would make this process unlike a candidate's
-        module = TaskModule(message["name"], message["text"])
-        module.numpy = message["numpy"]
-        if module.form is TaskForm.NATIVE:
-            self.load, function = _native(module)
-        else:
-            model = module.model(None if self.device == "cpu" else self.device)
-
-            def load(args: Sequence[Any]) -> Sequence[Any]:
-                state = model.state_dict()
-                split = len(args) - len(state)
-                model.load_state_dict(dict(zip(state, args[split:], strict=True)), strict=True)
-                return args[:split]
-
-            self.load, function = load, model
-        if self.role in COMPILED:
-            import torch
-
-            function = torch.compile(function, mode=COMPILED[self.role])
-        self.function = _no_grad(function)
-        if self.role in COMPILED:
-            # the first calls compile; they happen here, so that the judge need not wait for them
-            for _ in range(2):
-                self.function(*self.load(sample(module, message["sizes"], 0, self.device)))
+    def _take(self, built: worker_build.Built) -> None:
+        self.function, self.load, self.parameters = built.function, built.load, built.parameters
 
     # -- calls
 
@@ -249,7 +164,7 @@ class Worker:
             seconds = time.perf_counter() - start
             outputs = flatten(result, self.role == "candidate")
             for i, tensor in enumerate(outputs):
-                control.write_output(i, *_place(tensor))
+                control.write_output(i, *place(tensor))
             control.write_done(len(outputs), seconds)
             os.eventfd_write(done, 1 << 32)
             self.kept = [*self.kept[-1:], outputs] if warm + 1 == copies else []
@@ -356,63 +271,6 @@ class Worker:
         return held
 
 
-def flatten(result: Any, strict: bool) -> list[Any]:
-    """The tensors of a kernel's result in order; numbers become tensors."""
-    import torch
-
-    if type(result) is torch.Tensor or (not strict and isinstance(result, torch.Tensor)):
-        return [result]
-    if isinstance(result, (bool, int, float)):
-        return [torch.as_tensor(result)]
-    if isinstance(result, dict):
-        result = tuple(result.values())
-    if isinstance(result, (tuple, list)):
-        return [t for item in result if item is not None for t in flatten(item, strict)]
-    raise BadOutput(f"kernel returned {type(result).__module__}.{type(result).__name__}, not a plain tensor")
-
-
-def explain(error: BaseException, root: str) -> dict[str, Any]:
-    """An exception as data: type, message, the frames in the candidate's files, and where outside them it arose."""
-    text = str(error)
-    frames = [
-        {"file": os.path.relpath(f.filename, root), "line": f.lineno or 0}
-        for f in traceback.extract_tb(error.__traceback__)
-        if root and f.filename.startswith(root)
-    ]
-    if isinstance(error, SyntaxError) and error.filename and root and error.filename.startswith(root):
-        frames.append({"file": os.path.relpath(error.filename, root), "line": error.lineno or 0})
-        text = error.msg or text
-    return {
-        "type": type(error).__name__,
-        "message": text[-12000:],
-        "frames": frames[-8:],
-        "inside": _inside(error, root),
-        "trace": "".join(traceback.format_exception(error))[-16000:],
-    }
-
-
-def _inside(error: BaseException, root: str) -> str:
-    """The innermost frame, ``"torch/cuda/__init__.py, line 512"``, when it is a library's; else ""."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-    if not frames or (root and frames[-1].filename.startswith(root)):
-        return ""
-    last = frames[-1]
-    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
-        if last.filename.startswith(folder.rstrip("/") + "/"):
-            return f"{os.path.relpath(last.filename, folder)}, line {last.lineno}"
-    return f"{last.filename}, line {last.lineno}"
-
-
-def _place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tuple[int, ...]]:
-    storage = tensor.untyped_storage()
-    name = str(tensor.dtype).removeprefix("torch.")
-    return (
-        (tensor.data_ptr(), storage.data_ptr(), storage.nbytes(), DTYPES.index(name)),
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-    )
-
-
 def _shift(draw: random.Random) -> Any:
     """Memory, up to a megabyte, that moves what is allocated after it."""
     import torch
@@ -456,57 +314,8 @@ def _poisoned(on: bool, device: str = "cpu") -> Iterator[None]:
         torch._C._set_deterministic_algorithms(False)
 
 
-def _native(module: Any) -> tuple[Callable[[Sequence[Any]], Sequence[Any]], Callable[..., Any]]:
-    """A native reference's own call with its keywords bound outside the clock."""
-    from kernellab.task_load import to_numpy
-
-    bound: dict[str, Any] = {}
-    reference = module.namespace["reference"]
-
-    def load(args: Sequence[Any]) -> Sequence[Any]:
-        given = [to_numpy(a) for a in args] if module.numpy else list(args)
-        positional, keywords = module._bind(given)
-        bound["keywords"] = keywords
-        return tuple(positional)
-
-    def call(*args: Any) -> Any:
-        result = reference(*args, **bound["keywords"])
-        return tuple(module.flatten(result)) if module.numpy else result
-
-    return load, call
-
-
-def _no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    import torch
-
-    def call(*args: Any) -> Any:
-        with torch.no_grad():
-            return function(*args)
-
-    return call
-
-
-def _run_build(command: Sequence[str], root: str) -> None:
-    """The command that a DSL's spec.toml names, in the source's folder. Raises RuntimeError with its log."""
-    import subprocess
-
-    done = subprocess.run(list(command), cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}.\n{done.stderr or done.stdout}")
-
-
 def _missing(*_: Any) -> Any:
     raise RuntimeError("nothing was built")
 
 
 def _nothing() -> None: ...
-
-
-def write_files(root: Path, files: dict[str, str]) -> None:
-    """The source's files under ``root``. Raises ValueError for a path that leaves it."""
-    for name, text in files.items():
-        path = (root / name).resolve()
-        if not path.is_relative_to(root.resolve()):
-            raise ValueError(f"the file name {name!r} leaves the source's folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")

@@ -23,7 +23,8 @@ from kernellab.verifier.compare import Limits, Reference, compare
 from kernellab.verifier.compare_pieces import compare_pieces
 from kernellab.verifier.contents_cuda import DeviceContents
 from kernellab.verifier.control import Answer, Control, Output
-from kernellab.verifier.cuda_link import CudaWorker, TimedCalls, device_fault
+from kernellab.verifier.cuda_faults import device_fault
+from kernellab.verifier.cuda_link import CudaWorker, TimedCalls
 from kernellab.verifier.cuda_memory import DeviceArena, Segment, Window, flush_words, output_bytes
 from kernellab.verifier.cuda_trace import busy, framed, is_library, summary, without_frame
 from kernellab.verifier.cuda_worker import DeviceWorker

@@ -12,8 +12,9 @@ import pytest
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier import landlock
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
 from kernellab.verifier.pool import INDUCTOR, Pool
+from kernellab.verifier.process import WorkerFailure
 
 PLANT = """
 from pathlib import Path

@@ -222,7 +222,7 @@ def record(function: Callable[..., Any], args: Sequence[Any], named: Sequence[An
 ]:  # fmt: skip
     """The bundle of ``function(*args)``, and its binaries. ``named`` are the tensors and numbers that stand for the
     arguments of the judge's call, in order. Raises Unsealable."""
-    from kernellab.verifier.worker import flatten
+    from kernellab.verifier.worker_results import flatten
 
     recorder = Recorder(named, device)
     with watching(recorder.operator), hook(recorder):

@@ -18,9 +18,10 @@ from kernellab.target import Backend
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases, stats, turns
 from kernellab.verifier.compare import NUMERIC, compare, metadata
-from kernellab.verifier.link import Worker, WorkerFailure
+from kernellab.verifier.link import Worker
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused, numbered
+from kernellab.verifier.process import WorkerFailure
 from kernellab.verifier.rules import DEADLINES, SEAL
 from kernellab.verifier.seal import Unsealable, bundle, inside, record
 from kernellab.verifier.seal.bundle import Bundle, Launch
