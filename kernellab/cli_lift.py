@@ -9,7 +9,6 @@ import typer
 
 from kernellab.cli_output import emit, say, settings, write_files
 from kernellab.cli_sketch import Json, Set, sketch_app
-from kernellab.errors import KernellabError, LoweringError
 from kernellab.records import GateState
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def lift(
     source: Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")],
     task: Annotated[Path, typer.Option("--task", help="The task's Python file.")],
     dsl: Annotated[str | None, typer.Option(help="The source's DSL, where its files do not tell.")] = None,
-    to: Annotated[str | None, typer.Option(help="Lower the sketch to this DSL: triton or cpp.")] = None,
+    to: Annotated[str | None, typer.Option(help="Lower the sketch to this DSL: triton, cpp or cuda_c.")] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the sketch and the files in the other DSL.")] = None,
     json: Json = False,
@@ -32,16 +31,17 @@ def lift(
     Kernels of other origin are lifted by a model: kernellab design TASK --from SOURCE --lift --roles designer=model.
     """
     from kernellab.dsls.sources import read_source
-    from kernellab.lowering.lift import retarget
-    from kernellab.sketch import format as format_sketch
+    from kernellab.lowering.lift_move import move
+    from kernellab.sketch.gate import gate
+    from kernellab.target_detect import detect_target
     from kernellab.task import load_task
 
-    loaded = load_task(task)
-    text, gated = lifted(read_source(source, dsl), loaded, dict(settings(set_ or [])))
+    loaded, values = load_task(task), dict(settings(set_ or []))
+    text, gated = lifted(read_source(source, dsl), loaded, values)
     files = {}
     if to is not None:
-        text = format_sketch(retarget(text, gpu=to != "cpp"))
-        files = _lowered(text, loaded, to, dict(settings(set_ or []))).files
+        text, moved = move(text, loaded, detect_target(to), values)
+        files, gated = moved.files, gate(text, loaded, constexpr=values)
     if out is not None:
         write_files(out, {f"{loaded.name}.sketch": text, **{f"source/{n}": t for n, t in files.items()}})
     if json:
@@ -55,39 +55,13 @@ def lift(
 
 
 def lifted(source: Source, task: Task, constexpr: dict[str, int | float]) -> tuple[str, GateResult]:
-    """The first reading of ``source`` that is a sketch of ``task``, in canonical form, and the gate's answer to it.
+    """The sketch of ``source`` in canonical form, and the gate's answer to it.
 
     Raises:
-        LoweringError: no lowering of ours wrote it, or no reading of it fits the task.
+        LoweringError: no lowering of ours wrote it, or it was edited in a way that no sketch follows.
     """
-    from kernellab.lowering.lift import lift as readings
-    from kernellab.sketch import format as format_sketch
+    from kernellab.lowering.lift import lift as lift_source
     from kernellab.sketch.gate import gate
 
-    wrong: tuple[str, GateResult] | None = None
-    refused = ""
-    for text in readings(source):
-        try:
-            text = format_sketch(text)
-            found = gate(text, task, constexpr=constexpr)
-        except KernellabError as error:
-            refused = refused or error.message
-            continue
-        if found.state is not GateState.WRONG:
-            return text, found
-        wrong = wrong or (text, found)
-    if wrong is None:
-        raise LoweringError(
-            f"What the source says makes no sketch of this task: {refused}", "Check that it is its kernel."
-        )
-    return wrong
-
-
-def _lowered(text: str, task: Task, dsl: str, constexpr: dict[str, int | float]) -> Source:
-    from kernellab.lowering import lower
-    from kernellab.sketch.bind import bind
-    from kernellab.sketch.check import load_program
-    from kernellab.target_detect import detect_target
-
-    program, target = load_program(text), detect_target(dsl)
-    return lower(program, bind(program, task, constexpr, target), target)
+    text = lift_source(source, task)
+    return text, gate(text, task, constexpr=constexpr)
