@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernellab import sketch
@@ -79,3 +81,17 @@ def test_a_transposed_window_multiplies_no_zeros() -> None:
     spent = sum(cost(program, symbols={}, constexpr=bind(program, task, {}).constexpr).flops.values())
     useful = 2 * (16 * 18) * (6 * 5) * (3 * 5)
     assert spent < 1.5 * useful
+
+
+def test_a_dense_window_on_a_cpu_leaves_no_row_of_its_last_tile_idle() -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n"
+        "def reference(x, w):\n    return F.conv2d(x, w)\n"
+        "def inputs():\n    return torch.randn(1, 8, 31, 29), torch.randn(64, 8, 3, 3)\n"
+    )
+    chip = Chip("a CPU", "cpu", 4, simd_bits=256, l1_bytes=32 << 10, l2_bytes=1 << 19)
+    task = load_task(text, "dense")
+    sketch = RulesDesigner().designs(DesignBrief(task, Target("cpp", Backend.CPU, chip)))[0].sketch
+    high = int(re.search(r"BH = (\d+)", sketch).group(1))  # type: ignore[union-attr]
+    # seven rows of 27 would fit; five tiles of them would cover 35 rows of 29
+    assert -(-29 // high) * high <= 30

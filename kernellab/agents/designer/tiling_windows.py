@@ -11,6 +11,11 @@ from kernellab.agents.designer.plan import Kernel
 from kernellab.agents.designer.tiling_gpu import GpuTiler
 from kernellab.agents.designer.windows import phases
 
+#: sums of a tile of a dense window on a CPU: with its box and a panel of weights they stay in L2
+_SUMS = 12288
+#: what the rows that neighbouring tiles both copy cost, in rows of products
+_OVERLAP = 0.1
+
 
 class WindowTiler(GpuTiler):
     """Tilers of one file, windows among its kernels."""
@@ -103,8 +108,10 @@ class WindowTiler(GpuTiler):
         (c,) = win.sums
         out, inside = self._size(co), self._size(c)
         if not self.gpu:
-            high, wide = _cpu_positions(sizes, spatial)
-            t.blocks = {co: self.consts.add("BN", *_halves(min(out, 128), 4))}
+            n = min(out, 128)
+            dense = bool(win.taps) and all(tap.stride == 1 for tap in win.taps)
+            high, wide = _cpu_positions(sizes, spatial, max(64, min(_SUMS // n, 256)) if dense else 0)
+            t.blocks = {co: self.consts.add("BN", *_halves(n, 4))}
             t.blocks[c] = self.consts.add("BC", *_halves(min(inside, 256), 4))
             if len(spatial) > 1:
                 t.blocks[spatial[0]] = self.consts.add("BH", *_halves(high, 1))
@@ -177,14 +184,21 @@ def _gpu_positions(sizes: dict[Axis, int], spatial: list[Axis], m: int) -> tuple
     return found
 
 
-def _cpu_positions(sizes: dict[Axis, int], spatial: list[Axis]) -> tuple[int, int]:
-    """Rows and columns of a tile of about 256 positions: whole rows where they are short."""
+def _cpu_positions(sizes: dict[Axis, int], spatial: list[Axis], dense: int) -> tuple[int, int]:
+    """Rows and columns of a tile of about 256 positions: whole rows where they are short.
+
+    Without gaps between positions a tile has at most ``dense`` of them (0: there are gaps), in as many rows as leave
+    the fewest of the last tile idle: its box is copied once, so that a small one costs little.
+    """
     if not spatial:
         return 1, 1
     columns = sizes[spatial[-1]]
     if columns >= 192 or len(spatial) == 1:
         return 1, even(columns, 256)
     rows = sizes[spatial[0]]
+    if dense:
+        heights = range(1, max(1, min(rows, dense // max(columns, 1))) + 1)
+        return min(heights, key=lambda high: math.ceil(rows / high) * high * (1 + _OVERLAP / high)), columns
     pieces = math.ceil(rows / max(1, min(rows, 256 // max(columns, 1))))
     return math.ceil(rows / max(pieces, 1)), columns
 
