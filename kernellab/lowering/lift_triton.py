@@ -11,6 +11,8 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.lift_text import Body, Line, grid_hints
 from kernellab.records import Source
 
+#: how the loop begins in which a persistent program walks over its tiles
+_PERSISTENT = "    for pid in range(tl.program_id(0)"
 _STATEMENT = re.compile(r"# ((?:\w+ = |load\(|alloc\().+)$")
 
 
@@ -33,6 +35,8 @@ def read(source: Source) -> list[Body]:
             body = _body(node, lines, comments)
             call = next((line for line in lines if line.lstrip().startswith(f"{node.name}[")), "")
             body.launch = tuple(n for n in ("num_warps", "num_stages") if f"{n}={n}" in call)
+            if "\n    descriptors = " in text and "tl.dot(" in "\n".join(lines[node.lineno - 1 : node.end_lineno]):
+                body.launch += ("descriptors",)
             _loops(body, node, lines, comments)
             bodies.append(body)
     return bodies
@@ -42,9 +46,13 @@ def _body(function: ast.FunctionDef, lines: list[str], comments: dict[int, str])
     end = function.end_lineno or function.lineno
     body = Body(function.name.removesuffix("_kernel"), tuple(a.arg for a in function.args.args))
     grid: list[Line] = []
+    inside = 4
     for number in range(function.lineno + 1, end + 1):
         code, text = lines[number - 1], comments.get(number, "")
-        depth = len(grid) + (len(code) - len(code.lstrip()) - 4) // 4
+        if code.startswith(_PERSISTENT):
+            inside = 8
+            continue
+        depth = len(grid) + (len(code) - len(code.lstrip()) - inside) // 4
         if code.strip() == "else:":
             body.lines.append(Line("else:", depth))
         if not text or (code.lstrip().startswith("#") and not _STATEMENT.match(code.lstrip())):
@@ -56,6 +64,8 @@ def _body(function: ast.FunctionDef, lines: list[str], comments: dict[int, str])
         body.lines.append(Line(text, depth))
     swizzle = re.search(r"tl\.swizzle2d\(.*, (\d+)\)", "\n".join(lines[function.lineno - 1 : end]))
     grid_hints(grid, swizzle[1] if swizzle else "")
+    if inside > 4:
+        grid[-1].hints += ('"persistent"',)
     return body
 
 

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """``host``: the number of programs in Python; ``inner``: what one program runs."""
+    """``host``: the number of programs in Python; ``inner``: what one program runs.
+
+    ``persistent``: there are no more programs than the chip has cores (``_cores`` in ``host``), and each walks on.
+    """
 
     host: str
     inner: Sequence[Statement]
+    persistent: bool = False
 
 
 def write_grid(writer: KernelWriter) -> Grid:
@@ -34,16 +38,21 @@ def write_grid(writer: KernelWriter) -> Grid:
     for loop in loops:
         trips.append(writer.ints.iterations(loop))
         writer.ints.loops[loop.var] = loop
-    _variables(writer, loops, trips)
+    persistent = any(loop.hints.persistent for loop in loops)
+    if persistent:
+        total = " * ".join(f"({writer.int_text(t)})" for t in trips)
+        writer.out.put(f"for pid in range(tl.program_id(0), {tidy(total)}, tl.num_programs(0)):")
+        writer.out.depth += 1
+    _variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)")
     for i, stmt in enumerate(before):
         writer.statement(stmt, [*before[i + 1 :], *inner])
     host = " * ".join(f"({tidy(host_text(t))})" for t in trips) or "1"
-    return Grid(tidy(host), inner)
+    return Grid(f"min({tidy(host)}, _cores)" if persistent else tidy(host), inner, persistent)
 
 
-def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr]) -> None:
+def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str) -> None:
     counts = [writer.int_text(t) for t in trips]
-    numbers = _numbers(writer, loops, counts)
+    numbers = _numbers(writer, loops, counts, pid)
     for loop, number in zip(loops, numbers, strict=True):
         writer.out.at = loop.span.line
         code = number
@@ -61,14 +70,15 @@ def _variables(writer: KernelWriter, loops: list[Loop], trips: list[IntExpr]) ->
             writer.guard(f"{name} < {writer.int_text(loop.stop)}")
 
 
-def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str]) -> list[str]:
+def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: str) -> list[str]:
     """The iteration number of each loop; the innermost varies fastest."""
     if len(loops) == 1:
-        return ["tl.program_id(0)"]
+        return [pid]
     if not loops:
         return []
     writer.out.at = loops[0].span.line
-    writer.out.put("pid = tl.program_id(0)")
+    if pid != "pid":
+        writer.out.put(f"pid = {pid}")
     numbers: list[str] = []
     inner: list[str] = []
     for k, count in reversed(list(enumerate(counts))):

@@ -34,6 +34,12 @@ class Host(GpuHost):
         if self.index:
             sizes = ", ".join(map(self.elements, self.program.tensors))
             self.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
+        if any(k.describes for k in self.kernels):
+            self.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
+        if any(k.persistent for k in self.kernels):
+            device = self._device()
+            cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
+            self.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
         self.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names, tidy
 from kernellab.lowering.triton.contractions import ValueWriter
+from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import write_grid
@@ -58,6 +59,10 @@ class Written:
     has_dot: bool
     #: bytes of the widest element that is read or written
     widest: int
+    #: it makes tensor descriptors, which need memory of their own
+    describes: bool = False
+    #: its ``grid`` speaks of the chip's ``_cores``
+    persistent: bool = False
 
 
 class KernelWriter:
@@ -84,6 +89,7 @@ class KernelWriter:
         self._streamed = _read_once(kernel)
         self._folded: dict[int, Folded] = {}
         self._swapped: dict[int, Read] = {}
+        self._described: dict[int, Described] = {}
 
     def write(self) -> Written:
         dots = [d for d in _dots(self._kernel) if not self._is_small(d)]
@@ -97,7 +103,7 @@ class KernelWriter:
         lines = self.out.lines or [("    pass", 0)]
         return Written(
             f"{self._kernel.name}_kernel", lines, _names_used(lines), dict(self.shapes.computed), body.host,
-            self._largest(), bool(dots), self._widest(),
+            self._largest(), bool(dots), self._widest(), bool(self._described), body.persistent,
         )  # fmt: skip
 
     @property
@@ -178,6 +184,9 @@ class KernelWriter:
             # measured on an H200: marking the stream to leave first instead costs 5 %
             options.append('eviction_policy="evict_last"')
         code = f"tl.load({', '.join(options)})"
+        if id(stmt) in self._described:
+            bulk = self._described[id(stmt)]
+            code = f"({bulk.code} if {bulk.flag} else {code})"
         if turned:
             code = f"tl.permute({code}, [{', '.join(map(str, reversed(range(len(stmt.region.shape)))))}])"
         tile = folded.tile if folded else stmt.tile
@@ -247,6 +256,8 @@ class KernelWriter:
             options.append(f"num_stages={max(stmt.hints.pipeline, 3)}")
         if stmt.hints.unroll and stmt.hints.unroll > 1:
             options.append(f"loop_unroll_factor={stmt.hints.unroll}")
+        if any(c.name == OPTION for c in self._program.constexprs) and any(_dots_in(stmt.body)):
+            self._described |= describe(self, stmt)
         head = f"tl.range({', '.join(bounds + options)})" if options else f"range({', '.join(bounds)})"
         self.out.put(f"for {var} in {head}:")
         outer = self.ints.loops.get(stmt.var)

@@ -112,6 +112,10 @@ class PlaceWriter:
         self._known[-1][code] = name
         return name
 
+    def surely_inside(self, at: IntExpr, size: IntExpr) -> bool:
+        """Is ``at`` proved to be an index of a dimension of that size?"""
+        return self.ints.nonnegative(at) and self._inside(self.ints.high(at), size, at, None) is True
+
     def _point_mask(self, at: IntExpr, code: str, size: IntExpr) -> list[str]:
         tests = [] if self.ints.nonnegative(at) else [f"({code} >= 0)"]
         high = self.ints.high(at)
@@ -167,7 +171,7 @@ class PlaceWriter:
             and extent is not None
             and extent.exact
             and loop.start == num(0)
-            and self.ints.same(loop.stop, size)
+            and any(self.ints.same(arm, size) for arm in _least(loop.stop))
             and self.ints.same(loop.step, extent.expr)
         ):
             condition = int_op("==", int_op("%", size, loop.step), num(0))
@@ -175,6 +179,11 @@ class PlaceWriter:
             condition = int_op("<", high, size)
         wish = _base_name(size) or at.name or "ALL"
         return self.shapes.flag(f"EVEN_{wish}", condition)
+
+
+def _least(stop: IntExpr) -> tuple[IntExpr, ...]:
+    """What a loop's end is not beyond: itself, or each argument of the ``min`` that it is."""
+    return stop.args if stop.kind is IntKind.OP and stop.op == "min" else (stop,)
 
 
 def _arms(high: IntExpr) -> list[IntExpr]:
