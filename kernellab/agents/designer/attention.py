@@ -226,16 +226,44 @@ def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
     return None
 
 
-def _bound(test: Expr, holds: bool, row: Axis, keys: Axis) -> int | None:
-    """d, where ``test`` being ``holds`` means key - row <= d."""
+@dataclass(frozen=True)
+class Scaled:
+    """Scores that are the product times ``scale``, a positive number, and -inf where ``seen`` is not ``shown``.
+
+    ``last``: d, where just the keys beyond row + d are hidden.
+    """
+
+    scale: float
+    seen: Expr | None = None
+    shown: bool = True
+    last: int | None = None
+
+
+def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
+    """What is known of scores that are no more than scaled and masked, else None."""
+    if isinstance(scores, Op) and scores.op == "mul":
+        number = next((a.value for a in scores.args if isinstance(a, Num)), 0)
+        plain = any(isinstance(a, Inner) for a in scores.args) and number > 0
+        return Scaled(float(number)) if plain else None
+    if isinstance(scores, Op) and scores.op == "where":
+        test, *branches = scores.args
+        shown = _is_lowest(branches[1])
+        found = scaled(branches[0 if shown else 1], row, keys)
+        if found is not None and found.seen is None and (shown or _is_lowest(branches[0])):
+            return Scaled(found.scale, test, shown, _bound(test, shown, row, keys, alone=True))
+    return None
+
+
+def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) -> int | None:
+    """d, where ``test`` being ``holds`` means key - row <= d; ``alone``: and nothing else."""
     if not isinstance(test, Op):
         return None
     if test.op == "logical_not":
-        return _bound(test.args[0], not holds, row, keys)
-    if test.op == ("logical_and" if holds else "logical_or"):
+        return _bound(test.args[0], not holds, row, keys, alone)
+    if test.op == ("logical_and" if holds else "logical_or") and not alone:
         return min((d for a in test.args if (d := _bound(a, holds, row, keys)) is not None), default=None)
     if test.op in ("eq", "ne") and isinstance(test.args[1], Num):
-        return _of_choice(test, holds, row, keys)
+        return _of_choice(test, holds, row, keys, alone)
     op = test.op if holds else {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}.get(test.op, "")
     left, right = (_position(a, row, keys) for a in test.args[:2]) if len(test.args) == 2 else (None, None)
     if left is None or right is None or op not in ("le", "lt", "ge", "gt"):
@@ -248,7 +276,7 @@ def _bound(test: Expr, holds: bool, row: Axis, keys: Axis) -> int | None:
     return right[2] - left[2] - (op in ("lt", "gt"))
 
 
-def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis) -> int | None:
+def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
     """The same of a mask of numbers: ``where(c, 1, 0) == 0``."""
     chosen, wanted = test.args
     while isinstance(chosen, Op) and chosen.op == "cast":
@@ -259,7 +287,7 @@ def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis) -> int | None:
     if not all(isinstance(b, Num) for b in branches):
         return None
     first, second = ((b.value == wanted.value) == (test.op == "eq") for b in branches)  # type: ignore[union-attr]
-    return None if first == second else _bound(condition, first == holds, row, keys)
+    return None if first == second else _bound(condition, first == holds, row, keys, alone)
 
 
 def _position(e: Expr, row: Axis, keys: Axis) -> tuple[int, int, int] | None:

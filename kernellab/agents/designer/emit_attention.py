@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernellab.agents.designer import extents
-from kernellab.agents.designer.attention import Roles, last_key, roles
+from kernellab.agents.designer.attention import Roles, Scaled, last_key, roles, scaled
 from kernellab.agents.designer.emit_products import ProductWriter
 from kernellab.agents.designer.emit_values import Scope
 from kernellab.agents.designer.expr import Attend, Axis, Expr, Iota
@@ -80,13 +80,16 @@ class AttentionEmitter(ProductWriter):
         """One tile of keys."""
         lines, r, n = self.scopes[-1].lines, self.roles, self.names.fresh
         exp = "exp2" if self.att.binary else "exp"
-        scores = self._scores()
+        if self.t.descriptors:
+            # its load beside the keys': two that stand side by side wait for one barrier
+            self.text_of(self.att.b)
+        scores, scale = self._scores()
         top, base, keep, weights = n("top"), n("base"), n("keep"), n("weights")
-        lines.append(f"{top} = max({self.top}, reduce_max({scores}, axis=1))")
+        lines.append(f"{top} = max({self.top}, reduce_max({scores}, axis=1){scale})")
         # a row that has seen nothing yet: its weights are exp(-inf), not exp(-inf + inf)
         lines.append(f"{base} = where({top} == -inf, 0, {top})")
         lines.append(f"{keep} = {exp}({self.top} - {base})")
-        lines.append(f"{weights} = {exp}({scores} - {self._column(base, r.keys)})")
+        lines.append(f"{weights} = {exp}({scores}{scale} - {self._column(base, r.keys)})")
         lines.append(f"{self.total} = {self.total} * {keep} + reduce_sum({weights}, axis=1)")
         if self.att.parts:
             self._add_parts(weights, keep)
@@ -100,8 +103,8 @@ class AttentionEmitter(ProductWriter):
             lines.append(f"gemm({shares}, {values.text}, {self.acc}{self._precise()})")
         lines.append(f"{self.top} = {top}")
 
-    def _scores(self) -> str:
-        """The name of this tile's scores, -inf where they are masked or past the last key."""
+    def _scores(self) -> tuple[str, str]:
+        """The name of this tile's scores, -inf where they are masked or past the last key, and what they lack."""
         r, inner = self.roles, self.att.inner
         name = self.names.fresh("scores")
         lines = self.scopes[-1].lines
@@ -117,12 +120,39 @@ class AttentionEmitter(ProductWriter):
         full = (r.row, r.keys)
         self.scopes[-1].known[id(inner)] = Text(name, full)
         self.keep.append(inner)
+        plain = scaled(self.att.a, r.row, r.keys) if self.t.lanes else None
+        if plain is not None:
+            self._mask(name, plain, full)
+            return name, f" * {plain.scale!r}"
         value = self.text_of(self.att.a)
         if r.keys not in self.t.exact and not self._hidden_at_edge():
             value = Text(f"where({self.valid(r.keys, full)}, {value.text}, -inf)", full)
         if value.text != name:
             lines.append(f"{name} = {value.text}")
-        return name
+        return name, ""
+
+    def _mask(self, name: str, plain: Scaled, full: tuple[Axis, ...]) -> None:
+        """-inf where scores are masked or past the last key, without their scale: one step with what follows."""
+        r, lines = self.roles, self.scopes[-1].lines
+        tests = []
+        if plain.seen is not None:
+            test = self.spread(self.text_of(plain.seen), full).text
+            tests.append(test if plain.shown else f"logical_not({test})")
+        if r.keys not in self.t.exact and not self._hidden_at_edge():
+            tests.append(self.valid(r.keys, full))
+        if not tests:
+            return
+        test = tests[0] if len(tests) == 1 else f"logical_and({', '.join(tests)})"
+        masked = f"{name} = where({test}, {name}, -inf)"
+        if plain.seen is None:
+            first = str(r.keys.extent)
+        elif plain.last is not None and len(tests) == 1 and r.row in self.t.blocks:
+            first = plus(self.vars[r.row], plain.last + 1)
+        else:
+            lines.append(masked)
+            return
+        # measured on an H200, 4096 keys: up to a fifth less time than a mask on every tile
+        lines += [f"if {self.vars[r.keys]} + {self.extent(r.keys)} > {first}:", f"    {masked}"]
 
     def _hidden_at_edge(self) -> bool:
         """Does the mask hide from every row all that lies past the last key?"""

@@ -52,6 +52,8 @@ class Tiling:
     #: launch options of a product, 0 where the tiles decide
     warps: int = 0
     stages: int = 0
+    #: its loop may load through tensor descriptors: whether it does by default
+    descriptors: bool | None = None
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
     #: positions are the rows of a window's product

@@ -259,6 +259,8 @@ class _Scheduler(AttentionTiler):
             found.append(f"num_warps = {self.warps} in {{1, 2, 4, 8, 16}}")
         if self.gpu and _pipelined(k) and t.stages == self.stages:
             found.append(f"num_stages = {t.stages} in {{{'1, ' if t.stages == 1 else ''}2, 3, 4, 5}}")
+        if t.descriptors is not None:
+            found.append(f"descriptors = {int(t.descriptors)} in {{0, 1}}")
         return found
 
     def _file_warps(self, kernels: list[Kernel], tilings: list[Tiling]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.agents.designer.attention import Roles, roles
+from kernellab.agents.designer.attention import Roles, last_key, roles
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Attend, Axis
 from kernellab.agents.designer.plan import Kernel
@@ -11,6 +11,8 @@ from kernellab.errors import DesignError
 
 #: columns of the result that one program of a GPU accumulates; width of which one tile holds all
 _COLUMNS, _WIDTH = 256, 256
+#: shared memory of an SM that holds three stages of 128 keys and values of 128 narrow elements
+_LARGE = 224 << 10
 
 
 class AttentionTiler(WindowTiler):
@@ -60,7 +62,11 @@ class AttentionTiler(WindowTiler):
 
     def _gpu_tiles(self, att: Attend, t: Tiling, r: Roles) -> None:
         width, columns = self._size(r.width), self._size(r.col)
-        rows, keys, t.warps, t.stages = self._gpu_block(att, max(min(width, _WIDTH), min(columns, _COLUMNS)))
+        wider = max(min(width, _WIDTH), min(columns, _COLUMNS))
+        causal = last_key(att.a, r.row, r.keys) is not None
+        rows, keys, t.warps, t.stages = self._gpu_block(att, wider, causal)
+        if att.narrow and not self._wide_scores(att) and not self._fused_multiply_add:
+            t.descriptors = wider > 64
         t.blocks = {r.row: self._block("BM", rows, r.row, 16, 256), r.keys: self._block("BN", keys, r.keys, 16, 256)}
         whole = []
         for axis, name, most in ((r.width, "BD", _WIDTH), (r.col, "BV", _COLUMNS)):
@@ -71,10 +77,11 @@ class AttentionTiler(WindowTiler):
         t.whole = frozenset(whole)
         t.precision = self._attention_precision(att)
 
-    def _gpu_block(self, att: Attend, width: int) -> tuple[int, int, int, int]:
+    def _gpu_block(self, att: Attend, width: int, causal: bool) -> tuple[int, int, int, int]:
         """Rows, keys, warps and stages by the dtype and the wider of a tile's two widths.
 
-        The fastest of 12 tiles each, measured on an H200 at 4 x 16 heads, 2048 and 4096 keys, widths of 64 and 128.
+        The fastest of 12 tiles each, measured on an H200 at 4 x 16 heads, 2048 and 4096 keys, widths of 64 and 128,
+        with and without a causal mask.
         """
         if self.style.attention:
             rows, keys = self.style.attention
@@ -82,7 +89,10 @@ class AttentionTiler(WindowTiler):
         if att.parts:
             return (128, 32, 8, 2) if width <= 128 else (64, 32, 8, 2)
         if att.narrow and not self._wide_scores(att):
-            return (64, 64, 4, 3) if width <= 64 else (128, 64, 4, 2) if width <= 128 else (64, 64, 8, 2)
+            if width <= 64:
+                return (64, 128, 4, 2) if causal else (128, 64, 8, 3)
+            roomy = (self.target.chip.shared_bytes or 0) >= _LARGE
+            return (64, 64, 8, 2) if width > 128 else (128, 128, 8, 3) if roomy else (128, 64, 4, 2)
         return (64, 32, 4, 2) if width <= 128 else (32, 32, 4, 2)
 
     def _wide_scores(self, att: Attend) -> bool:
