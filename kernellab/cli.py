@@ -12,10 +12,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from kernellab import __version__
 from kernellab.cli_bench import bench
 from kernellab.cli_design import design
 from kernellab.cli_docs import docs_app
@@ -50,6 +51,21 @@ app = typer.Typer(
 )
 #: these two are commands of `sketch`, which importing them has added
 _SKETCH_COMMANDS = (_lift, _tune)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"kernellab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
 
 app.command()(doctor)
 app.command()(design)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import kernellab
 from kernellab import cli
 from kernellab.cli import main
 from kernellab.cli_output import settings
@@ -148,6 +149,11 @@ def test_a_wrong_call_is_two_lines_and_exit_code_2(run: Callable[..., Ran], argu
     assert words in ran.err
     assert "->" in ran.err
     assert ran.out == ""
+
+
+def test_the_version_is_told(run: Callable[..., Ran]) -> None:
+    told = run("--version")
+    assert (told.code, told.out.strip()) == (0, f"kernellab {kernellab.__version__}")
 
 
 def test_a_bad_task_is_exit_code_2(run: Callable[..., Ran], tmp_path: Path) -> None:
