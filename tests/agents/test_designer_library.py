@@ -57,6 +57,10 @@ TASKS = {
         "scores", "q, k", "torch.softmax(torch.relu(q) @ k.transpose(-1, -2), -1)",
         "torch.randn(2, 3, 16, 8), torch.randn(2, 3, 24, 8)",
     ),
+    "half": task(
+        "half", "q, k", "torch.softmax(torch.relu(q) @ k.transpose(-1, -2), -1)",
+        "torch.randn(2, 16, 8).half(), torch.randn(2, 24, 8).half()",
+    ),
     "dynamic": task(
         "dynamic", "x, w", "torch.softmax(F.linear(x, w), -1)", "torch.randn(M, 24), torch.randn(40, 24)",
         head='M = Dim("M", 1, 200)\n', dims="M",

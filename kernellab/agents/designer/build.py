@@ -26,6 +26,8 @@ class Stored:
     put: str = ""
     #: it serves the one launch that reads it, in the shape that this wants
     serves: bool = False
+    #: the dtype that its readers expect, where that is not the value's: arithmetic on narrow floats is wider
+    dtype: str = ""
 
 
 class Builder:
@@ -198,7 +200,8 @@ class Builder:
         """A temp tensor of ``shape`` with ``value`` at ``index``, made once for each ``key``."""
         if key not in self._stored:
             name = self._stored[key] = self._tensor_name(key)
-            self.cuts.append(Stored(name, index, value, shape, serves=not isinstance(key, Ref)))
+            dtype = self.dtype(key) if isinstance(key, Ref) else ""
+            self.cuts.append(Stored(name, index, value, shape, serves=not isinstance(key, Ref), dtype=dtype))
         return self._stored[key]
 
     def _tensor_name(self, key: Any) -> str:

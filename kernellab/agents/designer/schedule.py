@@ -122,7 +122,7 @@ class _Scheduler(AttentionTiler):
                 raise DesignError("There is no attention in this graph.", "Use the schedules without.")
         units: list[list[list[Output]]] = [[]]
         for c in builder.cuts:
-            units[-1].append([Output(c.name, c.index, c.value, c.value.dtype, c.put)])
+            units[-1].append([Output(c.name, c.index, c.value, c.dtype or c.value.dtype, c.put)])
             if not c.serves:
                 units.append([])
         units[-1].append(outputs)
