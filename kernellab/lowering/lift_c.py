@@ -73,6 +73,8 @@ class _Reader:
             code = comment["code"] if comment else line
             if comment and float(comment["number"]) not in self.found:
                 self._statement(float(comment["number"]), comment["text"], code)
+            if comment and "kl::gemm(" in code and "kl::matrix(" in code:
+                self._product(float(comment["number"]), comment["text"], code)
             elif code.strip() == "else {" and self.closed is not None:
                 self._open(max(self.found) + 0.5, Line("else:", self._at))
             self.unroll = m[1] or "0" if (m := _UNROLL.search(line)) else ""
@@ -103,8 +105,6 @@ class _Reader:
             self._open(number, line)
         else:
             self.found[number] = line
-            if "kl::matrix(" in code and "kl::gemm(" in code:
-                self._product(number, text, code)
 
     def _loop_hints(self, text: str, code: str) -> tuple[str, ...]:
         if not text.startswith("for "):

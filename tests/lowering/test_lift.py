@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from kernellab import sketch
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
 from kernellab.cli_lift import lifted
 from kernellab.errors import LoweringError
 from kernellab.lowering.lift import lift, readings
 from kernellab.records import GateState, Source
+from kernellab.task import load_task
+from tests.agents.attention_cases import ATTENTION
 
 from .lifting import CPU, TARGETS, code_of, designed, lowered, source_of, task_of
 
@@ -46,6 +50,15 @@ def test_a_lifted_sketch_is_lowered_to_the_code_that_it_came_from(name: str, dsl
 def test_a_lifted_sketch_is_right_by_the_gate(name: str, dsl: str) -> None:
     _, found = lifted(lowered(name, dsl), task_of(name), {})
     assert found.state is GateState.RIGHT, found.reason
+
+
+@pytest.mark.parametrize("dsl", ["triton", "cpp"])
+@pytest.mark.parametrize("name", ["sdpa_causal_fewer_keys", "by_hand_window"])
+def test_every_design_of_attention_is_lifted(name: str, dsl: str) -> None:
+    task = load_task(ATTENTION[name], "attention")
+    for design in RulesDesigner().designs(DesignBrief(task, TARGETS[dsl])):
+        source = source_of(design.sketch, task, TARGETS[dsl])
+        assert code_of(source_of(lift(source, task), task, TARGETS[dsl])) == code_of(source)
 
 
 UNROLLED = """sketch softmax {
