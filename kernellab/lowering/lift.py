@@ -9,6 +9,7 @@ changed with them and proved in the same way; any other edit is refused with the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -68,6 +69,8 @@ def readings(source: Source) -> Iterator[str]:
 
     if source.dsl not in _DSLS:
         raise LoweringError(f"A {source.dsl} source cannot be lifted by rules.", _REMEDY)
+    if called := re.search(r"# \w+: the library's (.+)$", source.files[source.entry_file], re.MULTILINE):
+        raise LoweringError(f"A {called[1]} of this source is a call of the library, which names no loops.", _REMEDY)
     host = read_host(source)
     bodies = lift_triton.read(source) if source.dsl == "triton" else lift_c.read(source, host)
     if not bodies or not any(body.lines for body in bodies):

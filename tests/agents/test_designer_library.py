@@ -12,6 +12,7 @@ from kernellab.agents.designer import RulesDesigner
 from kernellab.errors import LoweringError
 from kernellab.lowering import lower
 from kernellab.lowering.library_call import library_calls
+from kernellab.lowering.lift import lift
 from kernellab.records import GateState, Source, Verdict
 from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
@@ -108,6 +109,8 @@ def test_the_host_calls_torch_between_its_launches() -> None:
     first, call, second = (text.index(t) for t in ("    _kernel(", "torch.bmm(", "    _kernel2("))
     assert first < call < second
     assert ".transpose(1, 2))" in text
+    with pytest.raises(LoweringError, match="is a call of the library"):
+        lift(lowered(composed(TASKS["scores"], CPU), TASKS["scores"], CPU), TASKS["scores"])
     triton = lowered(composed(TASKS["conv_relu"], TRITON), TASKS["conv_relu"], TRITON).files["kernel.py"]
     assert "torch.conv2d(x.view(2, 8, 17, 19), w.view(16, 4, 3, 3), stride=2, padding=1, groups=2)" in triton
     assert triton.index("torch.conv2d(") < triton.index("conv_relu_kernel[")
