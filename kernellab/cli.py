@@ -12,11 +12,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
-from kernellab import __version__
 from kernellab.cli_bench import bench
 from kernellab.cli_design import design
 from kernellab.cli_docs import docs_app
@@ -55,13 +55,13 @@ _SKETCH_COMMANDS = (_lift, _tune)
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        print(f"kernellab {__version__}")
+        print(f"kernellab {version('kernellab')}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True)
     ] = False,
 ) -> None: ...

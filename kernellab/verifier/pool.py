@@ -13,10 +13,11 @@ from pathlib import Path
 from kernellab.dsls import get_adapter
 from kernellab.target import Backend
 from kernellab.task import Task
+from kernellab.task_inputs import input_bytes
 from kernellab.verifier import landlock
 from kernellab.verifier.link import Worker
 from kernellab.verifier.process import WorkerFailure
-from kernellab.verifier.rules import COMPILED
+from kernellab.verifier.rules import CAPS, COMPILED, DEVICE
 from kernellab.verifier.servers import ForkServer
 
 #: two tasks with two workers of eager and one of torch.compile each
@@ -28,6 +29,12 @@ INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_CO
 #: what a worker of torch.compile imports before it compiles anything (4 s), imported by a fork server of their own
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
              "torch._inductor.codegen.cpp")  # fmt: skip
+
+
+def memory_limit(task: Task, backend: Backend) -> int:
+    """Resident bytes that a worker may have for calls of ``task``."""
+    context = DEVICE.context_bytes if backend is Backend.CUDA else 0
+    return CAPS.memory + CAPS.memory_factor * input_bytes(task) + context
 
 
 class Pool:
@@ -108,6 +115,7 @@ class Pool:
 
     def _begun(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int) -> Worker:
         worker = self.worker(dsl, backend, kind, threads)
+        worker.memory_limit = memory_limit(task, backend)
         sizes = task.module().default_sizes()
         worker.begin_build(
             {

@@ -13,7 +13,7 @@ from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
-from kernellab.task_inputs import Family, input_bytes
+from kernellab.task_inputs import Family
 from kernellab.verifier import cases, device, evidence, signature
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
@@ -21,8 +21,9 @@ from kernellab.verifier.consent import label as consented
 from kernellab.verifier.link import Call, Worker
 from kernellab.verifier.memory import lay_out
 from kernellab.verifier.pipeline import Refused, Verification, baselines_of, numbered, threads_of
+from kernellab.verifier.pool import memory_limit
 from kernellab.verifier.process import WorkerFailure
-from kernellab.verifier.rules import CAPS, COMPILED, DEADLINES, DEVICE, ERROR
+from kernellab.verifier.rules import COMPILED, DEADLINES, DEVICE, ERROR
 from kernellab.verifier.worker_build import write_files
 
 if TYPE_CHECKING:
@@ -100,10 +101,9 @@ class Stages:
         """A fresh worker with ``source`` built in it. Raises WorkerFailure, and Refused for files that cannot be."""
         worker = self.v.pool.worker(source.dsl, self.v.request.backend, "candidate", self.threads)
         try:
-            context = DEVICE.context_bytes if device.current() == "cuda" else 0
             said = consented(worker.sandbox, source.origin, self.v.options.unsandboxed)
             self.v.state.labels += [said] if said and said not in self.v.state.labels else []
-            worker.memory_limit = CAPS.memory + CAPS.memory_factor * input_bytes(self.task) + context
+            worker.memory_limit = memory_limit(self.task, self.v.request.backend)
             write_files(worker.scratch / "src", source.files)
             worker.build(self._build_message(source), self.v.left(DEADLINES.build))
         except ValueError as error:

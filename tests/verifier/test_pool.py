@@ -13,8 +13,9 @@ from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier import landlock
 from kernellab.verifier.link import Worker
-from kernellab.verifier.pool import INDUCTOR, Pool
+from kernellab.verifier.pool import INDUCTOR, Pool, memory_limit
 from kernellab.verifier.process import WorkerFailure
+from kernellab.verifier.rules import CAPS
 
 PLANT = """
 from pathlib import Path
@@ -80,6 +81,7 @@ def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(pool:
     pool.server("cpp", Backend.CPU).wait_ready()
     worker = begin()
     assert worker is not None and begin() is worker
+    assert worker.memory_limit == memory_limit(task, Backend.CPU) == CAPS.memory + 8 * 2 * 32, "in and out"
     pool.release()
     assert worker.closed and begin() is not worker
 
