@@ -14,6 +14,7 @@ from kernellab.errors import KernellabError
 from kernellab.records import Record
 
 if TYPE_CHECKING:
+    from kernellab.session import Session
     from kernellab.task import Task
 
 
@@ -24,12 +25,14 @@ _MEMORY = 80 << 30
 #: bytes of a task's tensors up to which a judge keeps what it holds for the next problem, and the part of a device's
 #: memory that is shared out, so that the rest is enough for that
 _SMALL, _SHARED = 128 << 20, 0.85
+#: seconds before its deadline at which a session is stopped, so that the turn that runs can end
+_LAST = 60.0
 
 
 class Job(Record):
     """What a worker is asked to do: the task, and how to design it.
 
-    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds.
+    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds. ``deadline`` is in seconds.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Job(Record):
     cpu_bytes: int = 0
     allow_library: bool = False
     tune: int = 0
+    deadline: float = 900.0
 
 
 def run_job(job: Job) -> Row:
@@ -72,15 +76,31 @@ def run_job(job: Job) -> Row:
                 tune=job.tune,
                 options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
             )
-            session.wait()
+            in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         best = session.state.best()
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
+        if not in_time and best is None:
+            reason = f"It took longer than its deadline of {job.deadline:g} s."
         proves = not (verdict and any(flag.startswith("task: ") for flag in verdict.flags))
     except KernellabError as error:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
     return named(row, job).model_copy(update={"cut": cut, "discriminating": proves})
+
+
+def _ended(session: Session, until: float) -> bool:
+    """Waits for the session's end; one that is not there by ``until`` (s, perf_counter) is stopped: what it has by
+    then counts. A turn that never ends is the caller's to break off."""
+    from kernellab.errors import SessionError
+
+    try:
+        session.wait(max(until - time.perf_counter(), 0.0))
+        return True
+    except SessionError:
+        session.stop()
+        session.wait()
+        return False
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def run_suite(
         path.write_text("")
     common = {
         "dsl": dsl, "roles": roles, "max_turns": max_turns, "max_bytes": max_bytes or 0, "workspace": str(out),
-        "allow_library": allow_library, "tune": tune,
+        "allow_library": allow_library, "tune": tune, "deadline": deadline,
     }  # fmt: skip
     found: dict[tuple[str, str], Row] = {}
     jobs = []

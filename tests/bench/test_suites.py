@@ -12,7 +12,7 @@ import pytest
 from kernellab import target_detect
 from kernellab.bench import workers
 from kernellab.bench.category import category
-from kernellab.bench.one import Job
+from kernellab.bench.one import Job, run_job
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
 from kernellab.bench.run import read_rows, run_suite, visible_devices
@@ -117,6 +117,14 @@ def test_a_worker_that_has_grown_is_replaced_before_the_next_problem(
         run_jobs([_job(n, tells, tmp_path) for n in ("a", "b")], tmp_path, 1, 60.0, rows.append, False)
         seen = re.findall(r"process (\d+)", " ".join(r.reason for r in rows))
         assert len(seen) == 2 and len(set(seen)) == processes, rows
+
+
+def test_a_session_is_stopped_at_its_deadline_and_what_it_has_by_then_counts(tmp_path: Path) -> None:
+    job = Job(name="relu", category="", text=RELU, dynamic=False, workspace=str(tmp_path), dsl="cpp", deadline=0.1)
+    row = run_job(job)
+    assert not row.passed and row.reason == "It took longer than its deadline of 0.1 s."
+    whole = run_job(job.model_copy(update={"deadline": 120.0}))
+    assert whole.passed and not whole.reason
 
 
 def test_workers_are_spread_over_devices_and_each_device_has_turns_of_its_own(tmp_path: Path) -> None:
