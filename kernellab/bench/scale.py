@@ -27,6 +27,8 @@ CPU_BYTES = 64 << 20
 _SMALLEST, _SMALLEST_LEADING = 37, 3
 #: nor an axis that a window slides over below this
 _SMALLEST_WINDOW = 33
+#: the power of two that a cut extent keeps at most, and the share of it that is given up for one
+_EVEN, _UNEVEN = 64, 0.125
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 _WRAPPER = """
@@ -91,7 +93,7 @@ def _cut(task: Task, limit_bytes: int) -> Scaled:
         leading = all(dim == 0 for _, dim in axis.axes)
         # where one axis alone cannot do it, several are cut by a like factor
         least = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
-        size = _largest(task, axis, sizes, limit_bytes, least)
+        size = _even(axis.size, _largest(task, axis, sizes, limit_bytes, least))
         if size < axis.size:
             sizes[axis] = size
             total = bytes_after(task, sizes)
@@ -124,6 +126,15 @@ def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_by
         fits = bytes_after(task, {**sizes, axis: middle}) <= limit_bytes
         least, most = (middle, most) if fits else (least, middle - 1)
     return least
+
+
+def _even(before: int, size: int) -> int:
+    """``size``, or a little less where that keeps powers of two that the full extent has: rows of an odd length start
+    at odd addresses, and a kernel that reads 16 bytes at a time would be another problem's."""
+    step = _EVEN
+    while step > 1 and (before % step or size - size % step < size * (1 - _UNEVEN)):
+        step //= 2
+    return size - size % step
 
 
 def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:

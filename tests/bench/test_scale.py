@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from kernellab.bench.scale import parse_bytes, scaled
+from kernellab.bench.scale import _even, parse_bytes, scaled
 from kernellab.bench.suites import load_suite
 from kernellab.errors import TaskError
 from kernellab.task import load_task
@@ -78,7 +78,13 @@ def get_init_inputs():
 """
     cut = load_task(scaled(load_task(text, "square"), LIMIT).text, "square")
     rows, columns = cut.args[0].shape
-    assert rows == columns and 350 < int(rows) <= 362, "8 * 362 * 362 bytes are just below the limit"
+    assert rows == columns == 320, "8 * 362 * 362 bytes are just below the limit, and 320 keeps the power of two"
+
+
+def test_a_cut_extent_keeps_what_powers_of_two_cost_it_little() -> None:
+    assert [_even(b, s) for b, s in ((256, 255), (4096, 362), (128, 12), (100, 37), (4095, 99))] == [
+        224, 320, 12, 36, 99,
+    ]  # fmt: skip
 
 
 def test_a_number_in_a_tuple_is_cut_where_it_stands() -> None:
@@ -100,7 +106,7 @@ def get_init_inputs():
 """
     small = scaled(load_task(text, "tuple"), LIMIT)
     assert "_at_full_size" not in small.text, "nothing large is drawn to be sliced"
-    assert [int(n) for n in load_task(small.text, "tuple").args[0].shape] == [362, 362]
+    assert [int(n) for n in load_task(small.text, "tuple").args[0].shape] == [320, 320]
 
 
 def test_axes_under_a_window_are_cut_where_the_batch_does_not_suffice() -> None:
