@@ -110,11 +110,18 @@ def design(
         question = session.state.question
         if found["library_faster"]:
             print(found["library_faster"])
-        print(f"{session.status.value}: {session.reason}" + (f"\n  -> {question.answer}" if question else ""))
+        # the question's own remedy names calls, which a shell has not
+        remedy = f"\n  -> {_WAITS}" if question else ""
+        print(f"{session.status.value}: {session.reason}{remedy}")
         if session.ledger()["text"]:
             print(session.ledger()["text"])
         print(f"session {session.id}")
     return 0 if found["passed"] else 1
+
+
+_WAITS = (
+    "The same call with --resume asks again; in a notebook you can edit what there is, or give the role to another."
+)
 
 
 def _check_call(dsl: str | None, roles: str | None, budget: str | None, chip: str | None) -> None:
