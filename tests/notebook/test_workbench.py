@@ -343,7 +343,7 @@ def test_the_magics_do_what_the_buttons_do(shell: InteractiveShell, session: Ses
     session.wait(60)
     assert [turn.author.value for turn in session.turns if turn.sketch] == ["human"]
     shown = shell.run_line_magic("kernel_show", "add_one sketch")
-    assert "for m in range(M)" in repr(shown) and "<pre>" in shown._repr_html_()
+    assert "for m in range(M)" in repr(shown) and "<pre" in shown._repr_html_()
     assert "designer" in repr(shell.run_line_magic("kernel_show", "turns"))
     assert "no verdict yet" in repr(shell.run_line_magic("kernel_show", "add_one verdict"))
     assert "x + 1" in repr(shell.run_line_magic("kernel_show", "add_one brief"))
