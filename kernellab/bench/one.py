@@ -25,6 +25,8 @@ _MEMORY = 80 << 30
 #: bytes of a task's tensors up to which a judge keeps what it holds for the next problem, and the part of a device's
 #: memory that is shared out, so that the rest is enough for that
 _SMALL, _SHARED = 128 << 20, 0.85
+#: seconds for one problem, a session with all its verifications
+DEADLINE = 900.0
 #: seconds before its deadline at which a session is stopped, so that the turn that runs can end
 _LAST = 60.0
 
@@ -48,7 +50,7 @@ class Job(Record):
     cpu_bytes: int = 0
     allow_library: bool = False
     tune: int = 0
-    deadline: float = 900.0
+    deadline: float = DEADLINE
 
 
 def run_job(job: Job) -> Row:

@@ -10,15 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernellab.bench.one import Job
+from kernellab.bench.one import DEADLINE, Job
 from kernellab.bench.rows import Row
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 
 ROWS = "rows.jsonl"
-#: seconds for one problem, a session with all its verifications
-DEADLINE = 900.0
 
 
 def run_suite(

@@ -76,12 +76,13 @@ class Drawn:
         self.task, self.whole, self.random = task, whole, draw
         self.sizes = task.module().default_sizes()
         self.sets: list[tuple[Any, ...]] = [tuple(args)]
+        #: bytes of one set's integers, and what drawing took so far (s)
+        self.size = sum(a.nbytes for a, w in zip(args, whole, strict=True) if w)
         self.seconds = 0.0
 
     def next(self) -> tuple[Any, ...]:
         first = self.sets[0]
-        size = sum(a.nbytes for a, whole in zip(first, self.whole, strict=True) if whole)
-        if self.seconds < TIMING.drawing and len(self.sets) * size < TIMING.drawn_bytes:
+        if self.seconds < TIMING.drawing and len(self.sets) * self.size < TIMING.drawn_bytes:
             began = time.perf_counter()
             drawn = device.sample(self.task.module(), self.sizes, self.random.getrandbits(31), device.current())
             if all(_alike(a, b, w) for a, b, w in zip(first, drawn, self.whole, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
@@ -69,27 +70,7 @@ def _measure(stages: Stages) -> Result:
         case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
-            sides: list[Side] = []
-            backend = stages.v.request.backend
-
-            def baselines(sides: list[Side] = sides, names: list[str] = names, case: Case = case) -> None:
-                # torch.compile takes seconds of a core and a few calls on the device
-                sides += [_baseline(stages, name, number, case) for name, number in numbered(names)]
-
-            # the time of others is not the candidate's
-            with (
-                turns.alone(baselines) as waited,
-                clock.alone(device.clock_name(backend)) as had,
-                stages.v.pool.quiet(),
-            ):
-                stages.v.end += waited + had.waited
-                if not had.had:
-                    stages.v.state.labels.append("shared clock")
-                run = measure_on_device if backend is Backend.CUDA else measure
-                return run(
-                    stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
-                    budget=min(budget, stages.v.left(budget)), deadline=deadline,
-                )  # fmt: skip
+            return _timed(stages, names, case, budget, deadline)
         except BaselineFailed as failed:
             stages.v.pool.drop_kind(failed.name, stages.task)
             if failed.name == "eager":
@@ -109,6 +90,27 @@ def _measure(stages: Stages) -> Result:
         except WorkerFailure as failure:
             raise Refused(stages.words("fast", failure, case),
                           evidence.of_failure(stages.v.adapter, stages.source, failure, case)) from failure  # fmt: skip
+
+
+def _timed(stages: Stages, names: Sequence[str], case: Case, budget: float, deadline: float) -> Result:
+    """One run on ``case`` against the baselines ``names``, alone on the device."""
+    backend = stages.v.request.backend
+    sides: list[Side] = []
+
+    def baselines() -> None:
+        # torch.compile takes seconds of a core and a few calls on the device
+        sides.extend(_baseline(stages, name, number, case) for name, number in numbered(names))
+
+    with turns.alone(baselines) as waited, clock.alone(device.clock_name(backend)) as held, stages.v.pool.quiet():
+        # the time of others is not the candidate's
+        stages.v.end += waited + held.waited
+        if not held.had:
+            stages.v.state.labels.append("shared clock")
+        run = measure_on_device if backend is Backend.CUDA else measure
+        return run(
+            stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+            budget=min(budget, stages.v.left(budget)), deadline=deadline,
+        )  # fmt: skip
 
 
 def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:
