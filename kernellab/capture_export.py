@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture import Graph
 from kernellab.capture_read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
+from kernellab.graph import Graph
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task_shapes import TRACING
 

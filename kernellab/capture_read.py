@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernellab.capture import Graph, Input, Node, Ref, Sym
+from kernellab.capture_mask import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
+from kernellab.graph import Graph, Input, Node, Ref, Sym
 from kernellab.task import ArgKind, Task
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
@@ -50,7 +51,7 @@ class ProgramReader:
             constants[name] = value
             inputs.append(Input(name, -1, tuple(value.shape), str(value.dtype).removeprefix("torch.")))
             self.refs[fx] = Ref(name)
-        nodes = [n for n in (self._node(fx) for fx in self.program.graph.nodes) if n is not None]
+        nodes = [n for fx in self.program.graph.nodes for n in self._nodes(fx)]
         outputs = tuple(self._outputs())
         positions = {a.name: i for i, a in enumerate(self.task.args) if a.kind is ArgKind.SCALAR}
         fixed = {
@@ -99,16 +100,17 @@ class ProgramReader:
 
     # -- nodes
 
-    def _node(self, fx: Any) -> Node | None:
+    def _nodes(self, fx: Any) -> Sequence[Node]:
+        """The operations of one line of the trace: mostly one, none where it makes a number or picks a result."""
         if fx.op in ("placeholder", "output"):
-            return None
+            return ()
         value = fx.meta.get("val")
         if fx.target is operator.getitem:
             self.refs[fx] = Ref(self.refs[fx.args[0]].name, int(fx.args[1]))
-            return None
+            return ()
         if value is None or not _is_tensor(value):
             self._number(fx, value)
-            return None
+            return ()
         line = self._line(fx)
         op = str(fx.target)
         if any(op.split(".")[1].removeprefix("_").startswith(r) for r in _RANDOM) and "norm" not in op:
@@ -116,11 +118,13 @@ class ProgramReader:
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."
             )
         first = value[0] if isinstance(value, (tuple, list)) else value
+        if has_open_size(first):
+            raise open_size(self.task.name, line, op)
         results: tuple[Any, ...] = ()
         if isinstance(value, (tuple, list)):
             results = tuple((self._shape(v), _dtype(v)) for v in value if v is not None)
         self.refs[fx] = Ref(fx.name)
-        return Node(
+        node = Node(
             name=fx.name,
             op=op,
             args=tuple(self._arg(a) for a in fx.args),
@@ -130,6 +134,11 @@ class ProgramReader:
             line=line,
             results=results,
         )
+        masked = mask_of(fx, line)
+        if masked is None:
+            return (node,)
+        at, mask = masked
+        return where_of_put(node, at, self._shape(mask.meta["val"]), self._shape(fx.args[2].meta["val"]))
 
     def _shape(self, value: Any) -> tuple[int | str, ...]:
         return tuple(self._extent(s) for s in value.shape)

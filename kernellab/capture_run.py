@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.graph import Graph, Node, Ref, Sym
 
 _BINARY = {
     ast.Add: operator.add,

@@ -75,12 +75,47 @@ def test_constants_that_a_module_holds_do_not_hide_its_parameters() -> None:
         ("    return x + torch.rand(x.shape)", "random"),
         ("    return x * x.max().item()", "values"),
         ("    return torch.from_numpy(x.numpy().cumsum(1))", "leaves PyTorch for NumPy"),
+        ("    return x[x > 0].mean()", "picks elements by a mask: the result's size depends on the values"),
+        ("    return torch.masked_select(x, x > 0).sum()", "torch.where(mask, x, 0)"),
+        ("    return torch.unique(x).sum()", "calls unique: the result's size depends on the values"),
     ],
 )
 def test_what_cannot_be_captured_is_named_with_its_line(body: str, words: str) -> None:
     with pytest.raises(CaptureError, match=r"(?i)line 5") as caught:
         graph_of(body)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "y[y < 0] = 0.5",
+        "y[y.sum(1) < 0] = 0.5",
+        "y[y.sum(1) < 0] = v",
+        "y[:, y.sum(0) < 0] = 0.5",
+        "y.masked_fill_(y < 0, 0.5)",
+        "y = y.index_put((y < 0,), v[0], accumulate=True)",
+        "y = torch.stack((y, y)); y[:, x < 0] = v[:2, None]",
+        "y = torch.stack((y, y)); y[y.sum(2) < 0] = v[None]",
+    ],
+)
+def test_an_assignment_by_a_mask_is_a_where(lines: str) -> None:
+    graph = graph_of(f"    y = x.clone()\n    {lines}\n    return y", "torch.randn(M, N), torch.randn(N)", "x, v")
+    assert "aten.where.self" in [n.op for n in graph.nodes] and not any("index_put" in n.op for n in graph.nodes)
+    x, v = torch.randn(7, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    names = {"torch": torch, "x": x, "v": v, "y": x.clone()}
+    exec("\n".join(part.strip() for part in lines.split(";")), names)
+    (got,) = run_graph(graph, (x, v))
+    torch.testing.assert_close(got, names["y"])
+
+
+def test_a_value_for_each_true_of_a_mask_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"one value for each true.*torch\.where"):
+        graph_of(
+            "    y = x.clone()\n    y[y < 0] = v\n    return y", "torch.zeros(M, N) - 1, torch.randn(M * N)", "x, v"
+        )
+    with pytest.raises(CaptureError, match="a mask beside other indices"):
+        graph_of("    y = x.clone()\n    y[y[:, 0] > 0, torch.arange(x.shape[0])] = 0.5\n    return y")
 
 
 def test_references_are_captured_in_threads_at_once() -> None:

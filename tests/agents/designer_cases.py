@@ -54,6 +54,7 @@ CASES: dict[str, str] = {
     "chain": _rows("x, b", "torch.sigmoid(x) * torch.tanh(b) + torch.exp(-x.abs())"),
     "scalars": _rows("x, low: float = -0.5, scale: float = 2.0", "torch.clamp(x * scale, low, 1.0) / (1 + scale)"),
     "compare": _rows("x, b", "torch.where((x > b) & (x > 0), x, b * 0.5)"),
+    "masked_assignment": _rows("x, b", "x.index_put((x > b,), torch.tensor(0.5)).index_put((b.sum(1) < 0,), torch.tensor(-0.5))"),
     "several_outputs": _rows("x, b", "(x + b, x - b, (x * b).relu())"),
     "broadcast_row_and_column": _task("x, r, c", "x * r + c", "torch.randn(M, N), torch.randn(N), torch.randn(M, 1)", M=9, N=17),
     "broadcast_middle": _task("x, w", "x * w[None, :, None]", "torch.randn(B, C, 11), torch.randn(C)", B=3, C=5),

@@ -1,0 +1,93 @@
+"""A reference as data: operations over symbolic shapes, with arguments that name values, numbers and dtypes.
+
+:func:`kernellab.capture.capture` makes a Graph of a Task; the Designer reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+#: one extent of a shape: a number, or an expression over Dim names
+Extent = Union[int, str]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of another node (or of an input), by name; ``item`` picks one of several results."""
+
+    name: str
+    item: int | None = None
+
+
+@dataclass(frozen=True)
+class Sym:
+    """A number known when the kernel runs: an expression over Dim names and scalar arguments (``N``, ``1 - beta``)."""
+
+    expr: str
+    is_float: bool = False
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor argument of the kernel; ``position`` counts all of the Task's arguments, scalars too."""
+
+    name: str
+    position: int
+    shape: tuple[Extent, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation. ``op`` is ``aten.mul.Tensor``; arguments hold Ref, Sym, numbers, lists of these, dtype names.
+
+    A node with several results has their shapes and dtypes in ``results``; ``shape`` and ``dtype`` are the first's.
+    """
+
+    name: str
+    op: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    shape: tuple[Extent, ...]
+    dtype: str
+    #: line of the task's text, 0 when unknown
+    line: int = 0
+    results: tuple[tuple[tuple[Extent, ...], str], ...] = ()
+
+    def refs(self) -> Iterator[Ref]:
+        """Every Ref in the arguments, in order."""
+        yield from _refs(self.args)
+        yield from _refs([v for _, v in self.kwargs])
+
+    def keyword(self, name: str, default: Any = None) -> Any:
+        return dict(self.kwargs).get(name, default)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A reference as data. ``scalars`` maps a scalar argument to its position; ``fixed`` holds those that had to be
+    fixed at their sample value (they steer the graph's form)."""
+
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Ref, ...]
+    scalars: dict[str, int] = field(default_factory=dict)
+    fixed: dict[str, int | float | bool] = field(default_factory=dict)
+    #: constant tensors of the reference (masks, tables), by input name
+    constants: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def node(self, name: str) -> Node:
+        return next(n for n in self.nodes if n.name == name)
+
+
+def _refs(value: Any) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _refs(item)
+
+
+__all__ = ["Extent", "Graph", "Input", "Node", "Ref", "Sym"]
