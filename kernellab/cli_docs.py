@@ -47,8 +47,9 @@ def run(
     json: Json = False,
 ) -> int:
     """Execute every code block that can run here, each in a process of its own. Exit 1 when one fails."""
-    from kernellab.knowledge.execute import State, execute, jobs, versions
-    from kernellab.knowledge.lint import read_record, write_record
+    from kernellab.knowledge.execute import State, execute, jobs
+    from kernellab.knowledge.record import record as put_on_record
+    from kernellab.knowledge.record import versions
 
     outcomes: list[Outcome] = []
     told: dict[str, str] = {}
@@ -56,11 +57,9 @@ def run(
         found = jobs(folder, only)
         done = execute(found, lambda outcome: None if json else _tell(outcome))
         outcomes += done
-        told = versions(sorted({job.group for job in found if job.group}), folder)
+        told |= versions(sorted({job.group for job in found}), folder)
         if record:
-            current = {job.hash for job in jobs(folder)}
-            kept = {digest: on for digest, on in read_record(folder).items() if digest in current}
-            write_record(folder, kept | {o.hash: told for o in done if o.state is State.PASSED})
+            put_on_record(folder, found, done)
     if not outcomes:
         raise KernellabError(f"No document of the knowledge begins with {only!r}.", "See kernellab docs show.")
     counts = Counter((outcome.kind, outcome.state.value) for outcome in outcomes)

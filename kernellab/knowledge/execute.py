@@ -18,11 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -128,28 +127,6 @@ def execute(found: Sequence[Job], told: Callable[[Outcome], None] = lambda outco
         for future in ran:
             outcomes |= {outcome.where: outcome for outcome in future.result()}
     return [outcomes[job.where] for job in found]
-
-
-def versions(dsls: Iterable[str], root: Path) -> dict[str, str]:
-    """The versions that a record of passed blocks names: Python, kernellab, and what each DSL's spec lists."""
-    names = ["kernellab"]
-    for dsl in dsls:
-        spec = root / "dsl" / dsl / SPEC
-        if spec.is_file():
-            names += read_spec(spec).documents.versions
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in dict.fromkeys(names):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    compiler = shutil.which("c++")
-    if compiler:
-        asked = subprocess.run(
-            [compiler, "-dumpfullversion", "-dumpversion"], capture_output=True, text=True, check=False
-        )
-        found["c++"] = asked.stdout.strip()
-    return found
 
 
 # -- from blocks to jobs -----------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from kernellab.knowledge.rank import words
 from kernellab.knowledge.toolchain import toolchain
 
 PARTS = ("basic", "api", "suggestions")
+#: endings of the files that a folder is searched for
+_DOCUMENTS = (".md", ".markdown", ".html", ".htm")
 #: a function from a question to a word of PARTS, "examples" or "drop"
 Place = Callable[[str], str]
 
@@ -66,7 +68,7 @@ def import_raw(raw: str, dsl: str, *, framework: str = "torch", place: Place | N
     """The DocSpec files for ``dsl`` from ``raw``: a ``.md`` or ``.html`` file, a folder of them, or ``python:MODULE``.
 
     Raises:
-        DocumentError: nothing is there, or the module is not installed.
+        DocumentError: nothing is there, the file is code and no document, or the module is not installed.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", dsl):
         raise DocumentError(f"{dsl!r} cannot name a DSL.", "Use lower-case letters, digits and underscores.")
@@ -180,10 +182,15 @@ def _texts(raw: str) -> list[str]:
         return [_docstrings(raw.removeprefix("python:"))]
     path = Path(raw)
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in (".md", ".html", ".htm"))
-        return [_text(file) for file in files]
+        return [_text(file) for file in sorted(path.rglob("*")) if file.suffix.lower() in _DOCUMENTS]
     if not path.is_file():
         raise DocumentError(f"{raw} is no file or folder.", "Give Markdown, HTML, a folder of them, or python:MODULE.")
+    # Markdown is often served as llms.txt
+    if path.suffix.lower() not in (*_DOCUMENTS, ".txt"):
+        remedy = (
+            f"For a module's docstrings give python:{path.stem}." if path.suffix == ".py" else "Convert it."
+        )
+        raise DocumentError(f"{raw} is no document: Markdown and HTML are read.", remedy)
     return [_text(path)]
 
 

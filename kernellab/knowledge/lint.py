@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.execute import Job, jobs
 from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, read_page
+from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import missing_names, toolchain
 from kernellab.sketch.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.messages import MESSAGES
 from kernellab.sketch.ops import OPS
 
-#: which blocks passed, and on what; ``kernellab docs run --record`` writes it
-RECORD = "executed.json"
 _PARTS = ("basic.md", "api.md", "suggestions.md")
 #: optional where nothing can be run here
 _NEEDED = ("basic.md", "api.md")
@@ -201,25 +199,3 @@ def _record(found: list[Job], root: Path) -> Iterator[Fault]:
         if not job.reason and job.hash not in held:
             remedy = "Run kernellab docs run --record."
             yield Fault(job.where, "It has not passed since it was changed.", remedy, "warning")
-
-
-def read_record(root: Path) -> dict[str, dict[str, str]]:
-    """Block hash -> the versions that it passed on."""
-    try:
-        stored = json.loads((root / RECORD).read_text(encoding="utf-8"))
-        versions: list[dict[str, str]] = stored["versions"]
-        return {digest: versions[at] for digest, at in stored["passed"].items()}
-    except (OSError, ValueError, KeyError, IndexError, AttributeError):
-        return {}
-
-
-def write_record(root: Path, passed: dict[str, dict[str, str]]) -> None:
-    """Keeps which blocks passed on which versions; those that are no longer in a document are dropped."""
-    versions: list[dict[str, str]] = []
-    rows = {}
-    for digest, on in sorted(passed.items()):
-        if on not in versions:
-            versions.append(on)
-        rows[digest] = versions.index(on)
-    text = json.dumps({"versions": versions, "passed": rows}, indent=1, sort_keys=True)
-    (root / RECORD).write_text(text + "\n", encoding="utf-8")

@@ -8,7 +8,8 @@ import pytest
 
 from kernellab.content import content
 from kernellab.knowledge.execute import State, execute, jobs
-from kernellab.knowledge.lint import RECORD, lint, read_record
+from kernellab.knowledge.lint import lint
+from kernellab.knowledge.record import RECORD, read_record
 
 ROOT = content("knowledge")
 

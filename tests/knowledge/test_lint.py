@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.cli import main
 from kernellab.knowledge.execute import State, execute, jobs
-from kernellab.knowledge.lint import lint, read_record, write_record
+from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError
+from kernellab.knowledge.record import read_record, write_record
 
 SPEC = """name = "toy"
 title = "Toy"
@@ -129,3 +131,23 @@ def test_a_changed_block_is_told_until_it_passes_again(root: Path) -> None:
     assert set(read_record(root)) == {job.hash for job in first}
     (root / "dsl/toy/basic.md").write_text("# Toy\n\n```python\nprint(2)\n```\n")
     assert [f.message for f in lint(root)] == ["It has not passed since it was changed."]
+
+
+def test_a_record_of_one_folder_leaves_those_of_the_others(root: Path) -> None:
+    (root / "language").mkdir()
+    (root / "language/x.md").write_text(
+        "# X\n\n```sketch fails=unknown-name\nsketch t {\n    tensors: X[8]: f32;\n    load(X[q] -> x)\n}\n```\n"
+    )
+    before = {job.hash: {"python": "3.8", "torch": "1.0"} for job in jobs(root)}
+    write_record(root, before)
+    assert main(["docs", "run", "language/", "--root", str(root), "--record"]) == 0
+    (run,) = jobs(root, "language/")
+    held = read_record(root)
+    assert set(held[run.hash]) >= {"python", "kernellab", "torch"}
+    assert "numpy" not in held[run.hash], "only a toy's blocks run on numpy"
+    assert {digest: on for digest, on in held.items() if digest != run.hash} == {
+        digest: on for digest, on in before.items() if digest != run.hash
+    }
+    assert main(["docs", "run", "dsl/toy/basic.md", "--root", str(root), "--record"]) == 0
+    (toy,) = jobs(root, "dsl/toy/basic.md")
+    assert read_record(root)[run.hash] == held[run.hash] and "numpy" in read_record(root)[toy.hash]
