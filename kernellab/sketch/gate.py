@@ -8,7 +8,7 @@ vary; where there are none, a sample of the parallel iterations runs on the real
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter, thread_time
@@ -27,6 +27,7 @@ from kernellab.sketch.run import execute
 from kernellab.sketch.run_machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.task import Task
+from kernellab.threads import all_threads, one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
 _KEEP = 3
+#: bytes of inputs from which the reference is given all threads
+_LARGE = 4 << 20
 #: inputs, in bytes, up to which a sketch that is wrong on cut shapes is tried on the real ones
 _LARGEST_CONFIRMED = 128 << 20
 
@@ -57,7 +60,8 @@ def gate(
     """
     start = perf_counter()
     work = _Gate(task, thread_time(), seconds)
-    result = work.judge(program_or_text, chip, dict(constexpr or {}))
+    with one_thread():
+        result = work.judge(program_or_text, chip, dict(constexpr or {}))
     return result.model_copy(update={"seconds": perf_counter() - start})
 
 
@@ -170,8 +174,11 @@ class _Gate:
 
     def _case(self, program: Program, binding: Binding, case: Case) -> _Seen | None:
         """The case run in float64 and in the declared dtypes; None when the reference does not take it."""
+        large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
+        threads = all_threads if large else nullcontext
         try:
-            wanted = self.task.module().reference(case.args)
+            with threads():
+                wanted = self.task.module().reference(case.args)
         except TaskError:
             return None
         inputs = {name: case.args[position] for name, position in binding.tensors.items()}
@@ -188,7 +195,8 @@ class _Gate:
             left -= thread_time() - began
             if f64:
                 # after the sketch, which may take too long: on real shapes the reference in float64 takes seconds
-                exact = reference64(self.task, case.args)
+                with threads():
+                    exact = reference64(self.task, case.args)
                 if exact is None:
                     continue
             for i, bound in enumerate(binding.outputs):
