@@ -49,17 +49,21 @@ def export(
 
 
 def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> int:
-    """Exit 1 when no model was ever asked: there is nothing to write."""
+    """Exit 1 when no model ever answered: there is nothing to write."""
     from kernellab.session import open_session, sessions
-    from kernellab.session.trajectories import rows, write_trajectories
+    from kernellab.session.trajectories import rows, unanswered, write_trajectories
 
     chosen = [open_session(which, resume=False) for which in ([session] if session else sessions())]
     found = [row for each in chosen for row in rows(each.state, licence)]
+    left_out = sum(unanswered(each.state) for each in chosen)
     count = write_trajectories(path, found) if found else 0
     if json:
-        emit({"file": str(path) if found else None, "rows": count, "sessions": [each.id for each in chosen]})
+        file = str(path) if found else None
+        emit({"file": file, "rows": count, "left_out": left_out, "sessions": [each.id for each in chosen]})
     else:
-        say(f"wrote {count} exchanges to {path}" if found else "No model was asked in these sessions.")
+        without = f"; {left_out} left out that no model answered" if left_out else ""
+        what = f"wrote {count} exchanges to {path}" if found else "No model answered in these sessions"
+        say(f"{what}{without}")
     return 0 if found else 1
 
 

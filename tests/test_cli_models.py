@@ -118,6 +118,28 @@ def test_a_fault_is_exit_code_1_with_its_remedy_and_resume_asks_again(run: Any, 
     assert (again["session"], again["status"]) == (found["session"], "finished")
 
 
+def test_what_no_model_answered_is_left_out_of_trajectories(run: Any, serve: Any, tmp_path: Path) -> None:
+    server = serve(status(500, "It fell over"))
+    _, found, _ = run(*DESIGN)
+    code, rows, _ = run("export", found["session"], "--trajectories", "out.jsonl", "--json")
+    assert (code, rows["rows"], rows["file"]) == (1, 0, None)
+    failed = rows["left_out"]
+    assert failed >= 1
+    server.acts[:] = [RIGHT]
+    run(*DESIGN, "--resume")
+    code, rows, _ = run("export", found["session"], "--trajectories", "out.jsonl", "--json")
+    assert (code, rows["rows"], rows["left_out"]) == (0, 1, failed)
+    (row,) = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (row["messages"][-1]["role"], row["finish"], row["error"], row["last_of_turn"]) == (
+        "assistant",
+        "stop",
+        "",
+        True,
+    )
+    _, told, err = run("export", found["session"], "--trajectories", "out.jsonl")
+    assert f"{failed} left out that no model answered" in told + err
+
+
 def test_words_become_a_task_that_a_person_approves(run: Any, serve: Any) -> None:
     reply = answer(f"```python\n{TASK}```\n")
     server = serve(reply, reply, RIGHT)

@@ -1,4 +1,7 @@
-"""What models were asked and what came of it, one row an exchange, in the chat form that fine-tuning tools read."""
+"""What models were asked and answered, and what came of it: one row an exchange, in the chat form of fine-tuning tools.
+
+Such tools learn from the assistant's words: an exchange that failed, was cut off or filtered has none and no row.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from kernellab.errors import SessionError
 from kernellab.models import scrub
-from kernellab.records import Exchange, Role, Verdict
+from kernellab.records import Exchange, Finish, Role, Verdict
 from kernellab.session.bench import RECORDED
 from kernellab.session.claims import came_of
 from kernellab.session.records import Turn
@@ -21,16 +24,16 @@ UNSPECIFIED = "unspecified"
 
 
 def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
-    """One row for each exchange of a session, oldest first.
+    """One row for each exchange of a session that was answered, oldest first.
 
-    ``messages`` end with the reply as the assistant's; a failed exchange has none, and ``finish`` and ``error`` say
-    why. ``sketch``, ``source`` and ``verdict`` are those that the turn led to (the first below it). Times are in ms,
-    ``seconds`` is the exchange's wall time.
+    ``messages`` end with the reply as the assistant's. ``sketch``, ``source`` and ``verdict`` are those that the turn
+    led to (the first below it). Times are in ms, ``seconds`` is the exchange's wall time.
     """
     best = state.best()
     for turn_id, exchanges in state.said.items():
         turn = state.turns.get(turn_id)
-        for number, exchange in enumerate(exchanges, 1):
+        answered = [e for e in exchanges if _is_answer(e)]
+        for number, exchange in enumerate(answered, 1):
             yield {
                 "messages": _messages(exchange),
                 "reasoning": exchange.reasoning,
@@ -40,7 +43,7 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
                 "purpose": exchange.purpose,
                 "finish": exchange.finish.value,
                 "error": exchange.error,
-                "last_of_turn": number == len(exchanges),
+                "last_of_turn": number == len(answered),
                 "usage": exchange.usage.model_dump(mode="json"),
                 "seconds": exchange.usage.seconds,
                 **_outcome(state, turn),
@@ -54,6 +57,15 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
                 "licence": licence,
                 "provenance": _provenance(state, turn, exchange),
             }
+
+
+def unanswered(state: State) -> int:
+    """How many of a session's exchanges have no row."""
+    return sum(not _is_answer(e) for exchanges in state.said.values() for e in exchanges)
+
+
+def _is_answer(exchange: Exchange) -> bool:
+    return exchange.finish is Finish.STOP and bool(exchange.reply) and not exchange.error
 
 
 def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
@@ -81,7 +93,7 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
 
 def _messages(exchange: Exchange) -> list[dict[str, str]]:
     said = [{"role": message.role, "content": message.content} for message in exchange.messages]
-    return [*said, {"role": "assistant", "content": exchange.reply}] if exchange.reply else said
+    return [*said, {"role": "assistant", "content": exchange.reply}]
 
 
 def _outcome(state: State, turn: Turn | None) -> dict[str, Any]:
