@@ -63,7 +63,7 @@ def test_a_person_reads_the_same_text() -> None:
 
 def test_estimates_grow_with_the_text_and_lie_in_the_usual_range() -> None:
     text = Knowledge.load().language().text
-    assert 3.0 < len(text) / estimate(text) < 4.5
+    assert 2.5 < len(text) / estimate(text) < 4.5  # a page full of code: fewer characters a token than prose has
     assert estimate("") == 0 and estimate(text + text) >= 2 * estimate(text) - 2
 
 
