@@ -142,7 +142,8 @@ class Arena:
     def _poison(self, layout: Layout) -> None:
         import torch
 
-        self._flat(torch.uint8, layout.size, 0).fill_(POISON)
+        for start, size in _between(layout):
+            self._flat(torch.uint8, size, start).fill_(POISON)
         self._views = []
         for place in layout.places:
             if not place.dtype:
@@ -158,6 +159,20 @@ class Arena:
         import torch
 
         return torch.frombuffer(self.map, dtype=dtype, count=count, offset=offset)
+
+
+def _between(layout: Layout) -> list[tuple[int, int]]:
+    """Offset and bytes of what no argument's element fills; one piece where rows have gaps."""
+    import torch
+
+    found, end = [], 0
+    for place in layout.places:
+        if place.dtype and place.span:
+            if place.span != prod(place.shape):
+                return [(0, layout.size)]
+            found.append((end, place.offset - end))
+            end = place.offset + place.span * torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
+    return [*found, (end, layout.size - end)]
 
 
 #: not empty once outputs had to be read through /proc

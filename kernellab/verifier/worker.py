@@ -275,7 +275,8 @@ def _shift(draw: random.Random) -> Any:
     """Memory, up to a megabyte, that moves what is allocated after it."""
     import torch
 
-    return torch.empty(draw.randrange(1, _SHIFT), dtype=torch.uint8)
+    # a storage, not a tensor, which would be poisoned where tensors are: nobody looks at it
+    return torch.UntypedStorage(draw.randrange(1, _SHIFT))  # type: ignore[no-untyped-call]
 
 
 def _wait(words: memoryview, sequence: int) -> None:
