@@ -125,18 +125,24 @@ class CallReader(ArgumentReader):
         name = expr.func
         if name == "associative_scan":
             return self._associative(expr)
-        bound = self.bind(expr, ("x", "axis?"))
+        bound = self.bind(expr, ("x", "axis?", "reverse?"))
         value = self.tile(bound["x"], name)
         axis = self.one_axis(bound.get("axis"), value, expr)
         dtype = value.type.dtype.compute
         if name in ("cumsum", "cumprod"):
             dtype = accumulator(dtype)
-        return Apply(Type(value.type.shape, dtype), name, (cast(value, dtype),), (("axis", axis),))
+        attrs = (("axis", axis), *self._direction(bound, expr))
+        return Apply(Type(value.type.shape, dtype), name, (cast(value, dtype),), attrs)
+
+    def _direction(self, bound: dict[str, tree.Expr], expr: tree.Call) -> tuple[tuple[str, object], ...]:
+        """The attribute of a scan that runs from the last element to the first; none of one that does not."""
+        return (("reverse", True),) if self.flag(bound.get("reverse"), expr.span, "reverse") else ()
 
     def _associative(self, expr: tree.Call) -> Operand:
         first = expr.args[0] if expr.args else None
         combine = self.word(first, COMBINES, "combination") if first is not None else ""
-        parameters = ("op", "a", "x", "axis?") if combine == "linear" else ("op", "x", "axis?")
+        operands = ("a", "x") if combine == "linear" else ("x",)
+        parameters = ("op", *operands, "axis?", "reverse?")
         bound = self.bind(expr, parameters)
         values = [self.tile(bound[p], expr.func) for p in ("a", "x") if p in bound]
         for value in values[1:]:
@@ -145,7 +151,7 @@ class CallReader(ArgumentReader):
                 raise self.scope.refuse("shape-mismatch", expr.span, what=what, remedy="Give tiles of one shape.")
         axis = self.one_axis(bound.get("axis"), values[0], expr)
         dtype = common_of(values)
-        attrs = (("axis", axis), ("combine", combine))
+        attrs = (("axis", axis), ("combine", combine), *self._direction(bound, expr))
         return Apply(Type(values[0].type.shape, dtype), expr.func, tuple(cast(v, dtype) for v in values), attrs)
 
     def _softmax(self, expr: tree.Call) -> Operand:

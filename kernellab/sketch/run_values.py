@@ -288,13 +288,21 @@ def in_order(x: Tensor, axis: int, down: bool, count: int) -> tuple[Tensor, Tens
 
 
 def _scan(value: Apply, args: list[Tensor], dtype: torch.dtype) -> Tensor:
-    import torch
-
     x = args[0].to(dtype)
     axis = cast(int, value.attr("axis", 0)) % (x.dim() - 1) + 1
     kind = str(value.attr("combine", "")) or value.op
     if x.shape[axis] == 0:
         return x
+    given = [x, *(align(a.to(dtype), x.dim() - 1) for a in args[1:])]
+    if value.attr("reverse", False):
+        return _scanned(kind, [a.flip(axis) for a in given], axis, dtype).flip(axis)
+    return _scanned(kind, given, axis, dtype)
+
+
+def _scanned(kind: str, args: list[Tensor], axis: int, dtype: torch.dtype) -> Tensor:
+    import torch
+
+    x = args[0]
     match kind:
         case "cumsum" | "add":
             return x.cumsum(axis, dtype=dtype)
@@ -305,7 +313,7 @@ def _scan(value: Apply, args: list[Tensor], dtype: torch.dtype) -> Tensor:
         case "cummin" | "min":
             return torch.cummin(x, axis).values
         case "linear":
-            return _linear_scan(x, args[1].to(dtype), axis)
+            return _linear_scan(x, args[1], axis)
     raise NotImplementedError(kind)
 
 

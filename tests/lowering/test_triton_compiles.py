@@ -21,7 +21,7 @@ from .triton_cases import CASES, MATMUL, RMS_NORM, SOFTMAX
 TARGET = Target("triton", Backend.CUDA, Chip("test GPU", "gpu", 132))
 _NAMES = (
     "matmul with ragged tiles", "matmul of f16 tiles smaller than a dot", "matmul of f64", "matmul of one row",
-    "concatenation and reshape", "scans", "a linear recurrence", "reductions over padded lanes",
+    "concatenation and reshape", "scans", "scans from the end", "a linear recurrence", "reductions over padded lanes",
     "a convolution's windows reach over the edges", "two launches through a temp tensor that is added to",
     "conditions on indices, integer division that floors, bool output", "dtype bf16", "f64 keeps its literals",
     "loops that depend on loops", "pointwise pow(abs(x) + 0.1, 1.7)",

@@ -190,6 +190,30 @@ CASES = (
     _row("scans", "store(cumsum(x, axis=0) -> A[m, 0:N])\nstore(cumprod(x, axis=0) -> B[m, 0:N])\n"
          "store(cummax(x, axis=0) -> C[m, 0:N])\nstore(associative_scan(\"min\", x, axis=0) -> D[m, 0:N])",
          "A[M, N]: f32 out; B[M, N]: f32 out; C[M, N]: f32 out; D[M, N]: f32 out", lambda: {"X": normal(3, 21)}),
+    _row("scans from the end", "store(cumsum(x, axis=0, reverse=true) -> A[m, 0:N])\n"
+         "store(cumprod(x, axis=0, reverse=true) -> B[m, 0:N])\nstore(cummax(x, axis=0, reverse=true) -> C[m, 0:N])\n"
+         "store(associative_scan(\"min\", x, axis=0, reverse=true) -> D[m, 0:N])\na = sigmoid(x)\n"
+         "store(associative_scan(\"linear\", a, x, axis=0, reverse=true) -> E[m, 0:N])",
+         "A[M, N]: f32 out; B[M, N]: f32 out; C[M, N]: f32 out; D[M, N]: f32 out; E[M, N]: f32 out",
+         lambda: {"X": normal(3, 21)}),
+    Case(
+        "scans down columns from the end",
+        """sketch down {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out; Z[M, N]: i32 out;
+    constexpr: R = 5; C = 8;
+    @llm_hint("parallel")
+    for n in range(0, N, C):
+        c = full([C], 0.0, f32)
+        for m in range(0, M, R):
+            load(X[ceil(M, R)*R - R - m : ceil(M, R)*R - m, n:n+C] -> x)
+            store(cumsum(x, axis=0, reverse=true) + c -> Y[ceil(M, R)*R - R - m : ceil(M, R)*R - m, n:n+C])
+            store(cummin(cast(x, i32), axis=1, reverse=true) -> Z[ceil(M, R)*R - R - m : ceil(M, R)*R - m, n:n+C])
+            c = c + reduce_sum(x, axis=0)
+}
+""",
+        lambda: {"X": 5 * normal(23, 16)},
+    ),
     _row("a linear recurrence", "a = sigmoid(x)\nstore(associative_scan(\"linear\", a, x, axis=0) -> Y[m, 0:N])",
          "Y[M, N]: f32 out", lambda: {"X": normal(3, 21)}),
     Case(

@@ -270,7 +270,8 @@ class Flattener:
             if arg.type.dtype != tile.dtype:
                 arg = Apply(Type(arg.type.shape, tile.dtype), "cast", (arg,))
             args.append(self._tile_of(arg, "in").tile)
-        self._block.steps.append(ScanCall(tile, tuple(args), combine, axis % len(tile.shape), self._line))
+        reverse = bool(value.attr("reverse", False))
+        self._block.steps.append(ScanCall(tile, tuple(args), combine, axis % len(tile.shape), self._line, reverse))
 
     def _gemm(self, acc: Tile, a: Value, b: Value) -> None:
         tiles = []

@@ -56,6 +56,8 @@ class ScanCall:
     combine: str
     axis: int
     line: int
+    #: from the last element to the first
+    reverse: bool = False
 
 
 @dataclass(eq=False)

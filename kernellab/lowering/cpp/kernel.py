@@ -239,7 +239,10 @@ class KernelEmitter:
             if not self.ints.same_shape(source.shape, shape):
                 raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
         operands = [self.names.tile(t) for t in (call.tile, *call.source)]
-        word = "kl::linear_scan" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}>"
+        back = str(call.reverse).lower()
+        word = (
+            f"kl::linear_scan<{back}>" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}, {back}>"
+        )
         self.w(f"{word}({', '.join([*operands, *sizes])});", call.line)
 
 

@@ -410,21 +410,26 @@ struct Least {
   KL_INLINE T operator()(T a, T b) const { return min(a, b); }
 };
 
-template <int SHIFT, class V, size_t... I>
-KL_INLINE V moved_up(V v, V fill, std::index_sequence<I...>) {
-  return __builtin_shufflevector(fill, v, (int(I) + int(sizeof...(I)) - SHIFT)...);
+// Lanes moved SHIFT places up, or down where the scan runs BACK; ``fill`` follows.
+template <int SHIFT, bool BACK, class V, size_t... I>
+KL_INLINE V moved(V v, V fill, std::index_sequence<I...>) {
+  if constexpr (BACK) {
+    return __builtin_shufflevector(v, fill, (int(I) + SHIFT)...);
+  } else {
+    return __builtin_shufflevector(fill, v, (int(I) + int(sizeof...(I)) - SHIFT)...);
+  }
 }
-template <int SHIFT, int LANES, class Op, class V>
+template <int SHIFT, int LANES, class Op, bool BACK, class V>
 KL_INLINE V scan_lanes(V v, V fill) {
   if constexpr (SHIFT >= LANES) {
     return v;
   } else {
-    const V joined = Op{}(moved_up<SHIFT>(v, fill, std::make_index_sequence<LANES>{}), v);
-    return scan_lanes<SHIFT * 2, LANES, Op>(joined, fill);
+    const V joined = Op{}(moved<SHIFT, BACK>(v, fill, std::make_index_sequence<LANES>{}), v);
+    return scan_lanes<SHIFT * 2, LANES, Op, BACK>(joined, fill);
   }
 }
 // A row, a vector at a time: log2(lanes) shifted steps scan the vector, then the state so far joins all of it.
-template <class Op, class T>
+template <class Op, bool BACK, class T>
 inline void scan_row(T* y, const T* x, int64_t count) {
   using Lane = typename Vector<T>::type;
   constexpr int L = Vector<T>::lanes;
@@ -433,45 +438,51 @@ inline void scan_row(T* y, const T* x, int64_t count) {
   T state = op.template neutral<T>();
   int64_t t = 0;
   for (; t + L <= count; t += L) {
-    const Lane scanned = scan_lanes<1, L, Op>(*reinterpret_cast<const Lane*>(x + t), fill);
+    const int64_t at = BACK ? count - L - t : t;
+    const Lane scanned = scan_lanes<1, L, Op, BACK>(*reinterpret_cast<const Lane*>(x + at), fill);
     const Lane joined = op(Lane{} + state, scanned);
-    *reinterpret_cast<Lane*>(y + t) = joined;
-    state = joined[L - 1];
+    *reinterpret_cast<Lane*>(y + at) = joined;
+    state = joined[BACK ? 0 : L - 1];
   }
-  for (; t < count; ++t) y[t] = state = op(state, x[t]);
+  for (; t < count; ++t) {
+    const int64_t at = BACK ? count - 1 - t : t;
+    y[at] = state = op(state, x[at]);
+  }
 }
 
-// y[o][t][i] = y[o][t-1][i] op x[o][t][i]
-template <class Op, class T>
+// y[o][t][i] = y[o][t-1][i] op x[o][t][i]; BACK: y[o][t][i] = y[o][t+1][i] op x[o][t][i]
+template <class Op, bool BACK, class T>
 inline void scan(T* y, const T* x, int64_t outer, int64_t count, int64_t inner) {
   const Op op{};
   for (int64_t o = 0; o < outer; ++o, y += count * inner, x += count * inner) {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
       if (inner == 1) {
-        scan_row<Op>(y, x, count);
+        scan_row<Op, BACK>(y, x, count);
         continue;
       }
     }
+    if (count == 0) continue;
+    const int64_t first = (BACK ? count - 1 : 0) * inner, step = BACK ? -inner : inner;
     if (inner == 1) {
-      T state = count > 0 ? x[0] : T(0);
-      if (count > 0) y[0] = state;
-      for (int64_t t = 1; t < count; ++t) y[t] = state = op(state, x[t]);
+      T state = y[first] = x[first];
+      for (int64_t t = 1, at = first + step; t < count; ++t, at += step) y[at] = state = op(state, x[at]);
       continue;
     }
-    for (int64_t i = 0; i < (count > 0 ? inner : 0); ++i) y[i] = x[i];
-    for (int64_t t = 1; t < count; ++t)
+    for (int64_t i = 0; i < inner; ++i) y[first + i] = x[first + i];
+    for (int64_t t = 1, at = first + step; t < count; ++t, at += step)
 #pragma omp simd
-      for (int64_t i = 0; i < inner; ++i) y[t * inner + i] = op(y[(t - 1) * inner + i], x[t * inner + i]);
+      for (int64_t i = 0; i < inner; ++i) y[at + i] = op(y[at - step + i], x[at + i]);
   }
 }
-// h[t] = a[t] h[t-1] + b[t], h before the first 0
-template <class T>
+// h[t] = a[t] h[t-1] + b[t], h before the first 0; BACK: h[t] = a[t] h[t+1] + b[t], h behind the last 0
+template <bool BACK, class T>
 inline void linear_scan(T* h, const T* a, const T* b, int64_t outer, int64_t count, int64_t inner) {
   for (int64_t o = 0; o < outer; ++o, h += count * inner, a += count * inner, b += count * inner) {
-    for (int64_t i = 0; i < (count > 0 ? inner : 0); ++i) h[i] = b[i];
-    for (int64_t t = 1; t < count; ++t)
-      for (int64_t i = 0; i < inner; ++i)
-        h[t * inner + i] = T(a[t * inner + i] * h[(t - 1) * inner + i] + b[t * inner + i]);
+    if (count == 0) continue;
+    const int64_t first = (BACK ? count - 1 : 0) * inner, step = BACK ? -inner : inner;
+    for (int64_t i = 0; i < inner; ++i) h[first + i] = b[first + i];
+    for (int64_t t = 1, at = first + step; t < count; ++t, at += step)
+      for (int64_t i = 0; i < inner; ++i) h[at + i] = T(a[at + i] * h[at - step + i] + b[at + i]);
   }
 }
 

@@ -347,9 +347,10 @@ class KernelWriter:
         if any(not self.ints.same_shape(source.shape, shape) for source in call.source):
             raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
         operands = [self.tile(t) for t in (call.tile, *call.source)]
-        word = "kl::linear_scan<THREADS>"
+        back = str(call.reverse).lower()
+        word = f"kl::linear_scan<THREADS, {back}>"
         if call.combine != "linear":
-            word = f"kl::scan<THREADS, kl::{_SCANS[call.combine]}>"
+            word = f"kl::scan<THREADS, kl::{_SCANS[call.combine]}, {back}>"
         self.w(f"{word}({', '.join([*operands, *sizes])});", call.line)
 
     def _gemm(self, call: GemmCall) -> None:

@@ -365,15 +365,21 @@ struct Mul { template <class T> KL_INLINE T operator()(T a, T b) const { return 
 using Most = Max;
 using Least = Min;
 
-template <int THREADS, class Op, class T>
+// The first element of a line where a scan starts; BACK: its last.
+template <bool BACK>
+KL_INLINE int start_of(int line, int count, int inner) {
+  return (line / inner * count + (BACK ? count - 1 : 0)) * inner + line % inner;
+}
+template <int THREADS, class Op, bool BACK, class T>
 KL_INLINE void scan(T* to, const T* from, int outer, int count, int inner) {
   const Op op{};
+  const int down = BACK ? -inner : inner;
   if (outer * inner >= THREADS / 4) {
     for (int line = threadIdx.x; line < outer * inner; line += THREADS) {
-      const int first = line / inner * count * inner + line % inner;
+      const int first = start_of<BACK>(line, count, inner);
       T x = from[first];
       to[first] = x;
-      for (int i = 1; i < count; ++i) to[first + i * inner] = x = op(x, from[first + i * inner]);
+      for (int i = 1; i < count; ++i) to[first + i * down] = x = op(x, from[first + i * down]);
     }
     return;
   }
@@ -383,9 +389,9 @@ KL_INLINE void scan(T* to, const T* from, int outer, int count, int inner) {
   const int stretch = (count + THREADS - 1) / THREADS | 1;
   const int begin = least(int(threadIdx.x) * stretch, count), end = least(begin + stretch, count);
   for (int line = 0; line < outer * inner; ++line) {
-    const int first = line / inner * count * inner + line % inner;
+    const int first = start_of<BACK>(line, count, inner);
     T x{};
-    for (int i = begin; i < end; ++i) x = i == begin ? from[first + i * inner] : op(x, from[first + i * inner]);
+    for (int i = begin; i < end; ++i) x = i == begin ? from[first + i * down] : op(x, from[first + i * down]);
     part[threadIdx.x] = x;
     __syncthreads();
     const int filled = (count + stretch - 1) / stretch;
@@ -399,21 +405,22 @@ KL_INLINE void scan(T* to, const T* from, int outer, int count, int inner) {
     }
     if (begin < end) {
       const bool starts = threadIdx.x == 0;
-      T run = starts ? from[first] : op(part[threadIdx.x - 1], from[first + begin * inner]);
-      to[first + begin * inner] = run;
-      for (int i = begin + 1; i < end; ++i) to[first + i * inner] = run = op(run, from[first + i * inner]);
+      T run = starts ? from[first] : op(part[threadIdx.x - 1], from[first + begin * down]);
+      to[first + begin * down] = run;
+      for (int i = begin + 1; i < end; ++i) to[first + i * down] = run = op(run, from[first + i * down]);
     }
     __syncthreads();
   }
 }
-// h[t] = a[t] * h[t - 1] + b[t]: a thread a line.
-template <int THREADS, class T>
+// h[t] = a[t] * h[t - 1] + b[t], or a[t] * h[t + 1] + b[t] BACK from the end: a thread a line.
+template <int THREADS, bool BACK, class T>
 KL_INLINE void linear_scan(T* to, const T* a, const T* b, int outer, int count, int inner) {
+  const int down = BACK ? -inner : inner;
   for (int line = threadIdx.x; line < outer * inner; line += THREADS) {
-    const int first = line / inner * count * inner + line % inner;
+    const int first = start_of<BACK>(line, count, inner);
     T x{};
     for (int i = 0; i < count; ++i) {
-      const int at = first + i * inner;
+      const int at = first + i * down;
       to[at] = x = i == 0 ? b[at] : T(a[at] * x + b[at]);
     }
   }

@@ -67,7 +67,13 @@ class ValueWriter(GatherWriter):
             self.cast(Text(self.filled(a, a.type.shape), a.type.shape), a.type.dtype, value.type.dtype).code
             for a in value.args
         ]
-        return Text(f"{function}({', '.join(texts)}, {axis % len(shape)})", shape)
+        reverse = ""
+        if value.attr("reverse", False):
+            # lanes that padding added are the first that such a scan meets
+            neutral = _NEUTRAL[str(value.attr("combine", "") or value.op)]
+            texts = [self.neutral(t, shape, [axis % len(shape)], value.type.dtype, neutral) for t in texts]
+            reverse = ", reverse=True"
+        return Text(f"{function}({', '.join(texts)}, {axis % len(shape)}{reverse})", shape)
 
     def _op_cumsum(self, value: Apply) -> Text:
         return self.scan(value, "tl.cumsum")
@@ -168,6 +174,11 @@ _REDUCTIONS = {
 _IDENTITY = {
     "reduce_sum": "0", "reduce_mean": "0", "reduce_prod": "1", "reduce_max": "-inf", "reduce_min": "inf",
     "reduce_any": "0", "argmax": "-inf", "argmin": "inf",
+}  # fmt: skip
+#: what leaves a scan's state as it is; of a linear recurrence, which starts at 0, both operands
+_NEUTRAL = {
+    "cumsum": "0", "add": "0", "cumprod": "1", "mul": "1", "cummax": "-inf", "max": "-inf", "cummin": "inf",
+    "min": "inf", "linear": "0",
 }  # fmt: skip
 _SCANS = {
     "add": "tl.cumsum", "mul": "tl.cumprod", "max": "kl_cummax", "min": "kl_cummin", "linear": "kl_linear_scan",

@@ -230,13 +230,13 @@ def kl_argmin(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
 
 
 @triton.jit
-def kl_cummax(x, axis: tl.constexpr):
-    return tl.associative_scan(x, axis, kl_max_nan)
+def kl_cummax(x, axis: tl.constexpr, reverse: tl.constexpr = False):
+    return tl.associative_scan(x, axis, kl_max_nan, reverse)
 
 
 @triton.jit
-def kl_cummin(x, axis: tl.constexpr):
-    return tl.associative_scan(x, axis, kl_min_nan)
+def kl_cummin(x, axis: tl.constexpr, reverse: tl.constexpr = False):
+    return tl.associative_scan(x, axis, kl_min_nan, reverse)
 
 
 @triton.jit
@@ -276,9 +276,9 @@ def kl_linear_step(a1, b1, a2, b2):
 
 
 @triton.jit
-def kl_linear_scan(a, b, axis: tl.constexpr):
-    """``h[t] = a[t] * h[t-1] + b[t]`` along ``axis``, from zero."""
-    _, h = tl.associative_scan((a, b), axis, kl_linear_step)
+def kl_linear_scan(a, b, axis: tl.constexpr, reverse: tl.constexpr = False):
+    """``h[t] = a[t] * h[t-1] + b[t]`` along ``axis``, from zero; ``h[t+1]`` where it runs in reverse."""
+    _, h = tl.associative_scan((a, b), axis, kl_linear_step, reverse)
     return h
 
 

@@ -45,36 +45,45 @@ def kl_reduce_prod(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
 
 
 @triton.jit
-def kl_cummax(x, axis: tl.constexpr):
+def kl_before(x, lane, step, axis: tl.constexpr, reverse: tl.constexpr):
+    """The lanes that a scan meets ``step`` sooner, the first ones again where there are none."""
+    if reverse:
+        return tl.gather(x, tl.minimum(lane + step, x.shape[axis] - 1), axis)
+    else:
+        return tl.gather(x, tl.maximum(lane - step, 0), axis)
+
+
+@triton.jit
+def kl_cummax(x, axis: tl.constexpr, reverse: tl.constexpr = False):
     lane = kl_lane(x, axis)
     step = 1
     while step < x.shape[axis]:
-        before = tl.gather(x, tl.maximum(lane - step, 0), axis)
+        before = kl_before(x, lane, step, axis, reverse)
         x = tl.maximum(x, before, propagate_nan=tl.PropagateNan.ALL)
         step = step * 2
     return x
 
 
 @triton.jit
-def kl_cummin(x, axis: tl.constexpr):
+def kl_cummin(x, axis: tl.constexpr, reverse: tl.constexpr = False):
     lane = kl_lane(x, axis)
     step = 1
     while step < x.shape[axis]:
-        before = tl.gather(x, tl.maximum(lane - step, 0), axis)
+        before = kl_before(x, lane, step, axis, reverse)
         x = tl.minimum(x, before, propagate_nan=tl.PropagateNan.ALL)
         step = step * 2
     return x
 
 
 @triton.jit
-def kl_linear_scan(a, b, axis: tl.constexpr):
+def kl_linear_scan(a, b, axis: tl.constexpr, reverse: tl.constexpr = False):
     lane = kl_lane(b, axis)
     a = tl.broadcast_to(a, b.shape)
+    rank = b.shape[axis] - 1 - lane if reverse else lane
     step = 1
     while step < b.shape[axis]:
-        at = tl.maximum(lane - step, 0)
-        b = tl.where(lane >= step, tl.gather(b, at, axis) * a + b, b)
-        a = tl.where(lane >= step, tl.gather(a, at, axis) * a, a)
+        b = tl.where(rank >= step, kl_before(b, lane, step, axis, reverse) * a + b, b)
+        a = tl.where(rank >= step, kl_before(a, lane, step, axis, reverse) * a, a)
         step = step * 2
     return b
 
