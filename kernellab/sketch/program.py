@@ -153,8 +153,9 @@ class Apply:
     """An operation of the table (``ops.OPS``) on values.
 
     ``attrs`` by kind of operation: reductions ``axes: tuple[int, ...]``, ``keepdims: bool``; scans ``axis: int``,
-    ``reverse: True`` where they run from the end, and for associative_scan ``combine: str``; ``cast`` takes its target from ``type.dtype``; ``transpose``
-    ``perm: tuple[int, ...]``; ``reshape``/``broadcast``/``full``/``arange`` take theirs from ``type.shape``
+    ``reverse: True`` where they run from the end, and for associative_scan ``combine: str``; ``cast`` takes its
+    target from ``type.dtype``; ``transpose`` ``perm: tuple[int, ...]``; ``reshape``/``broadcast``/``full``/``arange``
+    take theirs from ``type.shape``
     (``arange`` may have ``start: IntExpr``); ``concat`` ``axis: int``; ``dot`` ``precision: str``;
     ``newaxis`` ``axes: tuple[int, ...]`` (positions of new dimensions in the result). ``gather`` has one index value a
     dimension, and ``tensor: Tensor``, ``pad: float``, ``items`` (the Point or Range that an index was written as).
