@@ -96,6 +96,11 @@ def test_measured_figures_may_differ_and_nothing_else(tmp_path: Path) -> None:
         model.ask(ChatRequest(asked("s", here.replace("Tile 64", "Tile 32"))))
 
 
+def test_a_recording_outlives_a_longer_helper_that_it_was_not_shown(tmp_path: Path) -> None:
+    model = model_of(tmp_path, exchange("a", "s", "(kl_tile.h, 509 lines: helpers that come with it, not shown)"))
+    assert model.ask(ChatRequest(asked("s", "(kl_tile.h, 520 lines: helpers that come with it, not shown)"))).text == "a"
+
+
 def test_the_exact_request_is_preferred_over_one_with_other_figures(tmp_path: Path) -> None:
     model = model_of(tmp_path, exchange("a", "s", "took 1.5 ms"), exchange("b", "s", "took 2.5 ms"))
     assert model.ask(ChatRequest(asked("s", "took 2.5 ms"))).text == "b"
