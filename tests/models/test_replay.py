@@ -97,8 +97,9 @@ def test_measured_figures_may_differ_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_recording_outlives_a_longer_helper_that_it_was_not_shown(tmp_path: Path) -> None:
-    model = model_of(tmp_path, exchange("a", "s", "(kl_tile.h, 509 lines: helpers that come with it, not shown)"))
-    assert model.ask(ChatRequest(asked("s", "(kl_tile.h, 520 lines: helpers that come with it, not shown)"))).text == "a"
+    told = "(kl_tile.h, {} lines: helpers that come with it, not shown)"
+    model = model_of(tmp_path, exchange("a", "s", told.format(509)))
+    assert model.ask(ChatRequest(asked("s", told.format(520)))).text == "a"
 
 
 def test_the_exact_request_is_preferred_over_one_with_other_figures(tmp_path: Path) -> None:
