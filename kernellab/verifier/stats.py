@@ -94,9 +94,11 @@ def apart(a: Sequence[float], b: Sequence[float]) -> float:
 _SPREAD = 1.2533 / 1.349
 
 
-def settled(base: Sequence[float], candidate: Sequence[float]) -> bool:
-    """True when more pairs would change little: beyond the noise floor, the interval is sharp."""
+def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0) -> bool:
+    """True when more pairs would change little: the interval is hardly wider than what ``noise`` makes of it."""
     if min(len(base), len(candidate)) < TIMING.few:
         return False
-    found = compare("", base, candidate, draws=200)
-    return (found.high - found.low) < 2 * (TIMING.sharp + TIMING.noise_floor) * found.speedup
+    found = compare("", base, candidate, noise=noise, draws=200)
+    floor = max(TIMING.noise_floor, noise)
+    beyond = max(TIMING.sharp, TIMING.sharp_part * noise)
+    return (found.high - found.low) < 2 * (floor + beyond) * found.speedup

@@ -129,9 +129,7 @@ class _Run:
             spent = time.monotonic() - start
             if done < TIMING.least or (spent < TIMING.patience * budget and self._clean() < TIMING.few):
                 continue
-            if spent > budget:
-                break
-            if done >= stretch * TIMING.renew and self._settled():
+            if spent > budget or (done >= stretch * TIMING.renew and self._settled()):
                 break
         if self.last is not None:
             args, call = self.last
@@ -234,7 +232,10 @@ class _Run:
         return sum(calm_pairs(self.sides))
 
     def _settled(self) -> bool:
-        return bool(self.baselines) and all(stats.settled(b.seconds, self.candidate.seconds) for b in self.baselines)
+        """Is what the run will tell sharp enough? Of the pairs that nothing disturbed, where those will be told."""
+        keep = calm_pairs(self.sides)
+        ours, *others = ([s for s, calm in zip(side.seconds, keep, strict=True) if calm] for side in self.sides)
+        return bool(others) and all(stats.settled(theirs, ours, TIMING.placed_noise) for theirs in others)
 
 
 class _Machine:
