@@ -78,7 +78,8 @@ def check_graph(task: Task, graph: Graph) -> str:
 def _check_sizes(task: Task) -> list[dict[str, int]]:
     if not task.dims:
         # the graph of fixed shapes has no size to get wrong: one run when it is cheap
-        elements = sum(_count(a.shape) for a in task.tensors)
+        shapes = [a.shape for a in task.tensors] + [o.shape for o in task.outputs]
+        elements = sum(map(_count, shapes))
         return [{}] if elements <= 1 << 20 else []
     smallest = {d.name: max(1, d.min) for d in task.dims}
     prime = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _primes(), strict=False)}

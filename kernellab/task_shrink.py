@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 Shape = tuple[int, ...]
+Args = tuple[Any, ...]
 #: inputs larger than this are not made even once to be cut
 _LARGEST_SAMPLE = 64 << 20
 #: extents that a convolution's or a pooling's window is tried on, smallest first
@@ -81,7 +82,7 @@ def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple
     return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in result)
 
 
-def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: int = 0) -> tuple[Any, ...] | None:
+def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: int = 0) -> Args | None:
     """A sample of the task's inputs cut to at most ``limit_bytes`` with the reference still running; None when it
     cannot be. ``most_bytes`` is what may be given where weights keep it from being that small."""
     from kernellab.task_inputs import input_bytes
@@ -90,7 +91,7 @@ def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: in
     sizes, total = _small_sizes(task, limit_bytes)
     if total > max(limit_bytes, most_bytes):
         return None
-    args = _drawn(task, sizes, seed)
+    args = drawn(task, sizes, seed)
     if args is None and full <= _LARGEST_SAMPLE:
         args = cut(task, task.module().sample(seed=seed), sizes)
     if args is None:
@@ -174,6 +175,34 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
     return found
 
 
+@lru_cache(maxsize=256)
+def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
+    """Axes of one input each that a window slides over: they may be cut, and outputs follow with other extents."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    taken = {place for axis in free_axes(task) for place in axis.axes}
+    rank = [len(o.shape) for o in task.outputs]
+    found = []
+    for i, shape in shapes.items():
+        for d, n in enumerate(shape):
+            if i in state or d == 0 or n < _WINDOWS[0] or (i, d) in taken:
+                continue
+            given = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
+            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
+                found.append(FreeAxis(n, ((i, d),), ()))
+    return tuple(found)
+
+
+def bytes_at(task: Task, sizes: Mapping[FreeAxis, int]) -> int | None:
+    """As :func:`bytes_after`, with axes that a window slides over among ``sizes``; None where the reference does not
+    take them."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    for axis, size in sizes.items():
+        shapes = _resize(shapes, axis.axes, size)
+    outputs = _outputs(task, shapes)
+    return _bytes_of(task, shapes) if outputs is not None and all(all(o) for o in outputs) else None
+
+
 def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
     import torch
 
@@ -184,7 +213,7 @@ def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
     )
 
 
-def _drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> tuple[Any, ...] | None:
+def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
     """The inputs as :func:`cut` gives them, with nothing drawn that is cut away; None where ``inputs()`` does more
     with its sizes than to hand them to torch's factories."""
     import torch

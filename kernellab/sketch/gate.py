@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING
 from kernellab.errors import NotRunnable, SketchError, TaskError
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.bind import Binding, bind
-from kernellab.sketch.gate_cases import LARGEST_INPUTS, Case, cases, own_case
+from kernellab.sketch.gate_cases import Case, cases, own_case
 from kernellab.sketch.gate_compare import Mismatch, compare64, compare_declared
 from kernellab.sketch.gate_reference import reference64
 from kernellab.sketch.gate_symbols import generalise
+from kernellab.sketch.gate_twin import twins
 from kernellab.sketch.program import Gemm, Program
 from kernellab.sketch.program_walk import statements
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.task import Task
+from kernellab.task_shrink import drawn, sliding_axes
 from kernellab.threads import all_threads, one_thread
 
 if TYPE_CHECKING:
@@ -40,8 +42,6 @@ _AT_LEAST = 3
 _KEEP = 3
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
-#: inputs, in bytes, up to which a sketch that is wrong on cut shapes is tried on the real ones
-_LARGEST_CONFIRMED = 128 << 20
 
 
 def gate(
@@ -118,16 +118,10 @@ class _Gate:
         """None when the configuration is right, or nothing could be run."""
         looked = list(self._look(program, binding))
         if not looked and not self.task.dims:
-            general = generalise(program, binding, self.task)
-            if general is not None:
-                before = self.cases
-                looked = list(self._look(*general))
-                if any(seen.mismatch for seen in looked):
-                    # a number may have meant something else: only the real shapes tell
-                    looked, self.cases = [], before
+            looked = self._smaller(program, binding)
         failures = [seen for seen in looked if seen.mismatch is not None]
         if failures and failures[0].case.is_cut:
-            own = self._on_own_shapes(program, binding, _LARGEST_CONFIRMED)
+            own = self._on_own_shapes(program, binding)
             if own is not None:
                 # right there: a number that belongs to the fixed shape is written in the sketch
                 failures = [*failures, own] if own.mismatch is not None else []
@@ -161,8 +155,42 @@ class _Gate:
                 end = min(end, thread_time() + self.seconds / 4)
             yield seen
 
-    def _on_own_shapes(self, program: Program, binding: Binding, limit_bytes: int = LARGEST_INPUTS) -> _Seen | None:
-        case = own_case(program, self.task, limit_bytes)
+    def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
+        """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
+        if sliding_axes(self.task) and (looked := self._twins(program, binding)):
+            return looked
+        general = generalise(program, binding, self.task)
+        if general is not None:
+            before = self.cases
+            looked = list(self._look(*general))
+            if looked and not any(seen.mismatch for seen in looked):
+                return looked
+            # a number may have meant something else: only the real shapes tell
+            self.cases = before
+        return [] if sliding_axes(self.task) else self._twins(program, binding)
+
+    def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
+        """The sketch's small twins, where they are right: one that is wrong says nothing of the sketch."""
+        looked: list[_Seen] = []
+        for twin, sizes in twins(program, self.task):
+            args = drawn(self.task, sizes, len(looked))
+            if args is None or thread_time() > self.start + 3 * self.seconds:
+                break
+            extents = {f"{axis.size}": size for axis, size in sizes.items()}
+            before, worst = self.cases, self.worst
+            try:
+                seen = self._case(twin, binding, Case(args, extents, is_cut=True))
+            except SketchError as error:
+                self.skipped = self.skipped or error.message
+                continue
+            if seen is None or seen.mismatch is not None:
+                self.cases, self.worst = before, worst
+                continue
+            looked.append(seen)
+        return looked
+
+    def _on_own_shapes(self, program: Program, binding: Binding) -> _Seen | None:
+        case = own_case(program, self.task)
         if case is None:
             self.skipped = self.skipped or "The task's shapes are fixed and too large to run here."
             return None
@@ -213,6 +241,13 @@ class _Gate:
                     return _Seen(case, bound.tensor, mismatch)
         self.cases += 1
         return _Seen(case)
+
+    def _wanted(self, case: Case) -> tuple[Tensor, ...] | None:
+        """The reference's outputs; None when it does not take the case."""
+        try:
+            return self.task.module().reference(case.args)
+        except TaskError:
+            return None
 
     def _wrong(
         self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]

@@ -9,20 +9,25 @@ from typing import Any
 from kernellab.errors import TaskError
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.bind_task import aligned
+from kernellab.sketch.gate_reference import reference_flops
 from kernellab.sketch.ints import IntKind
 from kernellab.sketch.program import AtomicAdd, Program, Scatter
 from kernellab.sketch.program_walk import statements
 from kernellab.task import Dim, Task
 from kernellab.task_inputs import Family, families, input_bytes, redraw, small_sizes
 from kernellab.task_inputs import edge_sets as edges
-from kernellab.task_shrink import FreeAxis, cut, free_axes
+from kernellab.task_shrink import FreeAxis, bytes_after, cut, drawn, free_axes
 
 _CASES = 8
 #: tiles larger than this are not surrounded by sizes
 _LARGEST_TILE = 4096
 #: inputs larger than this are not made
-LARGEST_INPUTS = 512 << 20
+_LARGEST_INPUTS = 512 << 20
+#: nor real ones larger than this run
+_LARGEST_OWN = 128 << 20
 _CASE_BYTES = 1 << 20
+#: of a reference that is run on real shapes: what a core does in a second or two, in float64 too
+_MOST_FLOPS = 1e10
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Case:
     #: the task's shapes are fixed, and these are smaller
     is_cut: bool = False
     sampled: bool = False
+    #: the task's own shapes, where these are fixed: the reference may take seconds
+    is_own: bool = False
 
     @property
     def at(self) -> str:
@@ -61,36 +68,53 @@ def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
     return [sizes[0], *reversed(sizes[1:])]
 
 
-def own_case(program: Program, task: Task, limit_bytes: int = LARGEST_INPUTS) -> Case | None:
+def own_case(program: Program, task: Task) -> Case | None:
     """The task's own inputs, on which a sample of the parallel iterations runs; None when they are too large.
 
     All iterations run where one needs the others' work: atomics, and several kernels.
     """
-    if input_bytes(task) > limit_bytes:
+    if input_bytes(task) > _LARGEST_OWN or reference_flops(task) > _MOST_FLOPS:
         return None
     joint = len(program.kernels) > 1 or any(
         isinstance(s, (AtomicAdd, Scatter)) for s in statements(program.kernels[0].body)
     )
-    return Case(task.module().sample(seed=0), task.module().default_sizes(), sampled=not joint)
+    return Case(task.module().sample(seed=0), task.module().default_sizes(), sampled=not joint, is_own=True)
 
 
 def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[int]) -> Iterator[Case]:
     axes = _axes(program, binding, task)
-    if not axes or input_bytes(task) > LARGEST_INPUTS:
+    if not axes:
         return
-    full = task.module().sample(seed=0)
     names = _names(axes, binding)
-    axes = _accepted(task, full, axes)
+    small = _Small(task)
+    axes = _accepted(small, axes)
     dims = {names[a]: Dim(names[a], 1, a.size) for a in axes}
     made = 0
     for sizes in edges(tuple(dims.values()), tuple(around)):
         if made == _CASES:
             return
-        args = cut(task, full, {a: sizes[names[a]] for a in axes})
-        if sum(v.numel() * v.itemsize for v in args if hasattr(v, "itemsize")) > _CASE_BYTES:
+        wanted = {a: sizes[names[a]] for a in axes}
+        if bytes_after(task, wanted) > _CASE_BYTES or (args := small.sample(wanted)) is None:
             continue
         yield Case(_varied(task, args, made), sizes, is_cut=True)
         made += 1
+
+
+@dataclass
+class _Small:
+    """Small samples of a task's inputs; the large one is drawn once at most, and only where there is no other way."""
+
+    task: Task
+    full: tuple[Any, ...] | None = None
+
+    def sample(self, sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...] | None:
+        """None where the full inputs would be needed and are too large."""
+        if self.full is None:
+            args = drawn(self.task, sizes, 0)
+            if args is not None or input_bytes(self.task) > _LARGEST_INPUTS:
+                return args
+            self.full = self.task.module().sample(seed=0)
+        return cut(self.task, self.full, sizes)
 
 
 def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
@@ -135,15 +159,15 @@ def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
     return names
 
 
-def _accepted(task: Task, full: tuple[Any, ...], axes: Sequence[FreeAxis]) -> list[FreeAxis]:
+def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
     """The axes along which the reference takes the cut inputs themselves (an index may point past the cut)."""
 
     def runs(chosen: Sequence[FreeAxis]) -> bool:
+        args = small.sample({a: min(a.size, 5 + 2 * i) for i, a in enumerate(chosen)})
         try:
-            task.module().reference(cut(task, full, {a: min(a.size, 5 + 2 * i) for i, a in enumerate(chosen)}))
+            return args is not None and bool(small.task.module().reference(args))
         except TaskError:
             return False
-        return True
 
     kept = list(axes)
     while kept and not runs(kept):

@@ -194,3 +194,66 @@ sketch s {
 """
     assert gate(text, task).state is GateState.RIGHT
     assert gate(text, task, constexpr={"scale": 1.0}).state is GateState.WRONG
+
+
+POOLED = load_task(
+    """import torch
+def inputs():
+    return torch.rand(64, 32, 96, 128), torch.rand(16, 32, 3, 5)
+def reference(x, w):
+    return torch.nn.functional.max_pool2d(torch.relu(torch.nn.functional.conv2d(x, w)), 2)
+"""
+)
+POOLED_SKETCH = """
+sketch windows {
+    tensors: X[64, 32, 96, 128]: f32; W[16, 32, 3, 5]: f32; T[64, 16, 94, 124]: f32 temp;
+    constexpr: BW = 32 in {32, 64};
+    @llm_hint("parallel", "grididx")
+    for n in range(64):
+        @llm_hint("parallel", "grididx")
+        for h in range(94):
+            @llm_hint("parallel", "grididx")
+            for w in range(0, 124, BW):
+                acc = alloc([16, BW], f32, llm_hint=["fastest", "accumulator", "init_zero"])
+                for kh in range(3):
+                    for kw in range(5):
+                        load(X[n, 0:32, h + kh, w+kw:w+kw+BW] -> x)
+                        load(W[0:16, 0:32, kh, kw] -> taps)
+                        gemm(taps, x, acc)
+                store(max(acc, 0.0) -> T[n, 0:16, h, w:w+BW])
+}
+
+sketch pool {
+    tensors: T[64, 16, 94, 124]: f32 temp; Y[64, 16, 47, 62]: f32 out;
+    @llm_hint("parallel", "grididx")
+    for n in range(64):
+        @llm_hint("parallel", "grididx")
+        for h in range(47):
+            load(T[n, 0:16, h*2, 0:124:2] -> a)
+            load(T[n, 0:16, h*2, 1:124:2] -> b)
+            load(T[n, 0:16, h*2+1, 0:124:2] -> c)
+            load(T[n, 0:16, h*2+1, 1:124:2] -> d)
+            store(max(max(a, b), max(c, d)) -> Y[n, 0:16, h, 0:62])
+}
+"""
+
+
+def test_windows_over_fixed_shapes_are_run_on_smaller_ones() -> None:
+    result = gate(POOLED_SKETCH, POOLED)
+    assert result.state is GateState.RIGHT, result.reason
+    assert result.cases >= 2
+
+
+@pytest.mark.parametrize(("old", "new"), [("h + kh", "h"), ("h*2+1, 1:124:2", "h*2, 1:124:2"), ("(94)", "(93)")])
+def test_wrong_windows_are_not_called_right(old: str, new: str) -> None:
+    assert old in POOLED_SKETCH
+    assert gate(POOLED_SKETCH.replace(old, new), POOLED).state is not GateState.RIGHT
+
+
+def test_inputs_too_large_to_draw_are_drawn_small() -> None:
+    large = load_task(
+        "import torch\ndef inputs():\n    return torch.randn(262144, 4096)\n"
+        "def reference(x):\n    return x - x.mean(-1, keepdim=True)\n"
+    )
+    assert gate(ROW_SKETCH, large).state is GateState.RIGHT
+    assert gate(ROW_SKETCH.replace("x - reduce", "x + reduce"), large).state is GateState.WRONG
