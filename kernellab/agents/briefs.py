@@ -1,14 +1,9 @@
-"""What a role is told and what it answers; the same for rules, models and people.
-
-Four fields stand in every brief: ``headroom``, the share of the speed-of-light bound that the best candidate reaches
-(0 to 1; None before a timing); ``budget_left``, what may still be spent, in words; ``ablation``, the parts that this
-session leaves out on purpose (:data:`ABLATIONS`); ``pins``, the pinned lines of the sketch that a revision must keep.
-"""
+"""What a role is told and what it answers; the same for rules, models and people."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kernellab.records import Author, Candidate, GateResult, Role, Route, Source, Verdict
@@ -35,19 +30,34 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class DesignBrief:
+class Brief:
+    """What every role is told."""
+
     task: Task
     target: Target
+    _: KW_ONLY
+    #: the rounds before, oldest first
     history: tuple[Attempt, ...] = ()
+    #: what people told this role
+    notes: tuple[str, ...] = ()
+    #: the share of the speed-of-light bound that the best candidate reaches (0 to 1); None before a timing
+    headroom: float | None = None
+    #: what may still be spent, in words
+    budget_left: str = ""
+    #: the parts of :data:`ABLATIONS` that this session leaves out on purpose
+    ablation: frozenset[str] = NOTHING
+    #: the pinned lines of the sketch that a revision must keep
+    pins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DesignBrief(Brief):
+    """What the Designer makes or revises a sketch from."""
+
     #: the route that sent the work here, with its (possibly edited) suggestion
     route: Route | None = None
     #: the sketch to revise; its pins and require lines must be kept
     previous: str | None = None
-    notes: tuple[str, ...] = ()
-    headroom: float | None = None
-    budget_left: str = ""
-    ablation: frozenset[str] = NOTHING
-    pins: tuple[str, ...] = ()
     #: a kernel may compose with the framework's library
     allow_library: bool = False
 
@@ -63,21 +73,14 @@ class DesignReply:
 
 
 @dataclass(frozen=True)
-class CodeBrief:
-    """``sketch`` is empty where the session works without sketches."""
+class CodeBrief(Brief):
+    """What the Coder writes a source from; ``sketch`` is empty where the session works without sketches."""
 
-    task: Task
-    target: Target
     sketch: str
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
-    history: tuple[Attempt, ...] = ()
     route: Route | None = None
+    #: the source to mend
     previous: Source | None = None
-    notes: tuple[str, ...] = ()
-    headroom: float | None = None
-    budget_left: str = ""
-    ablation: frozenset[str] = NOTHING
-    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,20 +92,16 @@ class CodeReply:
 
 
 @dataclass(frozen=True)
-class RouteBrief:
+class RouteBrief(Brief):
     """What the Conductor sees after a verdict or a failed gate."""
 
-    task: Task
-    target: Target
     sketch: str | None
     gate: GateResult | None
     candidate: Candidate | None
     verdict: Verdict | None
-    history: tuple[Attempt, ...] = ()
     turns_left: int = 0
     #: why the Coder could not write any source (its sentence and remedy); empty when it did
     error: str = ""
-    notes: tuple[str, ...] = ()
     #: go on after a candidate passed, while there is headroom
     improve: bool = False
     #: the roles that may find something faster: a model's or a person's, else all
@@ -111,28 +110,16 @@ class RouteBrief:
     best: Verdict | None = None
     #: a kernel may compose with the framework's library
     allow_library: bool = False
-    headroom: float | None = None
-    budget_left: str = ""
-    ablation: frozenset[str] = NOTHING
-    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class AnalyseBrief:
+class AnalyseBrief(Brief):
     """What the Analyst explains: a session up to now, or the answer to a person's ``question`` about it."""
 
-    task: Task
-    target: Target
-    history: tuple[Attempt, ...] = ()
     best: Verdict | None = None
     #: the best candidate's number of turn
     best_turn: int | None = None
     question: str = ""
-    notes: tuple[str, ...] = ()
-    headroom: float | None = None
-    budget_left: str = ""
-    ablation: frozenset[str] = NOTHING
-    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
