@@ -81,14 +81,15 @@ class Case:
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
         """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place; of
-        structured inputs also the size of what was added up, where sums may cancel, or what rounding on the way does.
+        structured inputs also the size of what was added up, where sums may cancel, or what rounding on the way does;
+        the last of inputs of any size too, which reach where a formula loses all digits, in float64 as well.
 
         Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
         """
         found = nudged(self.task, self.args, self.references, self.seed)
-        if self.family is not Family.STRUCTURED or found is self.references:
+        if self.family not in (Family.STRUCTURED, Family.MIXED, Family.SCALED) or found is self.references:
             return found
-        sizes = self._summed()
+        sizes = self._summed() if self.family is Family.STRUCTURED else None
         if sizes is None:
             return rounded(self.task, self.args, found, self.seed)
         return tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))

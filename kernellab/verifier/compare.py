@@ -157,7 +157,7 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True)
         scale = scale.maximum(_tile_counts(want).mul_((ERROR.tile_norm_share * rms) ** 2))
         if not bool((tiles <= scale.mul_((ERROR.tile_factor * limits.floor) ** 2)).all()):
             return None
-        off += int((error > size.mul_(limits.tau)).sum())
+        off += int((error > size.clamp_(min=ERROR.epsilon * rms).mul_(limits.tau)).sum())
     relative = square**0.5 / norm
     return relative if relative <= limits.floor and off <= limits.tau * reference.numel() else None
 
@@ -226,14 +226,16 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
 
 
 def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> float:
-    """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero."""
+    """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero; where
+    both are, there is nothing to be relative to."""
     return _share_counts(error, want, have, rms, limits) / max(error.numel(), 1)
 
 
 def _share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> int:
     import torch
 
-    scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs()).clamp_(min=limits.share * rms)
+    least = max(ERROR.epsilon, limits.share) * rms
+    scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs()).clamp_(min=least)
     return int((error > limits.tau * scale).sum())
 
 

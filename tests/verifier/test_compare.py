@@ -55,6 +55,17 @@ def test_a_small_tile_that_is_off_cannot_hide_behind_large_ones() -> None:
     assert found is not None and found.rule == "tile"
 
 
+def test_where_both_are_about_zero_neither_is_wrong() -> None:
+    """The far tail of a GELU: 0 by one formula and 1e-17 by another."""
+    want = torch.linspace(-1.0, 1.0, 64 * 64, dtype=torch.float64).reshape(64, 64)
+    want[:, 32:] = 0.0
+    reference, got = Reference(want.float(), want), want.float()
+    got[:, 32:] = 1e-17
+    assert compare(got, reference, Limits.of("float32"))[0] is None
+    got[:, 32:] = 1e-6
+    assert compare(got, reference, Limits.of("float32"))[0].rule == "tau"
+
+
 def test_the_places_of_nan_and_infinity_follow_the_reference() -> None:
     reference = case()
     reference.native[1, 2] = reference.double[1, 2] = float("inf")  # type: ignore[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from kernellab.task import load_task
@@ -149,3 +150,48 @@ def test_what_does_not_cancel_is_hardly_wider_for_being_rounded_on_the_way() -> 
     case.__dict__["args"] = load_task(DIVERGENCE, name="divergence").module().sample(None, 5)
     right = case.references[0].native
     assert compare(right * (1 + 3e-4), case.nudged[0], Limits.of("float32"))[0] is not None
+
+
+TAIL = """
+import torch
+
+def reference(x):
+    return {formula}
+
+def inputs():
+    return torch.randn(24, 32)
+"""
+FORMULAS = ("torch.nn.functional.gelu(x)", "0.5 * x * (1 + torch.erf(x * 0.5 ** 0.5))")
+
+
+def erfc_gelu(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * torch.erfc(-(0.5**0.5) * x)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_kernel_may_keep_the_digits_that_the_reference_s_formula_loses(formula: str) -> None:
+    """From -8.3 on, 1 + erf is 0 in float64 too; a kernel that writes erfc was refused in 11 of 200 draws."""
+    task, limits = load_task(TAIL.format(formula=formula), name="gelu"), Limits.of("float32")
+    for low, high in ((-12.0, 3.0), (-20.0, -7.5)):
+        case = Case(task, (), Family.SCALED, 7)
+        case.__dict__["args"] = (torch.linspace(low, high, 24 * 32).reshape(24, 32),)
+        got = erfc_gelu(case.args[0].double()).float()
+        assert compare(got, case.nudged[0], limits)[0] is None
+        # what the formula still has digits of is held to them
+        if high > 0:
+            assert compare(got * (1 + 3e-4), case.nudged[0], limits)[0] is not None
+            assert compare(erfc_gelu(case.args[0].bfloat16().float()), case.nudged[0], limits)[0] is not None
+
+
+def test_what_formulas_lose_is_asked_of_inputs_of_any_size_alone() -> None:
+    """The families that decide on a kernel's precision stay as narrow as they are."""
+    task = load_task(TAIL.format(formula=FORMULAS[0]), name="gelu")
+    rows = (torch.linspace(-12.0, 3.0, 24 * 32).reshape(24, 32),)
+    far = {}
+    for family in (Family.SCALED, Family.NORMAL):
+        case = Case(task, (), family, 7)
+        case.__dict__["args"] = rows
+        (found,) = case.nudged
+        assert found.nudged is not None
+        far[family] = float((found.nudged - found.want)[0].abs().max())
+    assert far[Family.NORMAL] == 0.0 < far[Family.SCALED]
