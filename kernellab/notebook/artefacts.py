@@ -18,6 +18,7 @@ from typing import Any
 
 from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
+from kernellab.notebook.library import is_library
 from kernellab.records import Source
 
 ASM = "asm"
@@ -28,8 +29,6 @@ _DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
 
 def names_of(source: Source) -> list[str]:
     """What :func:`artefact` can give for ``source``."""
-    from kernellab.notebook.texts import is_library
-
     headers = [name for name, text in source.files.items() if is_library(name, text)]
     return [ASM, *headers] if main_cpp(source) else headers
 

@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 
 from kernellab.notebook.at import verdict_at
-from kernellab.notebook.texts import own_files
+from kernellab.notebook.library import own_files
 from kernellab.notebook.verdict import facts, figure, outcome_word, speedup_title
 from kernellab.records import Verdict
 from kernellab.session.records import Turn

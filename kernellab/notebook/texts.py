@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from kernellab.notebook.artefacts import names_of
 from kernellab.notebook.at import looked_at, sketch_before, source_at, source_before, verdict_at
+from kernellab.notebook.library import own_files
 from kernellab.records import Source
 from kernellab.session.edits import main_file
 from kernellab.session.state import State
@@ -41,24 +40,6 @@ def texts(state: State, shown: str) -> dict[str, Any]:
         "log": evidence.log[-LOG_LIMIT:] if evidence else "",
         "task": state.created.text,
     }
-
-
-def own_files(source: Source) -> dict[str, str]:
-    """The files without our own library headers as they come: those are the same for every kernel, and long."""
-    return {name: text for name, text in source.files.items() if not is_library(name, text)}
-
-
-def is_library(name: str, text: str) -> bool:
-    return library().get(name) == text
-
-
-@lru_cache(maxsize=1)
-def library() -> dict[str, str]:
-    """The headers that lowered C++ and CUDA-C stand on, by name."""
-    import kernellab.lowering
-
-    folder = Path(kernellab.lowering.__file__).parent
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*/*.h"))}
 
 
 def _differing(source: Source, before: Source) -> dict[str, str]:

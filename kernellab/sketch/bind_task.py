@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from kernellab.errors import SketchError
-from kernellab.sketch.bind import Binding, BoundOutput
+from kernellab.sketch.binding import Binding, BoundOutput
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values

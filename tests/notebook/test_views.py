@@ -9,10 +9,11 @@ from kernellab.notebook.candidates import comparison, page, rows_of
 from kernellab.notebook.detail import detail
 from kernellab.notebook.facts import Facts
 from kernellab.notebook.head import head
+from kernellab.notebook.library import library
 from kernellab.notebook.receipt import summary, turns_text
 from kernellab.notebook.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.snapshot import receipt, snapshot
-from kernellab.notebook.texts import library, partial, texts
+from kernellab.notebook.texts import partial, texts
 from kernellab.notebook.verdict import headline, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
     Author,
