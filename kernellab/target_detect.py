@@ -60,7 +60,8 @@ def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
     Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR.
 
     Raises:
-        TargetError: an unknown DSL or chip, a missing compiler, or a DSL without its hardware.
+        TargetError: an unknown DSL or chip, a chip that the DSL does not run on, a missing compiler, or a DSL without
+            its hardware.
     """
     gpus = gpu_products()
     adapter = get_adapter(dsl or ("triton" if gpus else "cpp"))
@@ -69,7 +70,15 @@ def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
         raise TargetError(ready.reason or f"{adapter.name} cannot run here.", ready.remedy)
     backend = ready.backend or (adapter.backends[0] if adapter.backends else Backend.CPU)
     if chip is not None:
-        return Target(adapter.name, backend, named_chip(chip))
+        wanted = named_chip(chip)
+        # a kernel for a CPU, designed for a GPU's memories, would be judged under the GPU's name
+        if (wanted.kind == "cpu") != (backend is Backend.CPU):
+            kind = "CPU" if backend is Backend.CPU else "GPU"
+            raise TargetError(
+                f"{adapter.name} is for a {kind} here, and {wanted.name} is none.",
+                "Choose another --dsl (triton for a GPU, cpp for a CPU), or leave out --chip.",
+            )
+        return Target(adapter.name, backend, wanted)
     if backend is Backend.INTERPRETER:
         # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
         return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
@@ -94,10 +103,15 @@ def named_chip(name: str) -> Chip:
         if name.lower() in (entry.path.stem, entry.chip.name.lower()):
             return entry.chip
     found = find_chip(name)
-    if found is None:
+    # h1000 begins as h100 does and is another chip: the model's number is a word of both names
+    if found is None or not _model_words(name) & _model_words(found.name):
         known = ", ".join(entry.path.stem for entry in known_chips())
         raise TargetError(f"No file of knowledge/hardware describes the chip {name!r}.", f"Choose one of {known}.")
     return found
+
+
+def _model_words(name: str) -> set[str]:
+    return {word for word in re.findall(r"[a-z0-9]+", name.lower()) if re.search(r"\d", word)}
 
 
 # -- CPU ---------------------------------------------------------------------------------------------------------------

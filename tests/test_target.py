@@ -106,8 +106,12 @@ def test_a_dsl_without_its_hardware_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_another_chip_can_be_designed_for() -> None:
-    assert detect_target("cpp", chip="h200").chip.name == "NVIDIA H200"
-    assert named_chip("NVIDIA A100") == named_chip("a100")
+    assert detect_target("cpp", chip="x86-avx512").chip.name == "x86-64 server with AVX-512"
+    assert named_chip("NVIDIA A100-SXM4-80GB") == named_chip("NVIDIA A100") == named_chip("a100")
+    with pytest.raises(TargetError, match="NVIDIA H200 is none"):
+        detect_target("cpp", chip="h200")
+    with pytest.raises(TargetError, match="describes the chip 'h1000'"):
+        named_chip("h1000")
     with pytest.raises(TargetError, match="describes the chip 'b900'"):
         named_chip("b900")
 

@@ -64,7 +64,8 @@ class ShowMagics(KernelMagic):
 
         state = self.session(args.name).state
         found = comparison(state, args.a, args.b)
-        rows = [f"{row['name']:<28} {row['a']:<36} {row['b']}" for row in found["rows"]]
+        wide = max((len(str(row["a"])) for row in found["rows"]), default=0)
+        rows = [f"{row['name']:<28} {row['a']:<{wide}}  {row['b']}" for row in found["rows"]]
         return plain("\n".join([found["verdict"], "", *rows, "", found["diff"]]).rstrip())
 
     @no_var_expand
