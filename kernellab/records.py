@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import Enum
+from pathlib import PureWindowsPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Record(BaseModel):
@@ -56,6 +57,17 @@ class Source(Record):
     origin: Author = Author.RULES
     #: generated line -> sketch line, by file; empty for code that no sketch made
     line_map: dict[str, dict[int, int]] = Field(default_factory=dict)
+
+    @field_validator("files")
+    @classmethod
+    def _inside(cls, files: dict[str, str]) -> dict[str, str]:
+        """Files are written, compiled and exported under their names: none may leave the source's folder."""
+        for name in files:
+            # a Windows path splits at both slashes, and knows drives
+            path = PureWindowsPath(name)
+            if not path.parts or path.anchor or ".." in path.parts:
+                raise ValueError(f"the file {name!r} lies outside the source")
+        return files
 
     @property
     def hash(self) -> str:

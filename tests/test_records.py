@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kernellab.records import Stage, StageResult, StageState, one_line_each
+import pytest
+from pydantic import ValidationError
+
+from kernellab.records import Source, Stage, StageResult, StageState, one_line_each
 
 
 def part(name: Stage, state: StageState, note: str = "") -> StageResult:
@@ -26,3 +29,12 @@ def test_a_failed_part_fails_its_stage_and_a_stage_skipped_whole_stays_skipped()
     assert [s.state for s in one_line_each(failed)] == [StageState.FAILED]
     skipped = [part(Stage.FAST, StageState.SKIPPED), part(Stage.FAST, StageState.SKIPPED)]
     assert [s.state for s in one_line_each(skipped)] == [StageState.SKIPPED]
+
+
+@pytest.mark.parametrize(
+    "name", ["../kernel.py", "a/../../b.h", "/etc/x", "..\\x.py", "C:x.py", "\\\\host\\x", "", "."]
+)
+def test_no_file_of_a_source_leaves_its_folder(name: str) -> None:
+    with pytest.raises(ValidationError, match="lies outside the source"):
+        Source(dsl="cpp", files={"kernel.py": "", name: ""})
+    assert Source(dsl="cpp", files={"kernel.py": "", "inner/part.h": ""}).files

@@ -1,6 +1,6 @@
-"""What a compiler makes of a source, on demand: assembly of C++, IR of Triton; and our library headers.
+"""What a compiler makes of a source, on demand: assembly of C++; and our library headers.
 
-The compiler runs on the text alone; the candidate's own code is not run.
+The compiler runs on the text alone; the candidate's own code is not run, nor what its flags could start.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from kernellab.records import Source
 ASM = "asm"
 _CPP = (".cpp", ".cc", ".cxx")
 _SECONDS = 90
+#: flags that choose code, not files or programs: -wrapper, -fplugin, -specs and the like run what they name
+_HARMLESS = re.compile(
+    r"-(?:O\w*|g\d?|m(?!llvm)[\w=.+-]+|std=[\w+]+|f(?!.*plugin)[\w=-]+|[DU]\w+(?:=\w*)?|W(?:no-)?[a-z][\w=-]*)"
+)
 _DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
 
 
@@ -56,7 +60,7 @@ def main_cpp(source: Source) -> str | None:
 
 
 def flags_of(source: Source) -> tuple[str, ...]:
-    """The flags that the entry file builds with: its constant FLAGS, else those of lowered code."""
+    """The flags that the entry file builds with: what is harmless of its constant FLAGS, else those of lowered code."""
     try:
         module = ast.parse(source.files.get(source.entry_file, ""))
     except SyntaxError:
@@ -68,7 +72,7 @@ def flags_of(source: Source) -> tuple[str, ...]:
             except ValueError:
                 continue
             if isinstance(flags, (list, tuple)) and all(isinstance(flag, str) for flag in flags):
-                return (*flags, *_usual())
+                return (*filter(_HARMLESS.fullmatch, flags), *_usual())
     return _DEFAULT_FLAGS
 
 

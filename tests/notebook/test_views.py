@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kernellab.notebook.artefacts import flags_of
 from kernellab.notebook.candidates import comparison, page, rows_of
 from kernellab.notebook.detail import detail
 from kernellab.notebook.facts import Facts
@@ -273,3 +274,31 @@ def test_a_verdict_is_told_in_words() -> None:
 
 def test_an_interval_that_holds_one_is_no_difference() -> None:
     assert verdict_view(fast(1.02, 0.9, 1.1))["comparisons"][0]["text"].endswith("no difference")
+
+
+def test_an_assembly_is_built_with_no_flag_that_could_start_a_program() -> None:
+    given = [
+        "-O3",
+        "-march=armv8.2-a+fp16",
+        "-std=c++17",
+        "-ffast-math",
+        "-fno-math-errno",
+        "-DN=4",
+        "-Wno-unused",
+        "-g",
+    ]
+    started = [
+        "-wrapper",
+        "sh,-c,id",
+        "-fplugin=./x.so",
+        "-specs=x",
+        "@flags",
+        "-B.",
+        "-Wa,--x",
+        "-Xclang",
+        "-mllvm",
+        "-I/",
+    ]
+    kernel = Source(dsl="cpp", files={"kernel.py": f"FLAGS = {[*given, *started]!r}\n", "kernel.cpp": ""})
+    assert [flag for flag in flags_of(kernel) if flag in given] == given
+    assert not set(flags_of(kernel)) & set(started)
