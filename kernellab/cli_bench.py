@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernellab.cli_output import emit, say
+from kernellab.cli_output import check_coder, emit, say
 
 
 def bench(
@@ -35,11 +35,15 @@ def bench(
         str | None, typer.Option(help="Cut static tasks along their batch to so many bytes; KernelBench on a CPU: 64M.")
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
-    resume: Annotated[bool, typer.Option(help="Keep the rows of the folder that passed; run the others.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            help="Keep the rows of the folder that passed; run the others. Else they move to rows.before.jsonl."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task passed."""
-    from kernellab.agents.roles import parse_roles
     from kernellab.bench.report import headline, markdown
     from kernellab.bench.rows import Row, summarise
     from kernellab.bench.run import environment, run_suite
@@ -51,7 +55,7 @@ def bench(
         word = "pass" if row.passed else "FAIL"
         say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
 
-    parse_roles(roles)
+    check_coder(dsl, roles)
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
     rows = run_suite(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli_output import emit, read_text, say, settings, write_files
+from kernellab.cli_output import check_coder, emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def design(
         start["options"] = wanted.model_dump(mode="json", exclude_defaults=True)
     values = settings(set_ or [])
     _check_call(dsl, roles, budget, chip)
+    if from_ is None:  # else there is code already, which the Verifier may pass
+        check_coder(dsl, roles)
     began = time.perf_counter()
     loaded: str | Task
     if task is not None and words is None:

@@ -17,6 +17,8 @@ from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 
 ROWS = "rows.jsonl"
+#: the rows that a run without ``resume`` found there
+BEFORE = "rows.before.jsonl"
 
 
 def run_suite(
@@ -45,6 +47,9 @@ def run_suite(
     path = out / ROWS
     done = {(r.title or r.name, r.suite): r for r in read_rows(path) if r.passed} if resume else {}
     if not resume:
+        # a forgotten --resume must not cost a night's rows
+        if path.exists() and path.stat().st_size:
+            path.replace(out / BEFORE)
         path.write_text("")
     common = {
         "dsl": dsl, "roles": roles, "max_turns": max_turns, "max_bytes": max_bytes or 0, "workspace": str(out),

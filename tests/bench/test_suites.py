@@ -164,3 +164,7 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     again = run_suite(mended, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0)
     assert again[0] == kept and again[1].seconds != rows[1].seconds
     assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
+    # begun anew, the rows of before are set aside
+    run_suite(mended[1:], tmp_path, "cpp", "rules", workers=1, deadline=60.0)
+    assert [r.title for r in read_rows(tmp_path / "rows.before.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
+    assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["2_Broken"]
