@@ -21,14 +21,14 @@ from kernellab.sketch.gate_cases import Case, cases, own_case
 from kernellab.sketch.gate_compare import Mismatch, compare64, compare_declared
 from kernellab.sketch.gate_reference import reference64
 from kernellab.sketch.gate_symbols import generalise
-from kernellab.sketch.gate_twin import twins
+from kernellab.sketch.gate_twin import derives, twins
 from kernellab.sketch.program import Gemm, Program
 from kernellab.sketch.program_walk import statements
 from kernellab.sketch.run import execute
 from kernellab.sketch.run_machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.task import Task
-from kernellab.task_shrink import drawn, sliding_axes
+from kernellab.task_shrink import drawn
 from kernellab.threads import all_threads, one_thread
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+#: elements of all tensors of a case that was cut: temporary ones may not have been
+_MOST_ELEMENTS = 8 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
@@ -157,7 +159,8 @@ class _Gate:
 
     def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
         """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
-        if sliding_axes(self.task) and (looked := self._twins(program, binding)):
+        windows = derives(self.task)
+        if windows and (looked := self._twins(program, binding)):
             return looked
         general = generalise(program, binding, self.task)
         if general is not None:
@@ -167,7 +170,7 @@ class _Gate:
                 return looked
             # a number may have meant something else: only the real shapes tell
             self.cases = before
-        return [] if sliding_axes(self.task) else self._twins(program, binding)
+        return [] if windows else self._twins(program, binding)
 
     def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
         """The sketch's small twins, where they are right: one that is wrong says nothing of the sketch."""
@@ -212,6 +215,8 @@ class _Gate:
         inputs = {name: case.args[position] for name, position in binding.tensors.items()}
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+        if case.is_cut and _elements(program, {**constexpr, **symbols}) > _MOST_ELEMENTS:
+            raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         keep = _KEEP if case.sampled else None
         left = 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
@@ -289,6 +294,13 @@ def _configurations(
         with suppress(NotRunnable):
             found.insert(0, ({**given, **smallest}, bind(program, task, {**constexpr, **smallest})))
     return found
+
+
+def _elements(program: Program, values: Mapping[str, int | float]) -> int:
+    """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
+    known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
+    shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
+    return sum(prod(e.evaluate(known) for e in shape) for shape in shapes)
 
 
 def _in_tf32(program: Program) -> bool:

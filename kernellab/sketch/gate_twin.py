@@ -49,6 +49,13 @@ def twins(program: Program, task: Task) -> Iterator[tuple[Program, Mapping[FreeA
             yield swapped, sizes
 
 
+def derives(task: Task) -> bool:
+    """Do extents inside the reference or of its outputs follow from those of the inputs without being any of them, as
+    behind a window? Sketches of fixed shapes then name numbers that stand in no shape of the task."""
+    first = next(_cuts(task), None)
+    return first is not None and bool(first[1].extents - {axis.size for axis in first[0]})
+
+
 def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
     """Sets of cut axes at growing extents, as many axes as no number forbids, with the numbers that they change."""
     state = {i for i, a in enumerate(task.args) if a.key}
@@ -80,7 +87,8 @@ class _Table:
     numbers: Mapping[int, int]
     #: extents and their products, those too that stay
     known: frozenset[int] = frozenset()
-    #: the smallest extent of those that changed
+    #: the extents that change, and the smallest that one becomes
+    extents: frozenset[int] = frozenset()
     least: int = 0
     twice: int | None = None
 
@@ -106,8 +114,9 @@ def _table(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
         # a reversed index counts down from the last
         if a > _LARGEST_PLAIN:
             table.setdefault(a - 1, b - 1)
-    least = min((b for a, b in extents.items() if a != b), default=0)
-    return _Table({a: b for a, b in table.items() if a != b}, known, least)
+    changed = {a: b for a, b in extents.items() if a != b}
+    numbers = {a: b for a, b in table.items() if a != b}
+    return _Table(numbers, known, frozenset(changed), min(changed.values(), default=0))
 
 
 def _bounds(program: Program) -> set[int]:
