@@ -83,8 +83,8 @@ def own_case(program: Program, task: Task) -> Case | None:
 
 def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[int]) -> Iterator[Case]:
     axes = _axes(program, binding, task)
-    if not axes:
-        return
+    if not axes or bytes_after(task, dict.fromkeys(axes, 1)) > _CASE_BYTES:
+        return  # what stays is too large, along whichever axis it is cut
     names = _names(axes, binding)
     small = _Small(task)
     axes = _accepted(small, axes)
