@@ -39,6 +39,7 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed."""
+    from kernellab.dsls.detect import dsl_of
     from kernellab.dsls.sources import read_source, with_constants
     from kernellab.target_detect import detect_target
     from kernellab.task import load_task
@@ -51,6 +52,8 @@ def verify(
     options = options.model_copy(update={"unsandboxed": unsandboxed})
     values = settings(set_ or [])
     candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
+    if dsl is None and dsl_of(candidate.files) is None:
+        say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")
     target = detect_target(candidate.dsl)
     loaded = load_task(task)
     weak = admit(loaded)

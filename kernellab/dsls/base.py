@@ -14,8 +14,9 @@ from pathlib import Path
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
-#: the root of an imported module, read from text: a file that does not parse is somebody's too
-_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
+#: what ``from a.b import c`` and ``import a, b.c as d`` import: by text, since a file that does not parse is one too
+_IMPORTED = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([^\n#;]+))", re.MULTILINE)
+_ROOT = re.compile(r"(?:^|,)\s*(\w+)")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Adapter:
 
     def recognises(self, source: Source) -> bool:
         """Is ``source`` written in this DSL? Asked where nobody says; by default a file imports one of ``marks``."""
-        found = {name for text in source.files.values() for name in _IMPORTED.findall(text)}
+        lines = [match for text in source.files.values() for match in _IMPORTED.findall(text)]
+        found = {root for one, several in lines for root in _ROOT.findall(one or several)}
         return bool(found & set(self.marks))
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:

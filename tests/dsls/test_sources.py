@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.dsls.detect import dsl_of
 from kernellab.dsls.sources import read_source, with_constants
 from kernellab.errors import KernellabError
 from kernellab.records import Source
@@ -80,3 +81,18 @@ def test_a_constant_that_is_not_there_names_those_that_are() -> None:
     twice = Source(dsl="cpp", files={"a": "BLOCK = 1\n", "b": "BLOCK = 2\n"})
     with pytest.raises(KernellabError, match="in 2 places"):
         with_constants(twice, {"BLOCK": 64})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("import torch, triton, triton.language as tl\n", "triton"),
+        ("import torch\nimport triton.language as tl  # tiles\n", "triton"),
+        ("from triton import language as tl\n", "triton"),
+        ("import math, numba\n", "numba"),
+        ("import torch, tritonlike, a.triton as numba\n", None),
+        ("import torch  # not triton, numba\n", None),
+    ],
+)
+def test_a_language_is_known_by_what_is_imported_however_it_is_written(text: str, wanted: str | None) -> None:
+    assert dsl_of({"kernel.py": text}) == wanted
