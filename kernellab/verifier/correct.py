@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.records import Evidence
 from kernellab.task_inputs import input_bytes
-from kernellab.verifier import cases, evidence
+from kernellab.verifier import evidence
 from kernellab.verifier.compare import NUMERIC, compare, metadata
 from kernellab.verifier.pipeline import Refused
 from kernellab.verifier.process import WorkerFailure
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def smoke(stages: Stages) -> str:
-    case = cases.smoke_case(stages.task, stages.v.interpreted)
+    case = stages.ahead.smoke()
     stages.outputs(case, "smoke", stages.v.left(DEADLINES.smoke * stages.slower))
     stages.remember(case)
     return f"{case.words}"
 
 
 def correct(stages: Stages) -> str:
-    found = cases.correct_cases(stages.task, stages.v.interpreted)
+    found = stages.ahead.correct()
     for case in found:
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         if not stages.v.interpreted and (small or secrets.randbits(1)):

@@ -218,7 +218,7 @@ class WorkerProcess:
             if self.first_fd in ready:
                 raise self._gone()
             if time.monotonic() > watch_from:
-                self._watch()
+                self.watch()
 
     def _drain(self) -> None:
         while True:
@@ -235,7 +235,8 @@ class WorkerProcess:
                 self._end()
                 raise WorkerFailure("printed", f"printed more than {CAPS.printed >> 20} MiB", log=self.log)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Ends the worker, with WorkerFailure, where it uses more than it may."""
         pids = accounts.descendants(self.first, CAPS.processes + 1)
         if len(pids) > CAPS.processes:
             self._end()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def robust(stages: Stages) -> str:
     """Mutation, guards, aliasing, two outputs alive, staleness by pointer, determinism, late writes, strides."""
-    first, second = _small_case(stages), _small_case(stages)
+    first, second = stages.ahead.small(), stages.ahead.small()
     outputs = stages.check(first)
     _untouched(stages, first)
     call = stages.sure_call(first)
@@ -42,10 +42,6 @@ def robust(stages: Stages) -> str:
     _strided(stages, first)
     words = "inputs unchanged, guards whole, no aliasing, two outputs alive, new contents and new pointers, repeated"
     return ", ".join([words, *followed])
-
-
-def _small_case(stages: Stages) -> Case:
-    return cases.small_case(stages.task, stages.v.interpreted)
 
 
 def _untouched(stages: Stages, case: Case) -> None:

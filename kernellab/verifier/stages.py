@@ -6,6 +6,7 @@ The stages themselves are the modules correct, robust, honest and fast.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task_inputs import Family
 from kernellab.verifier import cases, device, evidence, signature
+from kernellab.verifier.ahead import Ahead
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import NUMERIC, Limits, Mismatch, compare, metadata
 from kernellab.verifier.consent import label as consented
@@ -49,6 +51,7 @@ class Stages:
         self.tf32 = device.runs_tf32(task)
         self.limits = [Limits.of(o.dtype, dict(task.tolerance), self.tf32) for o in task.outputs]
         self._worker: Worker | None = None
+        self.ahead = Ahead(task, verification.interpreted)
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
         self.worst = 0.0
@@ -81,7 +84,7 @@ class Stages:
         start = time.perf_counter()
         self.begin_baselines(early=True)
         try:
-            self._worker = self.start(self.source)
+            self._worker = self.start(self.source, beside=self._beside())
         except WorkerFailure as failure:
             raise Refused(self.words("build", failure), self._named(failure, "build")) from failure
         self.v.state.sandbox = ", ".join(self._worker.sandbox)
@@ -97,15 +100,32 @@ class Stages:
         for name, number in numbered([b for b in self.baselines() if not few or b in COMPILED]):
             self.v.pool.begin_baseline(self.source.dsl, backend, name, self.task, self.threads, number)
 
-    def start(self, source: Source) -> Worker:
-        """A fresh worker with ``source`` built in it. Raises WorkerFailure, and Refused for files that cannot be."""
+    def _beside(self) -> Iterator[None] | None:
+        """What is done while the candidate is built; nothing on a device, which what is refused shall not cost."""
+        options = self.v.options
+        wanted = self.v.request.backend is Backend.CPU and options.level.value > Trust.T1.value and not options.ranking
+        return self.ahead.make() if wanted else None
+
+    def start(self, source: Source, beside: Iterator[None] | None = None) -> Worker:
+        """A fresh worker with ``source`` built in it; meanwhile steps of ``beside`` are taken, as far as they come.
+
+        Raises:
+            WorkerFailure: it cannot be built.
+            Refused: its files cannot be written.
+        """
         worker = self.v.pool.worker(source.dsl, self.v.request.backend, "candidate", self.threads)
         try:
             said = consented(worker.sandbox, source.origin, self.v.options.unsandboxed)
             self.v.state.labels += [said] if said and said not in self.v.state.labels else []
             worker.memory_limit = memory_limit(self.task, self.v.request.backend)
             write_files(worker.scratch / "src", source.files)
-            worker.build(self._build_message(source), self.v.left(DEADLINES.build))
+            worker.begin_build(self._build_message(source))
+            began = time.monotonic()
+            for _ in beside or ():
+                worker.watch()
+                if worker.built():
+                    break
+            worker.finish_build(self.v.left(DEADLINES.build) - (time.monotonic() - began))
         except ValueError as error:
             worker.close()
             raise Refused(f"The source cannot be written: {error}.", Evidence(signature="source")) from None
