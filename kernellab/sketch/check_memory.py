@@ -184,6 +184,9 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic]
         covers = _covers(access)
         moving = {v for c in covers if c is not None for v in c.used}
         moving |= {v for item in access.region.index for v in start_of(item).loop_vars()}
+        for loop in reversed(access.loops):
+            # a loop over the piece of an outer one moves with it
+            moving |= loop.start.loop_vars() | loop.stop.loop_vars() if loop.var in moving else set()
         still = [loop for loop in access.parallel if loop.var not in moving]
         if still and not access.conditions and not any(_single(loop) for loop in still):
             found.append(_at("race", access.span, var=still[0].var, tensor=access.tensor))

@@ -25,11 +25,10 @@ class Emitter(ScanWriter, ProductWriter):
         red = [a for a in t.order if a in k.red]
         for axis in (*par, *red):
             self.vars[axis] = self.names.fresh(self._letter(axis))
-            if k.scans and k.scans[0].reverse and axis in k.scans[0].axes and axis not in t.blocks:
+            if k.scans and k.scans[0].reverse and axis in k.scans[0].axes:
                 # a reverse scan walks its axis from the end
                 self.counters[axis] = self.vars[axis]
-                last = axis.extent - 1 if isinstance(axis.extent, int) else f"{axis.extent} - 1"
-                self.vars[axis] = f"{last} - {self.vars[axis]}"
+                self.vars[axis] = f"{self._last(axis)} - {self.vars[axis]}"
         row = Scope(frozenset(a for a in red if a in t.whole))
         self.scopes = [row]
         if k.dot is not None:
@@ -103,6 +102,8 @@ class Emitter(ScanWriter, ProductWriter):
     def _pass(self, group: list[Red], loops: list[Axis]) -> None:
         row = self.scopes[0]
         accumulators: dict[int, tuple[str, str]] = {}
+        found_with = self._found_with(group)
+        group = [r for r in group if r not in found_with.values()]
         for r in group:
             name = self.names.fresh(self._title(r))
             best = self.names.fresh(f"{name}_value") if r.kind.startswith("arg") else ""
@@ -116,7 +117,9 @@ class Emitter(ScanWriter, ProductWriter):
         self._loop(loops, body)
         for r in group:
             name, best = accumulators[id(r)]
-            if self._by_lanes(r):
+            if best and self._by_lanes(r):
+                name = self._first_of_lanes(r, name, best, found_with.get(id(r)))
+            elif self._by_lanes(r):
                 final = self.names.fresh(self._title(r))
                 row.lines.append(f"{final} = {self._reduce_call(r, Text(name, self._lane_axes(r)))}")
                 name = final
@@ -124,7 +127,29 @@ class Emitter(ScanWriter, ProductWriter):
             self.keep.append(r)
 
     def _by_lanes(self, r: Red) -> bool:
-        return self.t.lanes and r.kind in ("sum", "max", "min", "prod") and self._lane_axes(r) != self._kept(r)
+        kinds = ("sum", "max", "min", "prod", "argmax", "argmin")
+        return self.t.lanes and r.kind in kinds and self._lane_axes(r) != self._kept(r)
+
+    def _found_with(self, group: list[Red]) -> dict[int, Red]:
+        """The largest or smallest values that are found beside their places, by the search for the places."""
+        searches = [r for r in group if r.kind.startswith("arg") and self._by_lanes(r)]
+        pairs = ((s, r) for s in searches for r in group if r.kind == s.kind[3:] and r.arg is s.arg)
+        return {id(s): r for s, r in pairs}
+
+    def _first_of_lanes(self, r: Red, name: str, best: str, value: Red | None) -> str:
+        """The first place of the best value, of every lane's own best and where that was met; ``value``: that best."""
+        row, lanes, axis = self.scopes[0], self._lane_axes(r), r.axes[0]
+        word = "reduce_max" if r.kind == "argmax" else "reduce_min"
+        last, final = self.names.fresh(f"{best}2"), self.names.fresh(self._title(r))
+        row.lines.append(f"{last} = {self._reduce_call(r, Text(best, lanes), word)}")
+        if value is not None:
+            row.known[id(value)] = Text(last, self._kept(r))
+            self.keep.append(value)
+        equal = f"{best} == {self.spread(Text(last, self._kept(r)), lanes).text}"
+        places = self.spread(Text(f"arange({self.extent(axis)})", (axis,)), lanes).text
+        chosen = f"where(logical_or({equal}, isnan({best})), {name} + {places}, {2**31 - 1})"
+        row.lines.append(f"{final} = {self._reduce_call(r, Text(chosen, lanes), 'reduce_min')}")
+        return final
 
     def _initialise(self, r: Red, name: str, best: str, row: Scope) -> None:
         dtype = DTYPES[r.dtype]
@@ -135,7 +160,9 @@ class Emitter(ScanWriter, ProductWriter):
         if best:
             worst = "-inf" if r.kind == "argmax" else "inf"
             row.lines.append(f"{best} = {self._filled(shape, worst, DTYPES[compute_dtype(r.arg.dtype)])}")
-            row.lines.append(f"{name} = {self._filled(shape, '0', 'i64')}")
+            # a narrow place leaves registers for the elements
+            narrow = self._by_lanes(r) and all(isinstance(a.extent, int) and a.extent < 2**31 for a in r.axes)
+            row.lines.append(f"{name} = {self._filled(shape, '0', 'i32' if narrow else 'i64')}")
             return
         row.lines.append(f"{name} = {self._filled(shape, identity(r), dtype)}")
 
@@ -165,7 +192,9 @@ class Emitter(ScanWriter, ProductWriter):
         axis = r.axes[0]
         here, at = self.names.fresh("best"), self.vars[axis]
         better = self.names.fresh("better")
-        if tiled:
+        if self._by_lanes(r):
+            here = self._named(arg, "candidates").text
+        elif tiled:
             named = self._named(arg, "candidates")
             word = "reduce_max" if r.kind == "argmax" else "reduce_min"
             scope.lines.append(f"{here} = {self._reduce_call(r, named, word)}")

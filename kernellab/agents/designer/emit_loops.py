@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from kernellab.agents.designer import extents
 from kernellab.agents.designer.emit_values import Scope, ValueWriter
 from kernellab.agents.designer.expr import Axis
 from kernellab.agents.designer.puts import slice_axes
@@ -49,11 +50,25 @@ class LoopWriter(ValueWriter, ABC):
             return f"range({axis.extent})"
         step = self.t.blocks.get(axis)
         first = next((a for a in self.t.order if a in self.k.red), None)
+        if self.k.chunk is not None and axis is first and axis in self.counters:
+            # pieces are walked from the end, past the edge of the last one too
+            return f"range(0, {self.t.chunk}, {step})" if step else f"range({self.t.chunk})"
         if self.k.chunk is not None and axis is first:
             at = f"{self.vars[self.k.chunk]}*{self.t.chunk}"
             stop = f"min({at} + {self.t.chunk}, {axis.extent})"
             return f"range({at}, {stop}, {step})" if step else f"range({at}, {stop})"
         return f"range(0, {axis.extent}, {step})" if step else f"range({axis.extent})"
+
+    def _last(self, axis: Axis) -> str:
+        """Where the last tile of an axis starts that is walked from its end."""
+        step = self.t.blocks.get(axis)
+        if self.k.chunk is not None:
+            at = self.vars[self.k.chunk]
+            return f"{at}*{self.t.chunk} + {self.t.chunk} - {step or 1}"
+        if not step:
+            return str(extents.add(axis.extent, -1))
+        stop = f"{axis.extent}" if axis in self.t.exact else f"ceil({axis.extent}, {step})*{step}"
+        return f"{stop} - {step}"
 
     def _letter(self, axis: Axis) -> str:
         text = str(axis.extent)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from kernellab.agents.designer.emit_loops import LoopWriter
 from kernellab.agents.designer.emit_values import joined
-from kernellab.agents.designer.expr import Axis, Order, Scan
+from kernellab.agents.designer.expr import Axis, Leaf, Order, Scan
 from kernellab.agents.designer.normal import Output
 from kernellab.agents.designer.orders import define_order
+from kernellab.agents.designer.pads import at_edge
 from kernellab.agents.designer.text import DTYPES, Text
 
 _SCAN_START = {"cumsum": "0", "cumprod": "1", "cummax": "-inf", "cummin": "inf"}
-_SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
 class ScanWriter(LoopWriter):
@@ -19,7 +20,6 @@ class ScanWriter(LoopWriter):
     def _scan_pass(self, outs: list[Output], loops: list[Axis]) -> None:
         scans = self.k.scans
         axis = scans[0].axes[0]
-        reverse = scans[0].reverse
         row = self.scopes[0]
         if isinstance(scans[0], Order):
             define_order(self, [s for s in scans if isinstance(s, Order)], row)
@@ -36,7 +36,10 @@ class ScanWriter(LoopWriter):
         for s in scans:
             carries[id(s)] = name = self.names.fresh("carry")
             kept = [self.extent(a) for a in self.tile_axes(self.free(s)) if a is not axis]
-            row.lines.append(f"{name} = {self._filled(kept, _SCAN_START[s.kind], DTYPES[s.dtype])}")
+            if s.before is None:
+                row.lines.append(f"{name} = {self._filled(kept, _start(s), DTYPES[s.dtype])}")
+            else:
+                row.lines.append(f"{name} = {self._sooner(s)}")
 
         def body() -> None:
             for s in scans:
@@ -45,12 +48,30 @@ class ScanWriter(LoopWriter):
                 self._store(o)
 
         self._loop(loops, body)
-        if reverse:
-            assert loops == [axis]
+
+    def _sooner(self, s: Scan) -> str:
+        """The pieces of the axis that the scan meets before this one, joined."""
+        chunk = s.chunk
+        assert isinstance(s.before, Leaf) and chunk is not None
+        items = [self.item(ix) for ix in s.before.index]
+        dim = next(i for i, ix in enumerate(s.before.index) if chunk in ix.leaves())
+        items[dim] = (f"0:{chunk.extent}", chunk)
+        loaded = [axis for _, axis in items if axis is not None]
+        name = self.names.fresh("totals")
+        place = ", ".join(text for text, _ in items)
+        self.scopes[0].lines.append(f"load({s.before.tensor}[{place}] -> {name})")
+        at = loaded.index(chunk)
+        pieces = f"arange({chunk.extent})"
+        if len(loaded) > 1:
+            pieces = self._named(Text(pieces), "pieces").text
+            pieces = f"{pieces}[{', '.join(':' if a is chunk else 'None' for a in loaded)}]"
+        sign = ">" if s.reverse else "<"
+        kept = f"where({pieces} {sign} {self.vars[chunk]}, {name}, {_start(s)})"
+        return f"reduce_{SCAN_JOIN[s.kind]}({kept}, axis={at})"
 
     def _scan_step(self, s: Scan, carry: str, axis: Axis) -> None:
         scope = self.scopes[-1]
-        join = _SCAN_JOIN[s.kind]
+        join = SCAN_JOIN[s.kind]
         if axis not in self.t.blocks:
             value = self.text_of(s.arg)
             full = self.tile_axes(self.free(s))
@@ -59,18 +80,12 @@ class ScanWriter(LoopWriter):
             self.keep.append(s)
             return
         full = self.tile_axes(self.free(s))
-        arg = self._named(self.text_of(s.arg), "items")
+        arg = self._named(self._scan_arg(s, axis, full), "items")
         dim = full.index(axis)
         kept = tuple(a for a in full if a is not axis)
         before = self.spread(Text(carry, kept), full).text
-        if s.reverse:
-            total = self.names.fresh("block_total")
-            scope.lines.append(f"{total} = reduce_sum({arg.text}, axis={dim})")
-            inner = f"{self.spread(Text(total, kept), full).text} - cumsum({arg.text}, axis={dim}) + {arg.text}"
-        else:
-            inner = f"{s.kind}({arg.text}, axis={dim})"
         name = self.names.fresh("running")
-        scope.lines.append(f"{name} = {joined(join, before, Text(inner, full, 5))}")
+        scope.lines.append(f"{name} = {joined(join, before, Text(_call(s, arg, dim), full))}")
         word = {"sum": "reduce_sum", "prod": "reduce_prod", "max": "reduce_max", "min": "reduce_min"}[join]
         scope.lines.append(f"{carry} = {joined(join, carry, Text(f'{word}({arg.text}, axis={dim})'))}")
         scope.known[id(s)] = Text(name, full)
@@ -79,10 +94,23 @@ class ScanWriter(LoopWriter):
     def _scanned(self, s: Scan) -> Text:
         """A scan along an axis that is one tile."""
         full = self.tile_axes(self.free(s))
-        dim = full.index(s.axes[0])
-        arg = self.text_of(s.arg)
-        if not s.reverse:
-            return Text(f"{s.kind}({arg.text}, axis={dim})", full)
-        items = self._named(arg, "items")
-        total = f"reduce_sum({items.text}, axis={dim}, keepdims=true)"
-        return Text(f"{total} - cumsum({items.text}, axis={dim}) + {items.text}", full, 5)
+        return Text(_call(s, self.spread(self.text_of(s.arg), full), full.index(s.axes[0])), full)
+
+    def _scan_arg(self, s: Scan, axis: Axis, full: tuple[Axis, ...]) -> Text:
+        """The scan's operand; past the edge, which a scan from the end meets first, what changes nothing."""
+        arg = self.spread(self.text_of(s.arg), full)
+        ragged = s.reverse and axis not in self.t.exact
+        if not ragged or at_edge(s.arg, axis, self.pads, self.free) == float(_SCAN_START[s.kind]):
+            return arg
+        return Text(f"where({self.valid(axis, full)}, {arg.text}, {_start(s)})", full)
+
+
+def _call(s: Scan, arg: Text, dim: int) -> str:
+    return f"{s.kind}({arg.text}, axis={dim}{', reverse=true' if s.reverse else ''})"
+
+
+def _start(s: Scan) -> str:
+    """What a scan starts from, in its dtype."""
+    if "float" in s.dtype or s.kind in ("cumsum", "cumprod"):
+        return _SCAN_START[s.kind]
+    return str(-(2**31) if s.kind == "cummax" else 2**31 - 1)

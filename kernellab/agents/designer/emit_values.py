@@ -124,7 +124,7 @@ class ValueWriter:
         scope = self._scope_of(frozenset([axis]))
         key = -axis.uid - 1
         if key not in scope.known:
-            name = self.names.fresh(f"{self.vars[axis]}_inside")
+            name = self.names.fresh(f"{self.counters.get(axis, self.vars[axis])}_inside")
             scope.lines.append(f"{name} = {self.vars[axis]} + arange({self.extent(axis)}) < {axis.extent}")
             scope.known[key] = Text(name, (axis,))
         return self.spread(scope.known[key], lanes).text

@@ -160,6 +160,9 @@ class Scan:
     dtype: str
     reverse: bool = False
     line: int = 0
+    #: set where programs scan a piece of the axis each: the axis of the pieces, and what each piece comes to
+    chunk: Axis | None = field(default=None, kw_only=True)
+    before: Expr | None = field(default=None, kw_only=True)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -280,6 +283,8 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
         return tuple(ix.at for ix in expr.index if ix.at is not None)
     if isinstance(expr, Op):
         return expr.args
+    if isinstance(expr, Scan) and expr.before is not None:
+        return (expr.arg, expr.before)
     if isinstance(expr, (Red, Scan)):
         return (expr.arg,)
     if isinstance(expr, Win) and not expr.pairs:
@@ -310,6 +315,8 @@ class Free:
                 found = found - set(expr.axes)
             if isinstance(expr, Order):
                 found = (found - {expr.over}) | {expr.place}
+            if isinstance(expr, Scan) and expr.chunk is not None:
+                found = found - {expr.chunk}
             if isinstance(expr, Red) and expr.chunk is not None:
                 found = found | {expr.chunk}
         self._known[id(expr)] = (expr, found)

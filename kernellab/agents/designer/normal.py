@@ -84,7 +84,8 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
     if isinstance(e, Order):
         return replace(e, arg=args[0]), ("order", e.kind, ids, e.axes, e.down)
     if isinstance(e, Scan):
-        return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line), ("scan", e.kind, ids, e.axes, e.reverse)
+        before = args[1] if e.before is not None else None
+        return replace(e, arg=args[0], before=before), ("scan", e.kind, ids, e.axes, e.reverse, e.chunk)
     if isinstance(e, Win):
         return windowed(e, args), ("window", e.join, ids, e.axes, e.taps)
     if isinstance(e, (Inner, Attend)):
@@ -297,7 +298,7 @@ def _rewrite(
         elif isinstance(e, Order):
             made = replace(e, arg=args[0])
         elif isinstance(e, Scan):
-            made = Scan(e.kind, args[0], e.axes[0], e.dtype, e.reverse, e.line)
+            made = replace(e, arg=args[0], over=e.axes[0])
         elif isinstance(e, Win):
             made = windowed(e, args)
         elif isinstance(e, (Inner, Attend)):

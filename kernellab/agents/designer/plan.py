@@ -50,7 +50,8 @@ class Kernel:
 
     @property
     def chunk(self) -> Axis | None:
-        return next((r.chunk for r in self.reds if r.chunk is not None), None)
+        shared: list[Red | Scan] = [*self.reds, *self.scans]
+        return next((e.chunk for e in shared if e.chunk is not None), None)
 
 
 class Planner:
@@ -92,7 +93,9 @@ class Planner:
         return [x for a in operands(e) for x in self._inside(a)]
 
     def _place(self, e: Red | Scan | Dot) -> None:
-        par = self.free(e) - (frozenset(e.axes) if isinstance(e, Scan) else frozenset())
+        par = self.free(e)
+        if isinstance(e, Scan):
+            par = (par - frozenset(e.axes)) | ({e.chunk} if e.chunk is not None else frozenset())
         red = frozenset(e.axes)
         needs = self._needs(e)
         if isinstance(e, Red):
@@ -146,7 +149,7 @@ class Planner:
 
     def _takes(self, k: Kernel, axes: frozenset[Axis]) -> bool:
         if k.chunk is not None:
-            return False
+            return bool(k.scans) and axes == (k.par - {k.chunk}) | k.red
         if k.dot is not None:
             return axes == k.par
         if k.scans and isinstance(k.scans[0], Order):
@@ -269,7 +272,7 @@ def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
     if isinstance(e, Order):
         return replace(e, arg=args[0])
     if isinstance(e, Scan):
-        return Scan(e.kind, args[0], e.over, e.dtype, e.reverse, e.line)
+        return replace(e, arg=args[0], before=args[1] if e.before is not None else None)
     if isinstance(e, Win):
         return windowed(e, args)
     if isinstance(e, (Inner, Attend)):

@@ -16,9 +16,10 @@ from kernellab.agents.designer.emit_attention import AttentionEmitter, why_atten
 from kernellab.agents.designer.emit_copies import CopyEmitter, why_copy
 from kernellab.agents.designer.emit_library import with_calls
 from kernellab.agents.designer.emit_loops import LoopWriter
+from kernellab.agents.designer.emit_scans import SCAN_JOIN
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.emit_windows import WindowEmitter, why_window
-from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Order, Red, Win, operands, walk
+from kernellab.agents.designer.expr import Attend, Axis, Expr, Leaf, Order, Red, Scan, Win, operands, walk
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.joined_rows import join_rows
 from kernellab.agents.designer.library import given, with_library
@@ -169,6 +170,10 @@ class _Scheduler(AttentionTiler):
                 made = with_operands(e, args) if args != operands(e) else e
                 if isinstance(made, Red) and id(e) in flagged:
                     made = two_steps(made, self._chunk_axis(chunk_axes, made, *flagged[id(e)]))
+                if isinstance(made, Scan) and id(e) in flagged:
+                    total = Red(SCAN_JOIN[made.kind], made.arg, made.axes, made.dtype, made.line)
+                    total.chunk = self._chunk_axis(chunk_axes, total, *flagged[id(e)])
+                    made = replace(made, chunk=total.chunk, before=total)
             done[id(e)] = (e, made)
             return made
 
@@ -295,6 +300,8 @@ class _Scheduler(AttentionTiler):
             return ["Of a product only sums are asked: sums of the factors are multiplied, the product is never made."]
         if any(o.tensor.endswith("_hi") for o in k.outs):
             return ["A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read."]
+        if k.chunk is not None and k.scans:
+            return ["Each program scans a piece of the axis, from what the pieces before it come to."]
         if k.chunk is not None:
             return ["One partial result a chunk, so that the whole chip works on one long reduction."]
         if k.scans and isinstance(k.scans[0], Order):

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.emit_values import Tiling
-from kernellab.agents.designer.expr import Axis, Free, Leaf, Order, walk
+from kernellab.agents.designer.expr import Axis, Expr, Free, Leaf, Order, walk
 from kernellab.agents.designer.orders import order_tiling
 from kernellab.agents.designer.plan import Kernel
 from kernellab.agents.designer.puts import put_tiling
+from kernellab.agents.designer.sharing import scan_parts
 from kernellab.agents.designer.styles import Style
+from kernellab.agents.designer.tiling_scans import scan_tiling
 from kernellab.errors import DesignError
 from kernellab.target import Target
 from kernellab.task import Task
@@ -59,11 +61,19 @@ class Tiler:
     def block(self, name: str, default: int, axis: Axis | None = None, least: int = 1) -> str:
         return self._block(name, default, axis, least)
 
+    def exact(self, t: Tiling) -> frozenset[Axis]:
+        return self._exact(t)
+
+    def order(self, k: Kernel) -> tuple[Axis, ...]:
+        return self._order(k)
+
     # -- how a reduction is shared out
 
     def _splits(self, k: Kernel) -> tuple[Axis, int] | None:
         """The axis to split over programs and into how many parts, when the kernel has too few of them."""
-        if not k.reds or k.scans or k.dot is not None:
+        if k.scans and k.dot is None:
+            return scan_parts(self, k)
+        if not k.reds or k.dot is not None:
             return None
         order = self._order(k)
         red = [a for a in order if a in k.red]
@@ -127,7 +137,7 @@ class Tiler:
         if k.scans and isinstance(k.scans[0], Order):
             return order_tiling(self, k, t, tiled)
         if k.scans:
-            return self._scan_tiling(k, t, tiled)
+            return scan_tiling(self, k, t, tiled)
         if not k.red:
             return self._flat_tiling(k, t, tiled)
         if inner in k.red:
@@ -245,27 +255,6 @@ class Tiler:
         t.exact = self._exact(t)
         return t
 
-    def _scan_tiling(self, k: Kernel, t: Tiling, tiled: list[Axis]) -> Tiling:
-        axis = k.scans[0].axes[0]
-        inner = tiled[-1]
-        reverse = k.scans[0].reverse
-        if axis is not inner or axis not in tiled:
-            par = [a for a in tiled if a in k.par]
-            if par:
-                t.blocks = {par[-1]: self._block("COLS", self.style.columns, par[-1], 16)}
-            return t
-        if reverse and (not self.gpu or any(s.kind != "cumsum" for s in k.scans)):
-            return t
-        if self._size(axis) <= self.style.whole_row and self._bounded([axis]):
-            t.whole = frozenset([axis])
-            return t
-        if reverse:
-            # blocks from the end have no slice of their own: element by element is right, and slow on a GPU
-            return t
-        t.blocks = {axis: self._block("BLOCK", min(self.style.row_block, 2048), axis, 64)}
-        t.exact = self._exact(t)
-        return t
-
     def _dot_tiling(self, k: Kernel, t: Tiling) -> Tiling:
         assert k.dot is not None
         rows, cols = [a for a in t.order if a in k.par][-2:]
@@ -294,14 +283,19 @@ class Tiler:
         wide = sum({rows, cols} <= {a for ix in e.index for a in ix.leaves()} for e in leaves)
         # what is made of the accumulator before it is stored is a tile of its own
         made = any(o.expr is not k.dot for o in k.outs)
+        left, right = (1 + turned for turned in _turned(k, rows, cols))
         budget = self.target.chip.on_chip_bytes or 1 << 20
         while max(m, n) > 32:
             tiles = -(-sizes[rows] // m) * -(-sizes[cols] // n) * others
-            # as the checker counts: both factors, the accumulator, and what the epilogue reads and makes; a vector's
-            # tile beside them
-            taken = 4 * (m * n * (1 + wide + made) + d * (m + n) + 2 * made * max(m, n))
+            # as the checker counts: both factors (as they lie and turned), the accumulator, and what the epilogue reads
+            # and makes; a vector's tile beside them
+            taken = 4 * (m * n * (1 + wide + made) + d * (left * m + right * n) + 2 * made * max(m, n))
             if tiles >= 2 * self.target.chip.cores and taken <= budget:
                 break
+            if tiles >= 2 * self.target.chip.cores and max(m, n) <= 128 < d:
+                # short sums cost less than narrow tiles, of which each packs its factors anew
+                d //= 2
+                continue
             m, n = (m // 2, n) if m >= n else (m, n // 2)
         return m, n, d
 
@@ -309,6 +303,20 @@ class Tiler:
         """The task's precision for products of float32; narrow floats multiply exactly anyway."""
         wanted = self.task.precision.get("matmul", "ieee")
         return wanted if wanted in ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "bf16") else "ieee"
+
+
+def _turned(k: Kernel, rows: Axis, cols: Axis) -> tuple[bool, bool]:
+    """Do the factors of rows and of columns lie in memory the other way round?"""
+    assert k.dot is not None
+    free, over = Free(), k.dot.axes[-1]
+    a, b = (k.dot.a, k.dot.b) if rows in free(k.dot.a) else (k.dot.b, k.dot.a)
+    return _lies(a, over, rows), _lies(b, cols, over)
+
+
+def _lies(factor: Expr, first: Axis, second: Axis) -> bool:
+    """Is ``factor`` read from memory with ``first`` before ``second``?"""
+    axes = [a for ix in factor.index for a in ix.leaves()] if isinstance(factor, Leaf) else []
+    return first in axes and second in axes and axes.index(first) < axes.index(second)
 
 
 def _next_power(size: int) -> int:

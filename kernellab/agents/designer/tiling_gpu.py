@@ -8,6 +8,7 @@ import re
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Axis, Dot, Expr, Leaf, Op, walk
 from kernellab.agents.designer.plan import Kernel, has_picks, runs_along
+from kernellab.agents.designer.sharing import columns_of, scan_parts
 from kernellab.agents.designer.tiling import Tiler
 
 #: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
@@ -94,9 +95,12 @@ class GpuTiler(Tiler):
             t.whole = frozenset(red)
             t.blocks = {inner: self._block("COLS", columns, inner, 16, max(16, _MOST // _power(work)))}
             return t
-        t.blocks = {inner: self._block("COLS", self._columns(k, inner), inner, 16, 512)}
+        columns, down = self._columns(k, inner), self.style.down
+        if self.style.measured:
+            best = columns_of(self, k, inner, split=False)
+            columns, down, t.warps = best.columns, best.down, best.warps
+        t.blocks = {inner: self._block("COLS", columns, inner, 16, 512)}
         if red:
-            down = self.style.down
             if k.chunk is not None and red[-1] is red[0]:
                 down = min(down, self.sizes[self.chunks[k.chunk]])
                 t.blocks[red[-1]] = self.consts.add("DOWN", down, _around(down, 4, self.sizes[self.chunks[k.chunk]]))
@@ -118,7 +122,9 @@ class GpuTiler(Tiler):
 
     def _splits(self, k: Kernel) -> tuple[Axis, int] | None:
         """The axis to split over programs and into how many parts, when the kernel has too few programs."""
-        if not k.reds or k.scans or k.dot is not None:
+        if k.scans and k.dot is None:
+            return scan_parts(self, k)
+        if not k.reds or k.dot is not None:
             return None
         order = self._order(k)
         red = [a for a in order if a in k.red]
@@ -126,6 +132,10 @@ class GpuTiler(Tiler):
         work = math.prod(self._size(a) for a in red)
         programs = math.prod(self._size(a) for a in k.par)
         if order[-1] in k.par:
+            varies = any(leaf in k.red for o in k.outs for ix in o.index for leaf in ix.leaves())
+            if not varies and red and work > 1 << 8:
+                parts = columns_of(self, k, order[-1]).parts
+                return (red[0], parts) if parts > 1 else None
             columns = self._columns(k, order[-1])
             programs = -(-programs // columns)
             few, work = cores, work * columns

@@ -1,0 +1,172 @@
+"""How one kernel is shared out over a GPU: columns of a tile, and pieces of a long axis, by the time that they take.
+
+A reduced or scanned axis is cut into pieces where the grid would be too small otherwise: the pieces' results are
+stored, and one more launch joins them. What a choice takes is :func:`kernellab.sketch.cost_grid.grid_time`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from kernellab.agents.designer import extents
+from kernellab.agents.designer.expr import Axis, Expr, Leaf, Order, walk
+from kernellab.sketch.cost_grid import LAUNCH, Grid, grid_time, resident
+
+if TYPE_CHECKING:
+    from kernellab.agents.designer.plan import Kernel
+    from kernellab.agents.designer.tiling import Tiler
+
+#: bytes of a row that a tile of columns reads: 16 for each lane of a warp
+_ROW_BYTES = 512
+#: rows of such a tile, and elements of it for each thread
+_DOWN, _EACH = 16, 16
+#: of choices that take nearly the same time, the one with fewer pieces: each begins and ends on its own
+_NEARLY = 1.08
+#: what a narrower tile of columns must save: memory is read in shorter runs
+_NARROW = 0.1
+#: the shortest piece of a row, and of a column; the most pieces whose totals one program joins, of either
+_PIECE, _ROWS = 4096, 64
+_PIECES, _STACKED = 4096, 64
+#: elements of a block of a row, for one step of a program; threads of such a program
+_BLOCK, _THREADS = 2048, 128
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A tile of a reduction down columns, and into how many pieces the reduced axis is cut for it."""
+
+    columns: int
+    down: int
+    warps: int
+    parts: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Into how many pieces an axis is cut, and what that takes."""
+
+    parts: int
+    seconds: float
+
+
+_Choice = TypeVar("_Choice", Columns, Pieces)
+
+
+def columns_of(tiler: Tiler, k: Kernel, inner: Axis, split: bool = True) -> Columns:
+    """The fastest tile for a kernel that reduces down columns whose neighbours lie along ``inner``."""
+    item = max(_item_bytes(k), 1)
+    widest = min(256, _ROW_BYTES // item)
+    bandwidth = tiler.target.chip.bandwidth or 4e12
+    others = math.prod(tiler.size(a) for a in k.par if a is not inner)
+    height = math.prod(tiler.size(a) for a in k.red)
+    first = next((a for a in tiler.order(k) if a in k.red), None)
+    moved = _bytes(tiler, k, _read(k))
+    found: list[Columns] = []
+    columns = widest
+    while columns >= 32:
+        tile = widest * _DOWN
+        down, warps = tile // columns, max(1, tile // (32 * _EACH))
+        programs = others * -(-tiler.size(inner) // columns)
+        held = resident(32 * warps, 2 * tile, tiler.target.chip)
+        parts = 1
+        while parts == 1 or (split and first is not None and _cuts(tiler, first, parts, height, down)):
+            steps = -(-height // (parts * down))
+            seconds = grid_time(Grid(programs * parts, moved, steps, held), tiler.target.chip)
+            if parts > 1:
+                results = 8.0 * parts * others * tiler.size(inner)
+                seconds += LAUNCH + results / bandwidth
+            seconds *= 1 + _NARROW * math.log2(widest / columns)
+            found.append(Columns(columns, down, warps, parts, seconds))
+            parts *= 2
+        columns //= 2
+    return _first(sorted(found, key=lambda c: (c.parts, -c.columns)), [c.seconds for c in found])
+
+
+def _cuts(tiler: Tiler, first: Axis, parts: int, height: int, down: int) -> bool:
+    """May the first reduced axis be cut into so many pieces, each of a few steps?"""
+    return parts <= tiler.size(first) and height // parts >= max(_ROWS, 2 * down)
+
+
+def scan_parts(tiler: Tiler, k: Kernel) -> tuple[Axis, int] | None:
+    """The axis of a kernel's scans and into how many pieces to cut it; None where a program for a row is as fast."""
+    if isinstance(k.scans[0], Order) or len(k.red) != 1 or len(k.scans[0].axes) != 1:
+        return None
+    axis, chip = k.scans[0].axes[0], tiler.target.chip
+    order, length = tiler.order(k), tiler.size(axis)
+    if any(ix.sign == -1 for e in _read(k) for ix in e.index if axis in ix.leaves()):
+        # it is walked element by element
+        return None
+    along = axis is order[-1]
+    programs = math.prod(tiler.size(a) for a in k.par)
+    if not tiler.gpu:
+        few = along and 2 * programs <= chip.cores and length >= 1 << 18 and _few_pieces(tiler, axis, length, along)
+        return (axis, 4 * chip.cores) if few else None
+    columns = 1 if along else min(tiler.style.columns, 64)
+    programs = -(-programs // columns)
+    step = _BLOCK if along else 16
+    read, written = _bytes(tiler, k, _read(k)), _bytes(tiler, k, k.outs)
+    held = resident(_THREADS, 2 * _BLOCK if along else 2 * step * columns, chip)
+    whole = grid_time(Grid(programs, read + written, -(-length // step), held), chip)
+    if along and length <= tiler.style.whole_row and tiler.bounded([axis]):
+        threads = min(512, max(32, length // 16))
+        whole = grid_time(Grid(programs, read + written, 1, resident(threads, 2 * length, chip)), chip)
+    again = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
+    found, tried = [Pieces(1, whole)], 2
+    while length // tried >= (_PIECE if along else _ROWS):
+        if _few_pieces(tiler, axis, -(-length // tried), along):
+            steps = -(-length // (tried * step))
+            totals = grid_time(Grid(programs * tried, read, steps, held), chip)
+            joined = 4.0 * programs * columns * tried * tried
+            finish = Grid(programs * tried, again + written + joined, steps + 1, held)
+            seconds = totals + LAUNCH + grid_time(finish, chip)
+            found.append(Pieces(tried, seconds))
+        tried *= 2
+    parts = _first(found, [p.seconds for p in found]).parts
+    return (axis, parts) if parts > 1 else None
+
+
+def _first(choices: Sequence[_Choice], seconds: Iterable[float]) -> _Choice:
+    """The first choice that takes nearly as little time as the fastest."""
+    limit = _NEARLY * min(seconds)
+    return next(c for c in choices if c.seconds <= limit)
+
+
+def _few_pieces(tiler: Tiler, axis: Axis, piece: int, along: bool) -> bool:
+    """Does one program hold the totals of all pieces, at every size that the Dims allow?"""
+    most = {**tiler.sizes, **{d.name: d.max for d in tiler.task.dims}}
+    try:
+        return -(-extents.value(axis.extent, most) // piece) <= (_PIECES if along else _STACKED)
+    except (KeyError, ValueError):
+        return False
+
+
+def _read(k: Kernel) -> list[Leaf]:
+    roots: list[Expr] = [*k.reds, *k.scans]
+    if k.scans:
+        roots += [o.expr for o in k.outs]
+    seen: dict[int, object] = {}
+    return [e for root in roots for e in walk(root, seen) if isinstance(e, Leaf)]
+
+
+def _item_bytes(k: Kernel) -> int:
+    wide = [e for e in _read(k) if k.red & {a for ix in e.index for a in ix.leaves()}]
+    return max((_bits(e.dtype) for e in wide), default=32) // 8
+
+
+def _bytes(tiler: Tiler, k: Kernel, moved: Iterable[object]) -> float:
+    """Bytes that loads or stores move, each tensor's largest."""
+    mine, found = k.par | k.red, dict[str, float]()
+    for e in moved:
+        axes = {a for ix in e.index for a in ix.leaves()} & mine  # type: ignore[attr-defined]
+        size = math.prod(tiler.size(a) for a in axes) * _bits(e.dtype) / 8  # type: ignore[attr-defined]
+        found[e.tensor] = max(found.get(e.tensor, 0.0), size)  # type: ignore[attr-defined]
+    return sum(found.values())
+
+
+def _bits(dtype: str) -> int:
+    return next((int(n) for n in re.findall(r"\d+", dtype)[:1]), 8)
