@@ -68,8 +68,8 @@ def library_seconds(
     """Seconds of one call of ``function`` in all, and of it inside compute operators by name.
 
     A short call is made several times and the least of each part is kept: one pause, in own code or in an operator,
-    would tip the share. Calls that nobody watches take turns with the watched ones: watching costs each operator tens of
-    microseconds, in which a small product would vanish, and which are nobody's own work.
+    would tip the share. Calls that nobody watches take turns with the watched ones: watching costs each operator tens
+    of microseconds, in which a small product would vanish, and which are nobody's own work.
     """
     by_name: dict[str, float] = {}
 
