@@ -110,3 +110,12 @@ def _texts(state: State, turn: Turn) -> dict[str, str]:
     designed, candidate = state.sketch_turn(turn.id), state.candidate(turn.id)
     sketch = {"sketch": designed.sketch} if designed and designed.sketch else {}
     return sketch | (own_files(candidate.source) if candidate else {})
+
+
+def as_text(found: dict[str, Any], a: str, b: str) -> str:
+    """A comparison in columns under the two turns' numbers, then the difference of their texts."""
+    head = {"name": "", "a": f"turn {a.lstrip('t')}", "b": f"turn {b.lstrip('t')}"}
+    rows = [head, *found["rows"]] if found["rows"] else []
+    names, wide = (max((len(row[column]) for row in rows), default=0) for column in ("name", "a"))
+    lines = [f"{row['name']:<{names}}  {row['a']:<{wide}}  {row['b']}".rstrip() for row in rows]
+    return "\n".join([found["verdict"], "", *lines, "", found["diff"]]).rstrip()

@@ -59,14 +59,12 @@ class ShowMagics(KernelMagic):
     @command
     def kernel_compare(self, args: argparse.Namespace) -> Any:
         """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts."""
-        from kernellab.notebook.candidates import comparison
+        from kernellab.notebook.candidates import as_text, comparison
         from kernellab.notebook.receipt import plain
 
         state = self.session(args.name).state
         found = comparison(state, args.a, args.b)
-        wide = max((len(str(row["a"])) for row in found["rows"]), default=0)
-        rows = [f"{row['name']:<28} {row['a']:<{wide}}  {row['b']}" for row in found["rows"]]
-        return plain("\n".join([found["verdict"], "", *rows, "", found["diff"]]).rstrip())
+        return plain(as_text(found, args.a, args.b))
 
     @no_var_expand
     @line_magic

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kernellab.notebook.artefacts import flags_of
-from kernellab.notebook.candidates import comparison, page, rows_of
+from kernellab.notebook.candidates import as_text, comparison, page, rows_of
 from kernellab.notebook.detail import detail
 from kernellab.notebook.facts import Facts
 from kernellab.notebook.head import head
@@ -227,6 +227,10 @@ def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None
     found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t3", "t5")
     assert found["verdict"] == "Turn 3 is 1.94 times as fast as turn 5 (95 %: 1.69 to 2.21)."
     assert "-// c" in found["diff"] and "+// d" in found["diff"]
+    lines = as_text(found, "3", "t5").splitlines()
+    head = next(line for line in lines if "turn 5" in line and "turn 3" in line and "times" not in line)
+    trust = next(line for line in lines if line.startswith("trust"))
+    assert head.index("turn 5") == trust.rindex("T2")
     same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
     assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"].startswith("No difference")
 
