@@ -1,11 +1,12 @@
-"""What is known of a kernel's integers when it is lowered: their values, and bounds on what has none yet.
+"""What is known of a kernel's integers when it is lowered: values, equality, and bounds on what has no value yet.
 
-Bounds are expressions of symbols, so that a host function can compute them before the launch.
+A bound is a number (:meth:`Bounds.interval`), or an expression of symbols (:meth:`Bounds.high`) that a host function
+can compute before the launch. Each lowering adds how it spells an integer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
@@ -13,55 +14,104 @@ from kernellab.sketch import affine
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program import Loop
 
+#: the least and the greatest value, None where nothing is known
+Interval = tuple[int | None, int | None]
+
 
 @dataclass
 class Bounds:
     """Facts about the integers of one kernel.
 
-    ``known`` holds the names whose value is fixed when lowering (constexprs, and symbols of a static task);
-    ``loops`` the loops around the statement being lowered. Symbols are at least 0, steps at least 1.
+    ``consts`` holds the names whose value is fixed when lowering (constexprs, and symbols of a static task);
+    ``loops`` the loops around the statement being lowered. Symbols are at least 0, steps and divisors at least 1.
+    A "no" of any question may be a "nobody knows".
     """
 
-    known: Mapping[str, int]
-    loops: dict[str, Loop] = field(default_factory=dict)
+    consts: Mapping[str, int]
+    loops: dict[str, Loop] = field(default_factory=dict, kw_only=True)
 
-    def value(self, expr: IntExpr) -> int | None:
-        return expr.evaluate(self.known) if expr.names() <= self.known.keys() else None
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def const(self, expr: IntExpr) -> int | None:
+        """The value when it is the same in every call, else None."""
+        folded = self.fold(expr)
+        return folded.value if folded.kind is IntKind.NUM else None
+
+    def fold(self, expr: IntExpr) -> IntExpr:
+        """``expr`` with known names replaced, and commuting operands in one order."""
+        if expr.kind is IntKind.NUM:
+            return expr
+        if expr.kind is not IntKind.OP:
+            return num(int(self.consts[expr.name])) if expr.name in self.consts else expr
+        args = [self.fold(a) for a in expr.args]
+        if expr.op in ("+", "*", "min", "max"):
+            args.sort(key=str)
+        return int_op(expr.op, *args)
+
+    def equal(self, a: IntExpr, b: IntExpr) -> bool:
+        """Are they equal whatever the symbols, however they are written?"""
+        if a == b:
+            return True
+        left, right = self.fold(a), self.fold(b)
+        if left.kind is IntKind.NUM and right.kind is IntKind.NUM:
+            return left.value == right.value
+        return affine.equal(left, right)
+
+    def same_shape(self, a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> bool:
+        return len(a) == len(b) and all(self.equal(x, y) for x, y in zip(a, b, strict=True))
+
+    def is_one(self, expr: IntExpr) -> bool:
+        return self.const(expr) == 1
+
+    # -- bounds that are numbers -----------------------------------------------------------------------------------
+
+    def interval(self, expr: IntExpr) -> Interval:
+        """Least and greatest value over all iterations and sizes."""
+        value = self.const(expr)
+        if value is not None:
+            return value, value
+        if expr.kind is IntKind.LOOP and expr.name in self.loops:
+            return self._of_loop(self.loops[expr.name])
+        if expr.kind is not IntKind.OP:
+            return (0, None) if expr.kind is IntKind.SYMBOL else (None, None)
+        return _combine(expr.op, [self.interval(a) for a in expr.args])
+
+    def _of_loop(self, loop: Loop) -> Interval:
+        first, last, step = self.const(loop.start), self.const(loop.stop), self.const(loop.step)
+        if step is not None and step <= 0:
+            return None, None
+        if first is not None and last is not None and step is not None:
+            trips = max(0, -(-(last - first) // step))
+            return first, first + max(0, trips - 1) * step
+        low, _ = self.interval(loop.start)
+        _, high = self.interval(loop.stop)
+        return low, None if high is None else high - 1
 
     def low(self, expr: IntExpr) -> int | None:
-        """A number that ``expr`` is never below, or None when nothing is known."""
-        value = self.value(expr)
-        if value is not None:
-            return value
-        if expr.kind is IntKind.SYMBOL:
-            return 0
-        if expr.kind is IntKind.LOOP:
-            return self.low(self.loops[expr.name].start) if expr.name in self.loops else None
-        if expr.kind is not IntKind.OP:
-            return None
-        lows = [self.low(a) for a in expr.args]
-        if expr.op == "max":
-            return max((v for v in lows if v is not None), default=None)
-        if expr.op == "-" and len(expr.args) == 2 and lows[0] is not None:
-            top = self.value(self.high(expr.args[1]) or _UNKNOWN)
-            return None if top is None else lows[0] - top
-        if expr.op == "%":
-            return 0 if (lows[1] or 0) >= 1 else None
-        if any(v is None for v in lows):
-            return None
-        a, b = (v or 0 for v in lows) if len(lows) == 2 else (0, 0)
-        rules: dict[str, Callable[[], int | None]] = {
-            "+": lambda: a + b,
-            "*": lambda: a * b if a >= 0 and b >= 0 else None,
-            "//": lambda: 0 if a >= 0 and b >= 1 else None,
-            "cdiv": lambda: 0 if a >= 0 and b >= 1 else None,
-            "min": lambda: min(a, b),
-        }
-        return rules[expr.op]() if expr.op in rules else None
+        """A number that ``expr`` is never below."""
+        return self.interval(expr)[0]
 
     def nonnegative(self, expr: IntExpr) -> bool:
         low = self.low(expr)
         return low is not None and low >= 0
+
+    def below(self, expr: IntExpr, size: IntExpr) -> bool:
+        """Is ``expr < size`` always?"""
+        _, high = self.interval(expr)
+        least = self.low(size)
+        if high is not None and least is not None and high < least:
+            return True
+        loop = self.loops.get(expr.name) if expr.kind is IntKind.LOOP else None
+        return loop is not None and self.equal(loop.stop, size)
+
+    def fits(self, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> bool:
+        """Do ``extent`` elements from ``start``, ``step`` apart, always lie within ``size``?"""
+        if self.const(start) == 0 and self.is_one(step) and self.equal(extent, size):
+            return True
+        last = int_op("+", start, int_op("*", int_op("-", extent, num(1)), step))
+        return self.nonnegative(start) and self.below(self.fold(last), size)
+
+    # -- bounds that the host computes -----------------------------------------------------------------------------
 
     def high(self, expr: IntExpr) -> IntExpr | None:
         """An expression free of loop variables that ``expr`` never exceeds, or None."""
@@ -99,15 +149,6 @@ class Bounds:
         stop = self.high(loop.stop)
         return None if stop is None else int_op("-", stop, num(1))
 
-    def same(self, a: IntExpr, b: IntExpr) -> bool:
-        """Are they equal whatever the symbols? (Not: unequal, when False.)"""
-        if a == b:
-            return True
-        va, vb = self.value(a), self.value(b)
-        if va is not None and vb is not None:
-            return va == vb
-        return canonical(a, self.known) == canonical(b, self.known)
-
     def iterations(self, loop: Loop) -> IntExpr:
         """How often a parallel loop runs at most, over the loops around it: the grid has room for so many.
 
@@ -123,19 +164,66 @@ class Bounds:
         return most
 
 
-#: has no value: a loop variable that no loop declares
-_UNKNOWN = IntExpr(IntKind.LOOP, name="?")
+def canonical(expr: IntExpr, consts: Mapping[str, int]) -> str:
+    """Equal text for expressions that are equal once the names of ``consts`` have their values."""
+    return str(affine.simplify(Bounds(consts).fold(expr)))
 
 
-def canonical(expr: IntExpr, known: Mapping[str, int]) -> str:
-    """Equal text for expressions that are equal once ``known`` names have their values."""
-    return str(affine.simplify(_substitute(expr, known)))
+def _combine(op: str, parts: list[Interval]) -> Interval:
+    """The interval of ``op`` over arguments in ``parts``."""
+    (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
+    if len(parts) == 1:
+        return (None if ah is None else -ah, None if al is None else -al) if op == "-" else (0, 1)
+    if op == "+":
+        return _add(al, bl), _add(ah, bh)
+    if op == "-":
+        return _add(al, None if bh is None else -bh), _add(ah, None if bl is None else -bl)
+    if op == "*":
+        if al is None or bl is None or al < 0 or bl < 0:
+            return _corners(al, ah, bl, bh)
+        return al * bl, None if ah is None or bh is None else ah * bh
+    if op in ("//", "cdiv", "%"):
+        if bl is None or bl < 0 or bh == 0:
+            return None, None
+        if op == "%":
+            return 0, None if bh is None else bh - 1
+        return _quotient(al, ah, max(bl, 1), bh, up=op == "cdiv")
+    if op in ("min", "max"):
+        return _extreme(op, parts)
+    return 0, 1
 
 
-def _substitute(expr: IntExpr, known: Mapping[str, int]) -> IntExpr:
-    if expr.kind is IntKind.OP:
-        return int_op(expr.op, *(_substitute(a, known) for a in expr.args))
-    return num(known[expr.name]) if expr.name in known else expr
+def _quotient(al: int | None, ah: int | None, bl: int, bh: int | None, *, up: bool) -> Interval:
+    """``a // b``, or ``ceil(a, b)`` where ``up``, with ``b`` at least 1: the larger ``b``, the nearer to 0."""
+
+    def divided(a: int, b: int | None) -> int:
+        if b is None:
+            # towards 0, and as far as rounding goes
+            return (1 if up else 0) if a > 0 else (0 if up else -1) if a < 0 else 0
+        return -(-a // b) if up else a // b
+
+    low = None if al is None else divided(al, bh if al >= 0 else bl)
+    high = None if ah is None else divided(ah, bl if ah >= 0 else bh)
+    return low, high
 
 
-__all__ = ["Bounds", "canonical"]
+def _add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _corners(al: int | None, ah: int | None, bl: int | None, bh: int | None) -> Interval:
+    if al is None or ah is None or bl is None or bh is None:
+        return None, None
+    products = [x * y for x in (al, ah) for y in (bl, bh)]
+    return min(products), max(products)
+
+
+def _extreme(op: str, parts: list[Interval]) -> Interval:
+    lows, highs = [low for low, _ in parts], [high for _, high in parts]
+    known_lows, known_highs = [x for x in lows if x is not None], [x for x in highs if x is not None]
+    if op == "min":
+        return (min(known_lows) if len(known_lows) == len(lows) else None, min(known_highs, default=None))
+    return max(known_lows, default=None), (max(known_highs) if len(known_highs) == len(highs) else None)
+
+
+__all__ = ["Bounds", "Interval", "canonical"]

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
 
-from kernellab.lowering.library_call import CallWriter, library_calls, library_made
-from kernellab.lowering.python_text import Names, python_int, tidy
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr, product
-from kernellab.sketch.program import Program, Tensor, TensorRole
-from kernellab.sketch.program_walk import only_added_to, statements
+from kernellab.lowering.host import HostFunction
+from kernellab.lowering.library_call import library_made
+from kernellab.lowering.python_text import Names
+from kernellab.sketch.ints import product
+from kernellab.sketch.program import Tensor, TensorRole
 
 
-class GpuHost(ABC):
+class GpuHost(HostFunction):
     """Writes ``kernel(*args)``; a DSL says how its kernels are launched, between what is alike for all."""
 
-    def __init__(self, program: Program, binding: Binding) -> None:
-        self.program, self.binding = program, binding
-        self.calls = library_calls(program, binding)
-        self.lines: list[str] = []
+    checks_shapes = False
 
     def write(self) -> str:
         """The function's text."""
         self._names = Names(frozenset(t.name for t in self.program.tensors) | self._integers())
         self._parameters = [self._names.of(("parameter", i), _identifier(p)) if self._clashes(i, p) else _identifier(p)
                             for i, p in enumerate(self.binding.parameters)]  # fmt: skip
-        self._signature()
         self._inputs()
-        self._sizes()
+        self._symbols()
         self._constants()
         self._outputs()
         self.launches()
-        self._returns()
-        return "\n".join(self.lines) + "\n"
+        self.put(f"return {', '.join(self.results()) or 'None'}")
+        return "\n    ".join([f"def kernel({self.signature()}):", *self.lines]) + "\n"
 
-    def int_text(self, expr: IntExpr) -> str:
-        """``expr`` as the host function computes it."""
-        return tidy(python_int(expr))
+    def local(self, tensor: str) -> str:
+        return tensor
+
+    def parameter(self, position: int) -> str:
+        return self._parameters[position]
 
     @abstractmethod
     def launches(self) -> None:
         """Puts the lines that launch every kernel, with sizes, constexprs, inputs and outputs under their names."""
-
-    def in_order(self, launches: Mapping[str, Callable[[], None]]) -> None:
-        """The sketches' turns: ``launches`` has what puts each launch, and the library's calls stand between."""
-        calls = CallWriter(self.program, self.binding, str, self.int_text)
-        for kernel in self.program.kernels:
-            if kernel.name in self.calls:
-                self.put(calls.line(kernel.name, self.calls[kernel.name]))
-            else:
-                launches[kernel.name]()
 
     def elements(self, tensor: Tensor) -> str:
         """How many elements the tensor has, also where a call of the library has yet to make it."""
@@ -71,16 +58,6 @@ class GpuHost(ABC):
         own |= {c for c, p in self.binding.scalars.items() if p == position}
         return name not in own
 
-    def put(self, text: str) -> None:
-        """One line of the function's body."""
-        self.lines.append(f"    {text}")
-
-    def _signature(self) -> None:
-        parts = []
-        for i, name in enumerate(self._parameters):
-            parts.append(f"{name}={self.binding.defaults[i]!r}" if i in self.binding.defaults else name)
-        self.lines.append(f"def kernel({', '.join(parts)}):")
-
     def _inputs(self) -> None:
         for tensor in self.program.inputs:
             position = self.binding.tensors[tensor.name]
@@ -89,7 +66,7 @@ class GpuHost(ABC):
             self.put(f"if {name}.dtype != torch.{dtype.torch_name}:")
             self.put(f'    raise TypeError(f"{name} must be {dtype.torch_name}, not {{{name}.dtype}}")')
 
-    def _sizes(self) -> None:
+    def _symbols(self) -> None:
         for symbol, (position, dim) in self.binding.symbols.items():
             self.put(f"{symbol} = {self._parameters[position]}.shape[{dim}]")
         for symbol, value in self.binding.fixed.items():
@@ -123,19 +100,10 @@ class GpuHost(ABC):
             self.put(f"{tensor.name} = {name}.{copy}")
 
     def _outputs(self) -> None:
-        every = [s for k in self.program.kernels for s in statements(k.body)]
-        # what is only ever added to starts at zero
-        added = only_added_to(every)
         device = self._device()
-        shapes = {o.tensor: o.shape for o in self.binding.outputs}
-        for tensor in self.program.tensors:
-            if tensor.role not in (TensorRole.OUT, TensorRole.TEMP) or tensor.name in library_made(self.calls):
-                continue
-            shape = shapes.get(tensor.name, tensor.shape)
-            # sizes one by one: torch reads a tuple 0.8 us slower
-            text = ", ".join(map(self.int_text, shape)) or "()"
-            make = "zeros" if tensor.name in added else "empty"
-            self.put(f"{tensor.name} = torch.{make}({text}, dtype=torch.{tensor.dtype.torch_name}, device={device})")
+        for tensor, make, shape in self.made():
+            dtype = f"torch.{tensor.dtype.torch_name}"
+            self.put(f"{tensor.name} = torch.{make}({self.sizes(shape)}, dtype={dtype}, device={device})")
 
     def _device(self) -> str:
         if self.program.inputs:
@@ -151,18 +119,6 @@ class GpuHost(ABC):
         last = min((line for line in starts.values() if line > first), default=0)
         lines = self.program.text.splitlines()[first - 1 : last - 1 if last else None]
         return not lines or any(re.search(rf"\b{option}\b", line.split("#")[0]) for line in lines)
-
-    def _returns(self) -> None:
-        names = [o.tensor for o in self.binding.outputs]
-        shaped = []
-        declared = {t.name: t for t in self.program.tensors}
-        for output in self.binding.outputs:
-            if declared[output.tensor].role is TensorRole.INOUT:
-                size = ", ".join(map(self.int_text, output.shape))
-                shaped.append(f"{output.tensor}.reshape({size or '()'})")
-            else:
-                shaped.append(output.tensor)
-        self.put(f"return {', '.join(shaped)}" if names else "return None")
 
 
 def _number(value: int | float | None) -> str:

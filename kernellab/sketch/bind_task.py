@@ -33,7 +33,7 @@ def bind_alone(program: Program, given: Mapping[str, Number], default_extent: in
         tensors={t.name: i for i, t in enumerate(inputs)},
         symbols=symbols,
         constexpr=values,
-        outputs=tuple(BoundOutput(t.name, t.shape, t.dtype) for t in program.outputs),
+        outputs=tuple(BoundOutput(t.name, t.shape) for t in program.outputs),
         dtypes={i: t.dtype for i, t in enumerate(inputs)},
     )
 
@@ -258,7 +258,7 @@ def _outputs(
                     "Declare that Dim as a symbol in an input's shape.",
                 )
             shape = tensor.shape
-        bound.append(BoundOutput(tensor.name, tuple(e for e in shape if e is not None), tensor.dtype))
+        bound.append(BoundOutput(tensor.name, tuple(e for e in shape if e is not None)))
     return tuple(bound)
 
 

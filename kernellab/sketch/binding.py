@@ -14,12 +14,11 @@ class BoundOutput:
     """One output of the reference: its sketch tensor, and its true shape over the sketch's symbols.
 
     The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is what the
-    caller gets, ``()`` for a scalar.
+    caller gets, ``()`` for a scalar. The tensor has the output's dtype.
     """
 
     tensor: str
     shape: tuple[IntExpr, ...]
-    dtype: DType
 
 
 @dataclass(frozen=True)

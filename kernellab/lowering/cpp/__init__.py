@@ -56,7 +56,7 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     return Source(
         dsl="cpp",
         files={
-            "kernel.py": python_source(program, binding, exports, symbols, calls, wanted[len(HEADERS) :]),
+            "kernel.py": python_source(program, binding, exports, symbols, wanted[len(HEADERS) :]),
             "kernel.cpp": writer.text,
             **headers,
         },

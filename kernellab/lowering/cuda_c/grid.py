@@ -22,7 +22,7 @@ class Grid:
 
 def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> Grid:
     """Writes each loop's variable as this block has it; the innermost varies fastest."""
-    bounds = Bounds(dict(ints.consts), {loop.var: loop for loop in loops})
+    bounds = Bounds(ints.consts, loops={loop.var: loop for loop in loops})
     trips = [bounds.iterations(loop) for loop in loops]
     for loop, number in zip(loops, _numbers(loops, trips, ints, w, fresh), strict=True):
         text = number

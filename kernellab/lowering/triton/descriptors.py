@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.python_text import tidy
-from kernellab.lowering.triton.ints import host_text
+from kernellab.lowering.python_text import python_int, tidy
 from kernellab.sketch.ints import IntExpr, int_op, num
 from kernellab.sketch.program import DType, Load, Loop, Point, Range
 
@@ -62,7 +61,7 @@ def _can(writer: KernelWriter, load: Load, loop: Loop) -> bool:
     blocks = all(i.step.is_one and writer.ints.nonnegative(i.start) for i in ranges)
     exact = all(e.exact and (e.value or 0) >= _BYTES for e in extents)
     inside = all(writer.places.surely_inside(i.at, size) and loop.var not in i.at.loop_vars() for i, size in points)
-    row = writer.ints.value(tensor.shape[-1])
+    row = writer.ints.const(tensor.shape[-1])
     return blocks and exact and inside and (row is None or row * tensor.dtype.bytes % _BYTES == 0)
 
 
@@ -70,8 +69,8 @@ def _write(writer: KernelWriter, load: Load) -> Described:
     tensor, index = load.region.tensor, load.region.index
     rows, cols = tensor.shape[-2:]
     tests = [f"{OPTION} == 1", f"{tensor.name}.data_ptr() % {_BYTES} == 0"]
-    if writer.ints.value(cols) is None:
-        tests.append(f"{tidy(host_text(int_op('*', cols, num(tensor.dtype.bytes))))} % {_BYTES} == 0")
+    if writer.ints.const(cols) is None:
+        tests.append(f"{tidy(python_int(int_op('*', cols, num(tensor.dtype.bytes))))} % {_BYTES} == 0")
     flag = writer.shapes.constexpr(f"BULK_{tensor.name}", " and ".join(tests))
     base = [tensor.name]
     for d, i in enumerate(index[:-2]):

@@ -63,7 +63,7 @@ class GatherWriter(ElementWriter):
         ints = self._shapes.ints
         if isinstance(item, Range):
             extent = self._shapes.extent(item.extent)
-            if item.start == num(0) and item.step.is_one and ints.same(item.extent, size):
+            if item.start == num(0) and item.step.is_one and ints.equal(item.extent, size):
                 return extent.exact
             return False
         if isinstance(item, Point):

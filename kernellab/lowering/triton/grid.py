@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.python_text import tidy
-from kernellab.lowering.triton.ints import host_text
+from kernellab.lowering.python_text import python_int, tidy
 from kernellab.sketch.ints import IntExpr, IntKind, num
 from kernellab.sketch.program import Loop, Statement
 from kernellab.sketch.program_walk import parallel_loops
@@ -46,7 +45,7 @@ def write_grid(writer: KernelWriter) -> Grid:
     _variables(writer, loops, trips, "pid" if persistent else "tl.program_id(0)")
     for i, stmt in enumerate(before):
         writer.statement(stmt, [*before[i + 1 :], *inner])
-    host = " * ".join(f"({tidy(host_text(t))})" for t in trips) or "1"
+    host = " * ".join(f"({tidy(python_int(t))})" for t in trips) or "1"
     return Grid(f"min({tidy(host)}, _cores)" if persistent else tidy(host), inner, persistent)
 
 

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernellab.lowering.gpu_host import GpuHost
-from kernellab.lowering.python_text import tidy
-from kernellab.lowering.triton.ints import host_text
 from kernellab.lowering.triton.kernel import Written
 from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr
 from kernellab.sketch.program import Constexpr, DType, Program
 
 #: constexpr names that are launch options, not parameters of a kernel
@@ -26,9 +23,6 @@ class Host(GpuHost):
     def __init__(self, program: Program, binding: Binding, kernels: list[Written], index: str) -> None:
         super().__init__(program, binding)
         self.kernels, self.index = kernels, index
-
-    def int_text(self, expr: IntExpr) -> str:
-        return tidy(host_text(expr))
 
     def launches(self) -> None:
         if self.index:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernellab.lowering.bounds import Bounds
-from kernellab.lowering.python_text import python_int
 from kernellab.sketch.ints import IntExpr, IntKind
 
 
@@ -38,9 +37,4 @@ class Ints(Bounds):
         return f"{'kl_floor_div' if expr.op == '//' else 'kl_floor_mod'}({args[0]}, {args[1]})"
 
 
-def host_text(expr: IntExpr) -> str:
-    """Text of ``expr`` in the host function. ``triton.cdiv`` would take 0.9 us of each call, this takes 0.05."""
-    return python_int(expr)
-
-
-__all__ = ["Ints", "host_text"]
+__all__ = ["Ints"]

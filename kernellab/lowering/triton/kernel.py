@@ -227,7 +227,7 @@ class KernelWriter:
         """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
         a, b = pair
         dims = (*a.type.shape[-2:], *b.type.shape[-2:])
-        return any(self.ints.value(d) == 1 for d in dims) or a.type.dtype is DType.F64
+        return any(self.ints.const(d) == 1 for d in dims) or a.type.dtype is DType.F64
 
     def _multi(self, stmt: MultiAssign) -> None:
         if stmt.op in ("sort", "topk"):
@@ -269,7 +269,7 @@ class KernelWriter:
             self.ints.loops[stmt.var] = outer
 
     def _if(self, stmt: If) -> None:
-        value = self.ints.value(stmt.cond)
+        value = self.ints.const(stmt.cond)
         if value is not None:
             for i, inner in enumerate(stmt.then if value else stmt.orelse):
                 self.statement(inner, (stmt.then if value else stmt.orelse)[i + 1 :])

@@ -90,12 +90,12 @@ class PlaceWriter:
     def _spread(self, lanes: Lanes) -> str:
         """A range's places along a dimension that it shares with others."""
         own = self.shapes.extent(lanes.extent).padded
-        if self.ints.same(lanes.total, lanes.extent):
+        if self.ints.equal(lanes.total, lanes.extent):
             return f"tl.arange(0, {own})"
         code = f"tl.arange(0, {self.int_text(lanes.total)})"
         if not lanes.over.is_one:
             code = f"({code} // {_factor(self.int_text(lanes.over))})"
-        return code if self.ints.same(int_op("*", lanes.over, lanes.extent), lanes.total) else f"({code} % {own})"
+        return code if self.ints.equal(int_op("*", lanes.over, lanes.extent), lanes.total) else f"({code} % {own})"
 
     def _vector(self, index: Range, axis: int, rank: int, size: IntExpr, lanes: str = "") -> str:
         lanes = lanes or f"tl.arange(0, {self.shapes.extent(index.extent).padded})"
@@ -128,7 +128,7 @@ class PlaceWriter:
     def _range_mask(self, index: Range, at: str, axis: int, rank: int, size: IntExpr, *, write: bool) -> list[str]:
         extent = self.shapes.extent(index.extent)
         tests = [] if self.ints.nonnegative(index.start) else [f"({at} >= 0)"]
-        whole = index.start == num(0) and index.step.is_one and self.ints.same(index.extent, size)
+        whole = index.start == num(0) and index.step.is_one and self.ints.equal(index.extent, size)
         if whole:
             if extent.exact:
                 return tests
@@ -153,15 +153,15 @@ class PlaceWriter:
             return False
         if any(self._fits(bound, size) for bound in _arms(high)):
             return True
-        if not high.names() & self.tunables and self.ints.value(int_op("-", size, high)) is not None:
+        if not high.names() & self.tunables and self.ints.const(int_op("-", size, high)) is not None:
             return False
         return self._flag(high, size, at, extent)
 
     def _fits(self, high: IntExpr, size: IntExpr) -> bool:
         room = int_op("-", minus_one(size), high)
-        known = {name: value for name, value in self.ints.known.items() if name not in self.tunables}
+        known = {name: value for name, value in self.ints.consts.items() if name not in self.tunables}
         text = canonical(room, known)
-        low = int(text) if text.lstrip("-").isdigit() else Ints(known, self.ints.loops).low(room)
+        low = int(text) if text.lstrip("-").isdigit() else Ints(known, loops=self.ints.loops).low(room)
         return low is not None and low >= 0
 
     def _flag(self, high: IntExpr, size: IntExpr, at: IntExpr, extent: Extent | None) -> str:
@@ -171,8 +171,8 @@ class PlaceWriter:
             and extent is not None
             and extent.exact
             and loop.start == num(0)
-            and any(self.ints.same(arm, size) for arm in _least(loop.stop))
-            and self.ints.same(loop.step, extent.expr)
+            and any(self.ints.equal(arm, size) for arm in _least(loop.stop))
+            and self.ints.equal(loop.step, extent.expr)
         ):
             condition = int_op("==", int_op("%", size, loop.step), num(0))
         else:

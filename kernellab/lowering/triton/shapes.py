@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.bounds import canonical
-from kernellab.lowering.python_text import Names, tidy
-from kernellab.lowering.triton.ints import Ints, host_text
+from kernellab.lowering.python_text import Names, python_int, tidy
+from kernellab.lowering.triton.ints import Ints
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 
 #: Triton's limit on the elements of one tile
@@ -47,7 +47,7 @@ class Shapes:
     _extents: dict[str, Extent] = field(default_factory=dict)
 
     def key(self, expr: IntExpr) -> str:
-        return canonical(expr, self.ints.known)
+        return canonical(expr, self.ints.consts)
 
     def mark_dot(self, expr: IntExpr) -> None:
         """Pad this extent to at least what tl.dot takes, wherever it occurs."""
@@ -62,20 +62,20 @@ class Shapes:
 
     def _make(self, expr: IntExpr, key: str) -> Extent:
         least = MIN_DOT if key in self.dotted else 1
-        value = self.ints.value(expr)
+        value = self.ints.const(expr)
         if value is None:
-            wanted = f"triton.next_power_of_2(max({tidy(host_text(expr))}, 1))"
+            wanted = f"triton.next_power_of_2(max({tidy(python_int(expr))}, 1))"
             host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
             padded = self.constexpr(_label(expr) + "_P", host)
-            flag = self.constexpr(f"FULL_{_label(expr)}", f"{padded} == {tidy(host_text(expr))}")
+            flag = self.constexpr(f"FULL_{_label(expr)}", f"{padded} == {tidy(python_int(expr))}")
             return Extent(expr, padded, None, None, False, flag, padded)
         size = max(least, 1 << max(value - 1, 0).bit_length())
         if size == value:
-            text = host_text(expr) if expr.kind is not IntKind.OP else tidy(host_text(expr))
+            text = python_int(expr) if expr.kind is not IntKind.OP else tidy(python_int(expr))
             return Extent(expr, text, value, size, True, "", text)
         if expr.kind is IntKind.NUM:
             return Extent(expr, str(size), value, size, False, "", str(size))
-        wanted = f"triton.next_power_of_2({tidy(host_text(expr))})"
+        wanted = f"triton.next_power_of_2({tidy(python_int(expr))})"
         host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
         padded = self.constexpr(_label(expr) + "_P", host)
         return Extent(expr, padded, value, size, False, "", padded)
@@ -87,7 +87,7 @@ class Shapes:
         return name
 
     def flag(self, wish: str, condition: IntExpr) -> str:
-        return self.constexpr(wish, tidy(host_text(condition)))
+        return self.constexpr(wish, tidy(python_int(condition)))
 
     def padded(self, shape: tuple[IntExpr, ...]) -> list[str]:
         return [self.extent(e).padded for e in shape]

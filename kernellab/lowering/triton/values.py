@@ -77,7 +77,7 @@ class ElementWriter:
 
     def spread(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
         """``text`` broadcast to exactly ``shape``."""
-        if len(text.shape) == len(shape) and all(map(self._shapes.ints.same, text.shape, shape)):
+        if len(text.shape) == len(shape) and all(map(self._shapes.ints.equal, text.shape, shape)):
             return text.code
         code = text.code
         if text.shape and len(text.shape) < len(shape):
@@ -231,7 +231,7 @@ class ElementWriter:
         source, target = value.args[0].type.shape, value.type.shape
         before = [e for e in source if not e.is_one]
         after = [e for e in target if not e.is_one]
-        same = len(before) == len(after) and all(map(self._shapes.ints.same, before, after))
+        same = len(before) == len(after) and all(map(self._shapes.ints.equal, before, after))
         if not same and not all(self._shapes.extent(e).exact for e in (*source, *target)):
             raise LoweringError(
                 f"reshape from [{_shape(source)}] to [{_shape(target)}] moves elements across padded dimensions.",

@@ -1,0 +1,88 @@
+"""What every DSL's host function does alike: it takes the task's arguments, makes the tensors, calls and returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
+
+from kernellab.lowering.library_call import CallWriter, library_calls, library_made
+from kernellab.lowering.python_text import python_int, tidy
+from kernellab.sketch.bind import Binding
+from kernellab.sketch.ints import IntExpr
+from kernellab.sketch.program import Program, Tensor, TensorRole
+from kernellab.sketch.program_walk import only_added_to, statements
+
+Shape = tuple[IntExpr, ...]
+
+
+class HostFunction(ABC):
+    """Lines of ``kernel(*args)``; a subclass says what its names are and how its kernels start."""
+
+    #: an argument has its declared shape, or was refused; else any shape that holds as many elements may come
+    checks_shapes: ClassVar[bool]
+
+    def __init__(self, program: Program, binding: Binding) -> None:
+        self.program, self.binding = program, binding
+        self.calls = library_calls(program, binding)
+        self.lines: list[str] = []
+
+    @abstractmethod
+    def local(self, tensor: str) -> str:
+        """The function's name for a tensor of the sketch."""
+
+    @abstractmethod
+    def parameter(self, position: int) -> str:
+        """The name of the argument at ``position``."""
+
+    def int_text(self, expr: IntExpr) -> str:
+        """``expr`` as the host function computes it."""
+        return tidy(python_int(expr))
+
+    def sizes(self, shape: Shape) -> str:
+        """A shape as an argument of torch, which reads a tuple 0.8 us slower than sizes one by one."""
+        return ", ".join(map(self.int_text, shape)) or "()"
+
+    def put(self, text: str) -> None:
+        """One line of the function's body."""
+        self.lines.append(text)
+
+    def signature(self) -> str:
+        """The parameters, with the defaults that the reference gives them."""
+        defaults = self.binding.defaults
+        names = [self.parameter(n) for n in range(len(self.binding.parameters))]
+        return ", ".join(f"{name}={defaults[n]!r}" if n in defaults else name for n, name in enumerate(names))
+
+    def in_order(self, launches: Mapping[str, Callable[[], None]]) -> None:
+        """The sketches' turns: ``launches`` has what puts each launch, and the library's calls stand between.
+
+        A sketch that is in neither runs within the launch of one before it.
+        """
+        calls = CallWriter(self.program, self.binding, self.local, self.int_text)
+        for kernel in self.program.kernels:
+            if kernel.name in self.calls:
+                self.put(calls.line(kernel.name, self.calls[kernel.name]))
+            elif kernel.name in launches:
+                launches[kernel.name]()
+
+    def made(self) -> Iterator[tuple[Tensor, str, Shape]]:
+        """Each tensor that the function makes, ``zeros`` (what is only ever added to) or ``empty``, and its shape."""
+        added = only_added_to([s for k in self.program.kernels for s in statements(k.body)])
+        shapes = {o.tensor: o.shape for o in self.binding.outputs}
+        for tensor in self.program.tensors:
+            if tensor.role in (TensorRole.OUT, TensorRole.TEMP) and tensor.name not in library_made(self.calls):
+                yield tensor, "zeros" if tensor.name in added else "empty", shapes.get(tensor.name, tensor.shape)
+
+    def results(self) -> list[str]:
+        """The reference's outputs in their shapes (a binding has their dtypes equal)."""
+        found = []
+        for output in self.binding.outputs:
+            tensor = self.program.tensor(output.tensor)
+            text = self.local(output.tensor)
+            if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):
+                text += f".reshape({self.sizes(output.shape)})"
+            found.append(text)
+        return found
+
+
+__all__ = ["HostFunction", "Shape"]
