@@ -22,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")
 Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")]
 Size = Annotated[list[str] | None, typer.Option("--size", help="NAME=VALUE of a symbol; repeatable.")]
 TaskFile = Annotated[Path | None, typer.Option("--task", help="The task's Python file.")]
-Dsl = Annotated[str | None, typer.Option(help="triton or cpp; default: triton with a GPU, else cpp.")]
+Dsl = Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")]
 
 
 @sketch_app.command("check")

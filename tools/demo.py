@@ -39,6 +39,7 @@ def main() -> int:
             book,
             timeout=600,
             store_widget_state=False,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # no warning of a transport that stays on this machine
             resources={"metadata": {"path": folder}},
             on_cell_executed=lambda cell, **_: report(cell),
         )
