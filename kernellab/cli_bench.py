@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,16 @@ def bench(
         int, typer.Option(min=0, help="Measure so many points of each task's schedules, and take the fastest.")
     ] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
-    only: Annotated[str, typer.Option(help="Only tasks whose category/name matches this regular expression.")] = "",
+    only: Annotated[
+        str,
+        typer.Option(help="Only tasks whose category/name matches this regular expression, or numbers: 3,67,77-100."),
+    ] = "",
+    quick_first: Annotated[
+        bool, typer.Option("--quick-first", help="Begin with the problems that cost least, by their shapes.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Begin no problem after so many; the report says what was not run.")
+    ] = None,
     max_bytes: Annotated[
         str | None, typer.Option(help="Cut static tasks along their batch to so many bytes; KernelBench on a CPU: 64M.")
     ] = None,
@@ -43,10 +53,10 @@ def bench(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Design every task of a suite and report its figures. Exit 0 when every task passed."""
+    """Design every task of a suite and report its figures. Exit 0 when every task was run and passed."""
     from kernellab.bench.report import headline, markdown
     from kernellab.bench.rows import Row, summarise
-    from kernellab.bench.run import environment, run_suite
+    from kernellab.bench.run import environment, rows_of, run_suite
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
 
@@ -58,13 +68,25 @@ def bench(
     check_coder(dsl, roles)
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
-    rows = run_suite(
-        tasks, out, dsl, roles, max_turns, resume, at_most, tell,
-        workers=workers, deadline=deadline, allow_library=allow_library, tune=tune,
-    )  # fmt: skip
-    where = environment(rows)
-    report = markdown(rows, f"{suite}: {where}")
-    (out / "report.md").write_text(report, encoding="utf-8")
+
+    def reported(rows: list[Row]) -> str:
+        there = {(row.title or row.name, row.suite) for row in rows}
+        names = [t.title or t.name for t in tasks if (t.title or t.name, t.category) not in there]
+        report = markdown(rows, f"{suite}: {environment(rows)}", names)
+        (out / "report.md").write_text(report, encoding="utf-8")
+        return report
+
+    try:
+        rows = run_suite(
+            tasks, out, dsl, roles, max_turns, resume, at_most, tell,
+            workers=workers, deadline=deadline, allow_library=allow_library, tune=tune,
+            quick_first=quick_first, budget=60 * minutes if minutes else inf,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if done := rows_of(tasks, out):
+            print(reported(done))
+        raise
+    report, where = reported(rows), environment(rows)
     total, compiled = summarise(rows), summarise(rows, "compile")
     if json:
         by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
@@ -73,7 +95,7 @@ def bench(
                 "suite": suite,
                 "environment": where,
                 "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
-                "pass_at_k": {"1": total.passed / total.tasks},
+                "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
                 "geomean": total.geomean,
                 "median": total.median,
                 "headline": headline([r for r in rows if r.discriminating]),
@@ -82,10 +104,11 @@ def bench(
                 "slower": total.slower,
                 "compile": compiled.model_dump(),
                 "failures": total.failures,
+                "not_run": len(tasks) - len(rows),
                 "per_task": [r.model_dump() for r in rows],
                 "report": str(out / "report.md"),
             }
         )
     else:
         print(report)
-    return 0 if not total.failures else 1
+    return 0 if not total.failures and len(rows) == len(tasks) else 1

@@ -11,16 +11,18 @@ from kernellab.verifier.metrics import geomean
 _WORST = 10
 
 
-def markdown(rows: Sequence[Row], heading: str) -> str:
-    """The whole report. ``heading`` names hardware and versions, without which no number means anything."""
+def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> str:
+    """The whole report. ``heading`` names hardware and versions, without which no number means anything; ``not_run``
+    are tasks that no row tells of."""
     telling = [r for r in rows if r.discriminating]
     lines = [
         f"# {heading}",
         "",
         f"Over the {len(telling)} tasks that tell a right kernel from a trivial one: {headline(telling)}",
         "",
-        f"Over all {len(rows)}: {headline(rows)}",
+        f"Over all {len(rows)}{' that were run' if not_run else ''}: {headline(rows)}",
         "",
+        *(_named("Not run", not_run) if not_run else []),
         "| category | passed | geomean, eager | median | >= 1x | faster for certain | geomean, torch.compile | >= 1x | "
         "of the bound: eager | torch.compile | ours |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

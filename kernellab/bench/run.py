@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from kernellab.bench.one import DEADLINE, Job
+from kernellab.bench.order import quickest_first
 from kernellab.bench.rows import Row
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
@@ -35,8 +39,13 @@ def run_suite(
     deadline: float = DEADLINE,
     allow_library: bool = False,
     tune: int = 0,
+    quick_first: bool = False,
+    budget: float = inf,
 ) -> list[Row]:
     """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known.
+
+    With ``quick_first`` the problems that cost least are begun first; after ``budget`` seconds none is begun any more,
+    and what was not has no row.
 
     Tasks of fixed shapes whose tensors take more than ``max_bytes`` are cut along their batch dimensions. Not given,
     that is 64 MiB on a CPU for a KernelBench problem and no limit on a GPU; under Triton's interpreter it is never
@@ -45,7 +54,8 @@ def run_suite(
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    done = {(r.title or r.name, r.suite): r for r in read_rows(path) if r.passed} if resume else {}
+    earlier = {(r.title or r.name, r.suite): r for r in read_rows(path)} if resume else {}
+    done = {key: row for key, row in earlier.items() if row.passed}
     if not resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:
@@ -55,9 +65,10 @@ def run_suite(
         "dsl": dsl, "roles": roles, "max_turns": max_turns, "max_bytes": max_bytes or 0, "workspace": str(out),
         "allow_library": allow_library, "tune": tune, "deadline": deadline,
     }  # fmt: skip
+    _whole_lines(path)
     found: dict[tuple[str, str], Row] = {}
     jobs = []
-    for task in tasks:
+    for task in quickest_first(tasks) if quick_first else tasks:
         key = (task.title or task.name, task.category)
         if key in done:
             found[key] = done[key]
@@ -74,8 +85,16 @@ def run_suite(
 
     if jobs:
         devices = visible_devices(dsl)
-        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl), devices)
-    return [found[task.title or task.name, task.category] for task in tasks]
+        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl), devices, budget)
+    known = earlier | found
+    return [row for task in tasks if (row := known.get((task.title or task.name, task.category)))]
+
+
+def _whole_lines(path: Path) -> None:
+    """Cuts off a last line that a run which was killed left unfinished."""
+    text = path.read_bytes() if path.exists() else b""
+    if text and not text.endswith(b"\n"):
+        path.write_bytes(text[: text.rfind(b"\n") + 1])
 
 
 def usual_workers(dsl: str | None) -> int:
@@ -100,10 +119,24 @@ def visible_devices(dsl: str | None) -> list[str]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a run's file; none when there is no file."""
+    """The rows of a run's file; none when there is no file. A last line that was broken off is left out."""
     if not path.exists():
         return []
-    return [Row.model_validate_json(line) for line in path.read_text().splitlines() if line.strip()]
+    lines = [line for line in path.read_text().split("\n") if line.strip()]
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(Row.model_validate_json(line))
+        except ValidationError:
+            if number < len(lines):
+                raise
+    return rows
+
+
+def rows_of(tasks: Sequence[SuiteTask], out: Path) -> list[Row]:
+    """The last row of each task in a run's folder, in the tasks' order; a task that was not run has none."""
+    last = {(row.title or row.name, row.suite): row for row in read_rows(out / ROWS)}
+    return [row for task in tasks if (row := last.get((task.title or task.name, task.category)))]
 
 
 def environment(rows: Sequence[Row]) -> str:

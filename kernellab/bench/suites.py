@@ -41,14 +41,16 @@ class SuiteTask:
 def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequence[int] = ()) -> list[SuiteTask]:
     """The tasks of ``builtin[:static|:dynamic]``, ``kernelbench:CHECKOUT`` or a folder, in order.
 
-    ``only`` keeps the tasks whose ``category/name`` (KernelBench: ``levelN/title``) matches the regular expression;
+    ``only`` keeps the tasks whose ``category/name`` (KernelBench: ``levelN/title``) matches the regular expression, or
+    whose title begins with one of its numbers where it is a list of them (``3,67,77-100``);
     ``levels`` are KernelBench's, 1 by default.
 
     Raises:
         TaskError: no such suite or folder, nothing in it, or ``only`` is not a regular expression.
     """
+    numbers = _numbers(only)
     try:
-        pattern = re.compile(only)
+        pattern = re.compile("" if numbers else only)
     except re.error as error:
         raise TaskError(f"--only {only!r} is not a regular expression: {error}.", "Mend the pattern.") from error
     kind, _, rest = spec.partition(":")
@@ -62,12 +64,20 @@ def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequ
         found = [(f"level{n}/{t.title}", t) for n in levels or (1,) for t in _kernelbench(Path(rest), n)]
     else:
         found = [(f"{t.category}/{t.name}", t) for t in _folder(spec, kind, rest)]
-    tasks = [t for place, t in found if pattern.search(place)]
+    tasks = [t for place, t in found if pattern.search(place) and (not numbers or _leading(t.title) in numbers)]
     if not tasks:
         if not found:
             raise TaskError(f"{spec!r} holds no task.", "Name a suite, or a folder of tasks (Python files).")
         raise TaskError(f"No task of {spec!r} matches.", "Look at --only, or name another suite.")
     return tasks[:limit]
+
+
+def _numbers(only: str) -> set[int]:
+    """The numbers that ``3,67,77-100`` lists; none where it is no such list."""
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", only):
+        return set()
+    ends = [part.split("-") for part in only.split(",")]
+    return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def _folder(spec: str, kind: str, selection: str) -> list[SuiteTask]:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -28,19 +29,21 @@ _MOST_SHARE, _MOST_BYTES = 0.25, 3 << 29
 
 def run_jobs(
     jobs: Sequence[Job], out: Path, workers: int, deadline: float, on_row: Callable[[Row], None], exclusive: bool,
-    devices: Sequence[str] = (),
+    devices: Sequence[str] = (), budget: float = inf,
 ) -> None:  # fmt: skip
     """Every job in one of ``workers`` processes; ``on_row`` is called in the order in which they end.
 
     ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
     device. Workers are spread over ``devices``, what each sees of the machine's GPUs, and one is timed on each of them
-    at a time. Workers and all below them are ended when this returns.
+    at a time. No job begins after ``budget`` seconds; those left have no row. Workers and all below them are ended when
+    this returns.
     """
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         waiting.put(job)
     done: SimpleQueue[Row | BaseException] = SimpleQueue()
     stop = threading.Event()
+    until = time.monotonic() + budget
     with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
         kind = "all" if exclusive else "device"
         environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
@@ -53,8 +56,8 @@ def run_jobs(
         most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
         threads = [
             threading.Thread(
-                target=_serve, args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline, most),
-                daemon=True,
+                target=_serve, daemon=True,
+                args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline, most, until),
             )
             for n in range(workers)
         ]  # fmt: skip
@@ -62,8 +65,7 @@ def run_jobs(
             thread.start()
         with _stopped_like_a_key():
             try:
-                for _ in jobs:
-                    row = done.get()
+                for row in _answers(done, len(jobs), threads):
                     if isinstance(row, BaseException):
                         raise row
                     on_row(row)
@@ -71,6 +73,22 @@ def run_jobs(
                 stop.set()
                 for thread in threads:
                     thread.join()
+
+
+def _answers(
+    done: SimpleQueue[Row | BaseException], most: int, threads: Sequence[threading.Thread]
+) -> Iterator[Row | BaseException]:
+    """What the threads put, until there are ``most`` or nobody is left to put more."""
+    while most:
+        working = any(thread.is_alive() for thread in threads)
+        try:
+            row = done.get(timeout=_LOOK_SECONDS) if working else done.get_nowait()
+        except Empty:
+            if working:
+                continue
+            return
+        most -= 1
+        yield row
 
 
 @contextlib.contextmanager
@@ -95,12 +113,13 @@ def _serve(
     stop: threading.Event,
     deadline: float,
     most: int,
+    until: float,
 ) -> None:
     workspace = out / f"worker{number}"
     workspace.mkdir(parents=True, exist_ok=True)
     worker: _Worker | None = None
     try:
-        while not stop.is_set():
+        while not stop.is_set() and time.monotonic() < until:
             try:
                 job = waiting.get_nowait()
             except Empty:

@@ -13,9 +13,10 @@ from kernellab import target_detect
 from kernellab.bench import workers
 from kernellab.bench.category import category
 from kernellab.bench.one import Job, run_job
+from kernellab.bench.order import quickest_first
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
-from kernellab.bench.run import read_rows, run_suite, visible_devices
+from kernellab.bench.run import read_rows, rows_of, run_suite, visible_devices
 from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import TaskError
@@ -98,11 +99,11 @@ def _job(name: str, text: str, out: Path) -> Job:
 def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) -> None:
     rows: list[Row] = []
     jobs = [_job("dies", DIES, tmp_path), _job("hangs", HANGS, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
-    run_jobs(jobs, tmp_path, 2, 12.0, rows.append, exclusive=True)
+    run_jobs(jobs, tmp_path, 2, 40.0, rows.append, exclusive=True)
     by_name = {r.name: r for r in rows}
     assert set(by_name) == {"dies", "hangs", "wrong"} and not any(r.passed for r in rows)
     assert signal.SIGKILL.name in by_name["dies"].reason
-    assert "deadline of 12 s" in by_name["hangs"].reason
+    assert "deadline of 40 s" in by_name["hangs"].reason
     assert "reference" in by_name["wrong"].reason
 
 
@@ -168,3 +169,42 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     run_suite(mended[1:], tmp_path, "cpp", "rules", workers=1, deadline=60.0)
     assert [r.title for r in read_rows(tmp_path / "rows.before.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
     assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["2_Broken"]
+
+
+def test_problems_are_chosen_by_their_numbers_and_a_pattern_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "level1").mkdir()
+    for number in (3, 7, 30, 31, 77):
+        (tmp_path / "level1" / f"{number}_Name_2d.py").write_text(RELU)
+    spec = f"kernelbench:{tmp_path}"
+    assert [t.title for t in load_suite(spec, "3,30-77")] == [f"{n}_Name_2d" for n in (3, 30, 31, 77)]
+    assert [t.title for t in load_suite(spec, "/3_")] == ["3_Name_2d"]
+    with pytest.raises(TaskError, match="No task"):
+        load_suite(spec, "4-6")
+
+
+def test_what_costs_least_comes_first() -> None:
+    large = RELU.replace("64, 48", "6400, 4800")
+    product = "import torch\ndef reference(a):\n    return a @ a\ndef inputs():\n    return torch.zeros(4096, 4096)\n"
+    texts = {"product": product, "large": large, "small": RELU, "wrong": "def f(): pass\n"}
+    tasks = [SuiteTask(name, "", text) for name, text in texts.items()]
+    assert [t.name for t in quickest_first(tasks)] == ["wrong", "small", "large", "product"]
+
+
+def test_what_a_spent_budget_leaves_out_is_told_and_run_later(tmp_path: Path) -> None:
+    tasks = [SuiteTask(n, "", "def f(): pass\n", n) for n in ("1_A", "2_B")]
+    assert run_suite(tasks, tmp_path, "cpp", "rules", workers=1, deadline=60.0, budget=0.0) == []
+    rows = run_suite(tasks[:1], tmp_path, "cpp", "rules", workers=1, deadline=60.0)
+    report = markdown(rows, "here", ["2_B"])
+    assert "Not run:\n\n- 2_B" in report and "Over all 1 that were run" in report
+    # a row that failed before is kept where its task is not begun again
+    assert run_suite(tasks, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0, budget=0.0) == rows
+
+
+def test_a_line_that_a_killed_run_left_unfinished_costs_that_row_alone(tmp_path: Path) -> None:
+    kept = Row(name="old", category="elementwise", dynamic=False, passed=True, turns=4, seconds=1.0, title="1_Old")
+    path = tmp_path / "rows.jsonl"
+    path.write_text(kept.model_dump_json() + "\n" + kept.model_dump_json()[:40])
+    assert read_rows(path) == [kept]
+    tasks = [SuiteTask("old", "", RELU, "1_Old"), SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
+    rows = run_suite(tasks, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0)
+    assert read_rows(path) == rows == rows_of(tasks, tmp_path)
