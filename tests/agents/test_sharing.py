@@ -24,6 +24,8 @@ from kernellab.sketch.cost_grid import Grid, grid_time, resident
 from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
+from tests.lowering.emulated import kernel_of
+from tests.lowering.test_cpp import load
 
 _FOUND = find_chip("NVIDIA H200")
 assert _FOUND is not None
@@ -184,6 +186,43 @@ def test_designs_lowered_to_triton_are_right(result: str, shape: tuple[int, ...]
     want = task.module().reference((x.double(),))[0]
     got = module.kernel(x)
     torch.testing.assert_close(got.double(), want.double(), rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("result", "shape"),
+    [
+        ("x.flip(1).cumsum(1).flip(1)", (3, 2501)),
+        ("x.flip(1).cumsum(1).flip(1)", (1, 300001)),
+        ("(1 + x / 64).flip(1).cumprod(1).flip(1)", (2, 140001)),
+        ("x.cummax(1).values", (1, 300001)),
+    ],
+)
+def test_designs_lowered_to_cpp_are_right(
+    result: str, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "build"))
+    task = task_of(result, shape)
+    program = load_program(first(task, CPU))
+    kernel = load(lower(program, bind(program, task, None, CPU), CPU), tmp_path).kernel
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(
+        kernel(x).double(), task.module().reference((x.double(),))[0], rtol=1e-4, atol=1e-3, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "shape"), [("x.flip(1).cumsum(1).flip(1)", (2, 20011)), ("x.argmax(1)", (2, 1025, 40))]
+)
+def test_designs_lowered_to_cuda_c_are_right(
+    result: str, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(result, shape)
+    where = Target("cuda_c", Backend.CUDA, H200)
+    program = load_program(first(task, where))
+    kernel = kernel_of(lower(program, bind(program, task, None, where), where), tmp_path, monkeypatch)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(4))
+    want = task.module().reference((x.double(),))[0]
+    torch.testing.assert_close(kernel(x).double(), want.double(), rtol=2e-5, atol=2e-4)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
