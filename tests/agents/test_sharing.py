@@ -90,6 +90,16 @@ def test_sums_down_many_batches_take_one_launch(shape: tuple[int, ...]) -> None:
     assert len(load_program(first(task_of("x.sum(1)", shape))).kernels) == 1
 
 
+@pytest.mark.parametrize(
+    ("result", "rows", "launches"), [("sum(1)", 300, 2), ("norm(dim=1)", 500, 2), ("amax(1)", 9000, 1)]
+)
+def test_long_rows_are_reduced_in_pieces_where_they_are_few(result: str, rows: int, launches: int) -> None:
+    text = first(task_of(f"x.{result}", (rows, 1 << 19)))
+    assert len(load_program(text).kernels) == launches, text
+    read = rows * (1 << 19) * 4
+    assert read <= costs(text).bytes_slow <= 1.01 * read
+
+
 @pytest.mark.parametrize("name", SCANS)
 def test_long_rows_are_scanned_in_blocks_and_read_once(name: str) -> None:
     text = first(task_of(SCANS[name], (6144, 32768)))

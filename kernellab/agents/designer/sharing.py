@@ -92,6 +92,22 @@ def _cuts(tiler: Tiler, first: Axis, parts: int, height: int, down: int) -> bool
     return parts <= tiler.size(first) and height // parts >= max(_ROWS, 2 * down)
 
 
+def row_parts(tiler: Tiler, k: Kernel) -> int:
+    """Into how many pieces to cut rows that stream through programs of their own, of which there are several an SM."""
+    step, chip = tiler.style.row_block, tiler.target.chip
+    rows = math.prod(tiler.size(a) for a in k.par)
+    length = math.prod(tiler.size(a) for a in k.red)
+    held = resident(max(32, step // tiler.style.streaming), 2 * step, chip)
+    moved, tried = _bytes(tiler, k, _read(k)), 2
+    found = [Pieces(1, grid_time(Grid(rows, moved, -(-length // step), held), chip))]
+    while length // tried >= 8 * step:
+        steps = -(-length // (tried * step))
+        seconds = grid_time(Grid(rows * tried, moved + 8.0 * rows * tried, steps, held), chip)
+        found.append(Pieces(tried, seconds + LAUNCH))
+        tried *= 2
+    return _first(found, [p.seconds for p in found]).parts
+
+
 def scan_parts(tiler: Tiler, k: Kernel) -> tuple[Axis, int] | None:
     """The axis of a kernel's scans and into how many pieces to cut it; None where a program for a row is as fast."""
     if isinstance(k.scans[0], Order) or len(k.red) != 1 or len(k.scans[0].axes) != 1:

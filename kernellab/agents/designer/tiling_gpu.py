@@ -8,7 +8,7 @@ import re
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Axis, Dot, Expr, Leaf, Op, walk
 from kernellab.agents.designer.plan import Kernel, has_picks, runs_along
-from kernellab.agents.designer.sharing import columns_of, scan_parts
+from kernellab.agents.designer.sharing import columns_of, row_parts, scan_parts
 from kernellab.agents.designer.tiling import Tiler
 
 #: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
@@ -131,8 +131,8 @@ class GpuTiler(Tiler):
         cores = max(self.target.chip.cores, 1)
         work = math.prod(self._size(a) for a in red)
         programs = math.prod(self._size(a) for a in k.par)
+        varies = any(leaf in k.red for o in k.outs for ix in o.index for leaf in ix.leaves())
         if order[-1] in k.par:
-            varies = any(leaf in k.red for o in k.outs for ix in o.index for leaf in ix.leaves())
             if not varies and red and work > 1 << 8:
                 parts = columns_of(self, k, order[-1]).parts
                 return (red[0], parts) if parts > 1 else None
@@ -141,7 +141,11 @@ class GpuTiler(Tiler):
             few, work = cores, work * columns
         else:
             # a row that one tile holds is read once; one that streams through is read again for every pass
-            few = cores // 2 if work <= self.style.whole_row and len(red) == 1 else 2 * cores
+            held = work <= self.style.whole_row and len(red) == 1
+            few = cores // 2 if held else 2 * cores
+            if not held and not varies and len(red) == 1 and programs >= few:
+                parts = row_parts(self, k)
+                return (red[0], parts) if parts > 1 else None
         if programs >= few or work <= 1 << 14:
             return None
         return red[0], max(2, self.style.waves * cores // max(programs, 1))
