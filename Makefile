@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    := out
+# Processes that `make test` runs tests in; 0 is this one. Several are for a machine with cores to spare: tests have
+# deadlines of their own, and some wait in turn for the whole machine.
+WORKERS ?= 0
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
 
@@ -23,7 +26,7 @@ demo: $(BUNDLE)
 # that they find no earlier session and leave none.
 test: lint
 	rm -rf $(OUT)/notebooks && mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
-	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 --nbval --nbval-current-env \
+	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
 
 lint: $(BUNDLE)

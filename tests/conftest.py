@@ -1,14 +1,33 @@
-"""Shared by all rooms: tests never touch a person's workspace, and GPU tests say why they are skipped."""
+"""Shared by all rooms: tests never touch a person's workspace, GPU tests say why they are skipped, and of several
+processes that run tests one has the machine to itself where a test times something or works all cores."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 # before torch is imported anywhere: two test machines' cores are enough for small shapes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+#: what needs all cores: its verdicts hang on its times or deadlines, it has several judges, or a browser's patience
+ALONE = (
+    "bench/",
+    "browser/",
+    "notebook/test_verify_cell.py",
+    "session/test_compare.py",
+    "verifier/test_clock.py",
+    "verifier/test_placement.py",
+    "verifier/test_reproduced.py",
+    "verifier/test_rivals.py",
+    "verifier/test_timing.py",
+    "verifier/test_turns.py",
+    "zoo/test_zoo.py",
+)
 
 
 def _has_gpu() -> bool:
@@ -20,9 +39,55 @@ if not _has_gpu():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    run = getattr(config, "workerinput", {}).get("testrunuid")
+    if run:
+        config.pluginmanager.register(_Turns(str(run)))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if _has_gpu():
         return
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+class _Turns:
+    """Lets the tests of several processes run side by side, but for those that are to run alone.
+
+    Two locked files: all share the room but who is alone in it, and who comes next waits at the gate, so that one who
+    wants to be alone is not passed by for ever. A process that ends gives both back.
+    """
+
+    def __init__(self, run: str) -> None:
+        folder = Path(tempfile.gettempdir())
+        self.gate, self.room = ((folder / f"kernellab-tests-{run}.{name}").open("w") for name in ("gate", "room"))
+        self.inside = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        alone = _is_alone(item)
+        if not self.inside:
+            fcntl.flock(self.gate, fcntl.LOCK_EX)
+            fcntl.flock(self.room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            fcntl.flock(self.gate, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            # a file's fixtures may go on working between its tests
+            self.inside = alone and nextitem is not None and nextitem.path == item.path
+            if not self.inside:
+                fcntl.flock(self.room, fcntl.LOCK_UN)
+
+    def pytest_sessionfinish(self) -> None:
+        for file in (self.gate, self.room):
+            Path(file.name).unlink(missing_ok=True)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    try:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+    except ValueError:
+        return False
+    return path.startswith(ALONE)

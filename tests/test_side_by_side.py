@@ -1,0 +1,64 @@
+"""Tests in several processes: what is to run alone has the machine to itself, the rest runs side by side."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+WORK = """
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("i", range({times}))
+def test_work(i):
+    begin = time.monotonic()
+    time.sleep({seconds})
+    with (Path(__file__).parents[{up}] / "times").open("a") as log:
+        log.write(f"{kind} {{begin}} {{time.monotonic()}}\\n")
+"""
+
+
+def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "test_zoo.py").write_text(WORK.format(times=4, seconds=0.1, up=1, kind="alone"))
+    for name in ("one", "two", "three"):
+        (tmp_path / f"test_{name}.py").write_text(WORK.format(times=8, seconds=0.05, up=0, kind="any"))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "xdist.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        ".",
+    ]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in (tmp_path / "times").read_text().splitlines()]
+    alone, others = (
+        [(float(a), float(b)) for kind, a, b in lines if (kind == "alone") is want] for want in (True, False)
+    )
+    assert (len(alone), len(others)) == (4, 24)
+    assert not [pair for pair in product(alone, others) if _overlap(*pair)]
+    assert any(_overlap(a, b) for a, b in product(others, others) if a != b)
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
