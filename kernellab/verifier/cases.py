@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+#: bytes of arguments below which the reference has one thread
+_SMALL = 1 << 18
+
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
 
@@ -255,11 +258,14 @@ def _moved(value: Any, seed: int) -> Any:
 
 
 def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:
-    """The reference with all threads, or so many. Everything else in the judge runs on one: many small operations are
-    done sooner so, above all on a busy machine."""
+    """The reference with so many threads; if not said, with all, or one where its arguments are small. Everything else
+    in the judge runs on one: many small operations are done sooner so, above all on a busy machine."""
     import torch
 
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    if threads is None:
+        small = sum(a.nbytes for a in args if isinstance(a, torch.Tensor)) < _SMALL
+        threads = 1 if small else len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
     try:
         return _beside(args, task.module().reference(args))
     finally:
