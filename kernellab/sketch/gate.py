@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: elements of all tensors of a case that was cut: temporary ones may not have been
-_MOST_ELEMENTS = 8 << 20
+#: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
+_MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
@@ -215,7 +215,8 @@ class _Gate:
         inputs = {name: case.args[position] for name, position in binding.tensors.items()}
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
-        if case.is_cut and _elements(program, {**constexpr, **symbols}) > _MOST_ELEMENTS:
+        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
+        if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         keep = _KEEP if case.sampled else None
         left = 4 * self.seconds
