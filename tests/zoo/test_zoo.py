@@ -19,9 +19,8 @@ from .show import Finding, Keeper
 ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 #: exhibits that the Verifier does not meet yet, and what it needs to
 NOT_YET: dict[str, str] = {}
-#: compiles torch's headers for a minute or two; another that does, model_with_load_inline, is among the tests
-BY_COMMAND = ("aten_from_cpp",)
-SLOW = ("model_with_load_inline",)
+#: compile torch's headers for a minute or two, as a test of the room dsls does with a model of the same kind
+BY_COMMAND = ("aten_from_cpp", "model_with_load_inline")
 
 
 class Findings:
@@ -47,9 +46,8 @@ def findings(request: pytest.FixtureRequest) -> Iterator[Findings]:
     """Findings to come of those exhibits that this run asks for."""
     asked = {item.callspec.params["name"] for item in request.session.items if "findings" in _fixtures(item)}  # type: ignore[attr-defined]
     with Keeper(jobs=min(4, len(os.sched_getaffinity(0)))) as keeper:
-        # what takes longest begins first
-        chosen = sorted((e for e in ON_CPU if e.name in asked), key=lambda e: e.name not in SLOW)
-        yield Findings(keeper, {e.name: keeper.submit(e) for e in chosen if e.name not in BY_COMMAND})
+        chosen = [e for e in ON_CPU if e.name in asked and e.name not in BY_COMMAND]
+        yield Findings(keeper, {e.name: keeper.submit(e) for e in chosen})
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
@@ -62,8 +60,7 @@ def _params(honest: bool) -> list[object]:
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
     marks = [pytest.mark.xfail(reason=NOT_YET[name], strict=False)] if name in NOT_YET else []
-    marks += [pytest.mark.skip(reason="shown by python -m tests.zoo")] if name in BY_COMMAND else []
-    return marks + ([pytest.mark.slow] if name in SLOW else [])
+    return marks + ([pytest.mark.skip(reason="shown by python -m tests.zoo")] if name in BY_COMMAND else [])
 
 
 @pytest.mark.timeout(600)
