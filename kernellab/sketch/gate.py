@@ -7,8 +7,8 @@ vary; where there are none, a sample of the parallel iterations runs on the real
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter, thread_time
@@ -207,17 +207,16 @@ class _Gate:
         """The case run in float64 and in the declared dtypes; None when the reference does not take it."""
         large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
         threads = all_threads if large else nullcontext
-        try:
-            with threads():
-                wanted = self.task.module().reference(case.args)
-        except TaskError:
-            return None
         inputs = {name: case.args[position] for name, position in binding.tensors.items()}
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
         most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
         if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
+        # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
+        wanted = None
+        if not case.is_own and (wanted := self._wanted(case, threads)) is None:
+            return None
         keep = _KEEP if case.sampled else None
         left = 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
@@ -227,8 +226,9 @@ class _Gate:
                 program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, deadline=began + left
             )
             left -= thread_time() - began
+            if wanted is None and (wanted := self._wanted(case, threads)) is None:
+                return None
             if f64:
-                # after the sketch, which may take too long: on real shapes the reference in float64 takes seconds
                 with threads():
                     exact = reference64(self.task, case.args)
                 if exact is None:
@@ -248,10 +248,11 @@ class _Gate:
         self.cases += 1
         return _Seen(case)
 
-    def _wanted(self, case: Case) -> tuple[Tensor, ...] | None:
+    def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
         """The reference's outputs; None when it does not take the case."""
         try:
-            return self.task.module().reference(case.args)
+            with threads():
+                return self.task.module().reference(case.args)
         except TaskError:
             return None
 
