@@ -87,6 +87,11 @@ def test_matmul_is_right_around_its_tiles(tmp_path: Path) -> None:
         compare(program, binding, kernel, {"A": normal(m, k), "B": normal(k, n, seed=1)}, 2e-5)
 
 
+def test_tiles_of_products_are_handed_out_one_by_one_and_streams_in_equal_parts() -> None:
+    assert "schedule(dynamic)" in source_of(MATMUL.replace("TYPE", "f32")).files["kernel.cpp"]
+    assert "schedule(static)" in source_of(RMS_NORM).files["kernel.cpp"]
+
+
 def test_wide_tiles_use_register_blocks_of_every_height(tmp_path: Path) -> None:
     program = load_program(MATMUL.replace("TYPE", "f32"))
     for rows in (13, 29, 112):

@@ -169,7 +169,7 @@ class KernelEmitter:
                 chain.append(inner)
             collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
             threshold = f" if({self._work} > {_PARALLEL_WORK})" if self._work else ""
-            self.w(f"#pragma omp parallel for{collapse} schedule(static){threshold}")
+            self.w(f"#pragma omp parallel for{collapse} schedule({_schedule(chain[-1].body)}){threshold}")
         outer, self._in_parallel = self._in_parallel, self._in_parallel or step.loop.hints.parallel
         if step.gathers is not None:
             self._gathering = self.names.fresh(f"{step.gathers.acc.name}_products")
@@ -259,6 +259,20 @@ def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         last = inner[-1]
         inner = (replace(last, body=(*inner[:-1], *last.body)),)
     return (*body[:-1], replace(outer, body=inner))
+
+
+def _schedule(body: FusedBlock) -> str:
+    """How iterations are shared out. A tile of products takes so long that a core held up, or short of whole tiles at
+    the end, costs more than handing tiles out one by one; what streams through memory stays with one core."""
+    return "dynamic" if any(_calls_product(step) for step in body.steps) else "static"
+
+
+def _calls_product(step: FusedStep) -> bool:
+    if isinstance(step, FusedLoop):
+        return any(map(_calls_product, step.body.steps))
+    if isinstance(step, FusedIf):
+        return any(map(_calls_product, (*step.then.steps, *step.orelse.steps)))
+    return isinstance(step, GemmCall)
 
 
 def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
