@@ -201,7 +201,7 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
     wrong = error > bound
     count = int(wrong.sum())
     if count:
-        message = f"{count} of {wrong.numel()} elements are wrong (relative error {relative:.2e}, limit {limit:.1e})"
+        message = f"{out_of(count, wrong.numel())} wrong (relative error {relative:.2e}, limit {limit:.1e})"
         return Mismatch("elements", message, wrong, relative), relative
     if relative > limit:
         wrong = error > limit * (want.abs() + rms)
@@ -297,6 +297,11 @@ def _matrix(t: Tensor) -> Tensor:
     return t.reshape(-1, *t.shape[-2:]) if 0 not in t.shape else t.reshape(0, 1, 1)
 
 
+def out_of(count: int, total: int) -> str:
+    """``80 of 2560 elements are``, which something follows."""
+    return f"{count} of {total} elements {'is' if count == 1 else 'are'}"
+
+
 def _spread(over: Tensor, shape: Sequence[int]) -> Tensor:
     side = ERROR.tile
     rows, columns = (1, shape[-1] if len(shape) else 1) if len(shape) < 2 else (shape[-2], shape[-1])
@@ -313,8 +318,8 @@ def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> 
     if not count:
         return None
     extra = int((wrong & (kind != 0)).sum())
-    what = "are not finite where the reference is" if extra else "are finite where the reference is not"
-    return Mismatch("non-finite", f"{count} of {torch.numel(wrong)} elements {what}", wrong | _far(got, double, limits))
+    what = "not finite where the reference is" if extra else "finite where the reference is not"
+    return Mismatch("non-finite", f"{out_of(count, torch.numel(wrong))} {what}", wrong | _far(got, double, limits))
 
 
 def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:

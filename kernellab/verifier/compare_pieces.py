@@ -19,6 +19,7 @@ from kernellab.verifier.compare import (
     _share_counts,
     _spread,
     _tile_norms,
+    out_of,
     places,
 )
 from kernellab.verifier.rules import DEVICE, ERROR
@@ -98,8 +99,8 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
     if bad is not None:
         bad = bad.reshape(got.shape)
         extra = int((bad & ~torch.isfinite(got)).sum())
-        what = "are not finite where the reference is" if extra else "are finite where the reference is not"
-        message = f"{int(bad.sum())} of {bad.numel()} elements {what}"
+        what = "not finite where the reference is" if extra else "finite where the reference is not"
+        message = f"{out_of(int(bad.sum()), bad.numel())} {what}"
         return Mismatch("non-finite", message, bad), float("nan")
     square = own_square = want_square = worst = own_most = 0.0
     for p in pieces:
@@ -125,7 +126,7 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
 
     wrong = sum(int(far(p).sum()) for p in pieces)
     if wrong:
-        message = f"{wrong} of {count} elements are wrong (relative error {relative:.2e}, limit {limit:.1e})"
+        message = f"{out_of(wrong, count)} wrong (relative error {relative:.2e}, limit {limit:.1e})"
         return Mismatch("elements", message, pieces.where(far), relative), relative
     if relative > limit:
         mask = pieces.where(lambda p: p.error > (p.want.abs() + rms).mul_(limit))

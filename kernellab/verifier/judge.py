@@ -36,8 +36,10 @@ def main() -> None:
     threading.Thread(target=_end_with_client, args=(channel, pool), daemon=True).start()
     try:
         serve(channel, pool)
-    finally:
+    except BaseException:
         pool.close()
+        raise
+    _end(pool)
 
 
 def serve(channel: socket.socket, pool: Pool) -> None:
@@ -128,6 +130,11 @@ def _end_with_client(channel: socket.socket, pool: Pool) -> None:
     poller = select.poll()
     poller.register(channel, select.POLLRDHUP | select.POLLHUP)
     poller.poll()
+    _end(pool)
+
+
+def _end(pool: Pool) -> None:
+    """Two threads may come to it; the interpreter's own end would list Triton's types on the client's terminal."""
     pool.close()
     # a client that was killed does not come to it
     for folder in sys.argv[2:]:

@@ -91,19 +91,28 @@ def error_map(wrong: Tensor, got: Tensor) -> list[str]:
 
 
 def where(wrong: Tensor, got: Tensor) -> str:
-    """The error map in words: everywhere, the end of a dimension, every k-th, one place, NaN."""
+    """The error map in words: everywhere, the end of a dimension, every k-th, one place; NaN apart from numbers."""
+    import torch
+
+    if not bool(wrong.any()):
+        return ""
+    bad = wrong & ~torch.isfinite(got) if got.is_floating_point() else torch.zeros_like(wrong)
+    if not bool(bad.any()):
+        return _places(wrong)
+    numbers = wrong & ~bad
+    others = f", wrong numbers {_places(numbers)}" if bool(numbers.any()) else ""
+    return f"NaN or inf {_places(bad)}{others}"
+
+
+def _places(wrong: Tensor) -> str:
     import torch
 
     count, total = int(wrong.sum()), wrong.numel()
-    if not count:
-        return ""
     share = count / total
-    not_finite = got.is_floating_point() and bool((wrong & ~torch.isfinite(got)).any())
-    kind = "NaN or inf " if not_finite else ""
     if count == 1:
-        return f"{kind}in one element"
+        return "in one element"
     if share > 0.9:
-        return f"{kind}almost everywhere" if share < 1 else f"{kind}everywhere"
+        return "almost everywhere" if share < 1 else "everywhere"
     for dim, size in enumerate(wrong.shape):
         other = [d for d in range(wrong.dim()) if d != dim]
         line = wrong.any(dim=other) if other else wrong
@@ -113,15 +122,15 @@ def where(wrong: Tensor, got: Tensor) -> str:
             continue
         name = f"dimension {dim}"
         if len(places) == 1:
-            return f"{kind}only at {first} of {name}"
+            return f"only at {first} of {name}"
         if last == size - 1 and len(places) == last - first + 1:
-            return f"{kind}only from {first} to the end ({size}) of {name}"
+            return f"only from {first} to the end ({size}) of {name}"
         if first == 0 and len(places) == last + 1:
-            return f"{kind}only in the first {last + 1} of {name}"
+            return f"only in the first {last + 1} of {name}"
         steps = places.diff()
         if len(places) > 2 and bool((steps == steps[0]).all()):
-            return f"{kind}at every {int(steps[0])}th of {name}, from {first}"
-    return f"{kind}scattered over {share:.1%} of the elements"
+            return f"at every {int(steps[0])}th of {name}, from {first}"
+    return f"scattered over {share:.1%} of the elements"
 
 
 def first_wrong(wrong: Tensor) -> list[int]:

@@ -93,3 +93,4 @@ def test_an_error_map_in_words() -> None:
     assert words(~wrong) == "everywhere"
     got[3, 4] = float("nan")
     assert words(one) == "NaN or inf in one element"
+    assert words(tail | one) == "NaN or inf in one element, wrong numbers only from 48 to the end (60) of dimension 1"
