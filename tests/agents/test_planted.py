@@ -53,7 +53,7 @@ def test_the_rules_send_the_planted_faults_to_their_owners() -> None:
 
 
 def test_a_recorded_model_sends_them_to_their_owners_too() -> None:
-    """Its exchanges of 2026-11-21; a prompt that has changed since is asked for by its first difference."""
+    """Its exchanges as recorded; a prompt that has changed since is asked for by its first difference."""
     model = open_model(f"replay:{RECORDED}", Role.CONDUCTOR)
     role = ModelConductor(Talk(model, Role.CONDUCTOR, lambda exchange: None))
     evidence = read_evidence()

@@ -42,7 +42,7 @@ LOWERINGS = (
     Lowering("ragged_k_not_cut", "matmul/matmul_bias_gelu", "missing mask", "kl::inside(K, k, BK)", "BK",
              everywhere=True),
     Lowering("scan_shifted", "scan/cumsum", "off by one", "= cumsum2[i];", "= i ? cumsum2[i - 1] : 0.0f;"),
-    Lowering("carry_dropped", "scan/reverse_cumsum", "missing term", "carry = carry + x_here", "carry = x_here"),
+    Lowering("scan_from_the_wrong_end", "scan/reverse_cumsum", "wrong direction", "kl::Add, true", "kl::Add, false"),
     Lowering("outputs_exchanged", "normalisation/add_rms_norm", "wrong output", "return (y0, y1)", "return (y1, y0)",
              "kernel.py"),
     Lowering("unknown_function", "pointwise/swiglu", "wrong API", "kl::silu(", "kl::swish("),
