@@ -187,9 +187,7 @@ def _texts(raw: str) -> list[str]:
         raise DocumentError(f"{raw} is no file or folder.", "Give Markdown, HTML, a folder of them, or python:MODULE.")
     # Markdown is often served as llms.txt
     if path.suffix.lower() not in (*_DOCUMENTS, ".txt"):
-        remedy = (
-            f"For a module's docstrings give python:{path.stem}." if path.suffix == ".py" else "Convert it."
-        )
+        remedy = f"For a module's docstrings give python:{path.stem}." if path.suffix == ".py" else "Convert it."
         raise DocumentError(f"{raw} is no document: Markdown and HTML are read.", remedy)
     return [_text(path)]
 
