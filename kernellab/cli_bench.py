@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kernellab.cli_output import check_coder, emit, say
+from kernellab.cli_output import emit, say
+from kernellab.errors import counted
 
 
 def bench(
@@ -59,11 +60,13 @@ def bench(
     from kernellab.bench.run import environment, rows_of, run_suite
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
+    from kernellab.session.start import check_coder
 
     def tell(row: Row) -> None:
         speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
         word = "pass" if row.passed else "FAIL"
-        say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {row.turns} turns, {row.seconds:.1f} s")
+        cost = f"{counted(row.turns, 'turn')}, {row.seconds:.1f} s"
+        say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {cost}")
 
     check_coder(dsl, roles)
     tasks = load_suite(suite, only, limit, level or ())
@@ -76,6 +79,9 @@ def bench(
         (out / "report.md").write_text(report, encoding="utf-8")
         return report
 
+    if resume:
+        kept = sum(row.passed for row in rows_of(tasks, out))
+        say(f"kept {counted(kept, 'row')} that passed; {counted(len(tasks) - kept, 'task')} to run")
     try:
         rows = run_suite(
             tasks, out, dsl, roles, max_turns, resume, at_most, tell,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli_output import check_coder, emit, read_text, say, settings, write_files
+from kernellab.cli_output import emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def design(
 ) -> int:
     """One whole session without a person. Exit 0 when a kernel was verified, whatever its speed."""
     from kernellab.session import design as begin
+    from kernellab.session.start import check_coder
     from kernellab.session.view import turn_line
     from kernellab.task import load_task
 

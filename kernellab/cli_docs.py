@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli_output import emit, say, write_files
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge, Passage
@@ -35,7 +35,7 @@ def lint(root: Root = None, json: Json = False) -> int:
     else:
         for _, fault in faults:
             say(f"{fault.where}: {fault.severity}: {fault.message} {fault.remedy}".rstrip())
-        print(f"{errors} errors, {len(faults) - errors} warnings")
+        print(f"{counted(errors, 'error')}, {counted(len(faults) - errors, 'warning')}")
     return 1 if errors else 0
 
 
@@ -129,7 +129,8 @@ def import_(
     if json:
         emit({"files": written, "placed": len(found.placed), "unplaced": unplaced, "report": report})
     else:
-        print(f"{len(found.placed)} sections placed, {len(unplaced)} not; {len(written)} files in {folder}")
+        placed = f"{counted(len(found.placed), 'section')} placed, {len(unplaced)} not"
+        print(f"{placed}; {counted(len(written), 'file')} in {folder}")
         print(f"report in {report}")
     return 1 if unplaced else 0
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kernellab.cli_output import emit, say
-from kernellab.errors import SessionError
+from kernellab.errors import SessionError, counted
 
 replay_app = typer.Typer(
     help="Recorded exchanges with models, to be played again.", no_args_is_help=True, rich_markup_mode=None
@@ -62,7 +62,7 @@ def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> 
         emit({"file": file, "rows": count, "left_out": left_out, "sessions": [each.id for each in chosen]})
     else:
         without = f"; {left_out} left out that no model answered" if left_out else ""
-        what = f"wrote {count} exchanges to {path}" if found else "No model answered in these sessions"
+        what = f"wrote {counted(count, 'exchange')} to {path}" if found else "No model answered in these sessions"
         say(f"{what}{without}")
     return 0 if found else 1
 
@@ -90,5 +90,5 @@ def export_replay(
     if json:
         emit({"file": str(out), "exchanges": len(exchanges), "mark": read_replay(out).mark, "session": found.id})
     else:
-        say(f"wrote {len(exchanges)} exchanges to {out}, {read_replay(out).mark}")
+        say(f"wrote {counted(len(exchanges), 'exchange')} to {out}, {read_replay(out).mark}")
     return 0

@@ -31,27 +31,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def check_coder(dsl: str | None, roles: str | None) -> None:
-    """Before a design begins: is there a Coder that writes ``dsl``? Rules write what there is a lowering to.
-
-    Raises:
-        SessionError, TargetError: an unknown role or DSL, or one that the rules Coder does not write.
-    """
-    from kernellab.agents.roles import parse_roles
-    from kernellab.dsls import get_adapter
-    from kernellab.errors import SessionError
-    from kernellab.lowering import DSLS
-    from kernellab.records import Role
-
-    specs, _ = parse_roles(roles)
-    if dsl is not None and get_adapter(dsl).name not in DSLS and specs[Role.CODER] == "rules":
-        raise SessionError(
-            f"The rules Coder does not write {dsl}.",
-            f"Choose --dsl {', '.join(DSLS[:-1])} or {DSLS[-1]}, or --roles coder=model; a kernel of yours is "
-            "judged by kernellab verify.",
-        )
-
-
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, int | float]:
     """``NAME=VALUE`` of ``option`` as numbers.
 

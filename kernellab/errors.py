@@ -14,6 +14,11 @@ from typing import Any
 MOST_BYTES = 4_000_000
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 error``, ``2 errors``: a number of things in a sentence."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class KernellabError(Exception):
     """What went wrong, in one sentence, with the remedy in another.
 

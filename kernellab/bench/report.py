@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kernellab.bench.rows import SLOWER, Row, Summary, summarise
+from kernellab.errors import counted
 from kernellab.records import Comparison
 from kernellab.verifier.metrics import geomean
 
@@ -15,13 +16,21 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
     """The whole report. ``heading`` names hardware and versions, without which no number means anything; ``not_run``
     are tasks that no row tells of."""
     telling = [r for r in rows if r.discriminating]
+    run = " that were run" if not_run else ""
+    if len(telling) == len(rows):
+        over = [f"Over all {len(rows)}{run}, which tell a right kernel from a trivial one: {headline(rows)}", ""]
+    else:
+        them = f"{counted(len(telling), 'task')} that {'tells' if len(telling) == 1 else 'tell'}"
+        over = [
+            f"Over the {them} a right kernel from a trivial one: {headline(telling)}",
+            "",
+            f"Over all {len(rows)}{run}: {headline(rows)}",
+            "",
+        ]
     lines = [
         f"# {heading}",
         "",
-        f"Over the {len(telling)} tasks that tell a right kernel from a trivial one: {headline(telling)}",
-        "",
-        f"Over all {len(rows)}{' that were run' if not_run else ''}: {headline(rows)}",
-        "",
+        *over,
         *(_named("Not run", not_run) if not_run else []),
         "| category | passed | geomean, eager | median | >= 1x | faster for certain | geomean, torch.compile | >= 1x | "
         "of the bound: eager | torch.compile | ours |",

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness
-from kernellab.dsls.spec import DslSpec
+from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
@@ -37,6 +37,9 @@ class DocumentedAdapter(Adapter):
         if ready.refuse:
             return Readiness(False, ready.refuse, ready.remedy)
         for need in ready.needs:
+            if any(PLACEHOLDER.search(text) for text in (need.package, need.command, need.path, need.remedy)):
+                draft = f"{self.spec.title} is a draft: its {SPEC} does not say yet what it needs."
+                return Readiness(False, draft, f"Replace each FILL_IN of knowledge/dsl/{self.name}/{SPEC}.")
             missing = (
                 (need.package and not _importable(need.package) and f"the Python package {need.package}")
                 or (need.command and shutil.which(need.command) is None and f"the command {need.command}")

@@ -25,6 +25,8 @@ else:
     import tomli as tomllib
 
 SPEC = "spec.toml"
+#: what an import leaves for a person to write
+PLACEHOLDER = re.compile(r"\bFILL[ _]IN\b")
 
 
 class SpecError(TargetError):

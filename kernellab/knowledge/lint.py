@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernellab.chips import read_chip
 from kernellab.dsls import ADAPTER, BUILT_IN, adapter_files, get_adapter
-from kernellab.dsls.spec import SPEC, DslSpec, read_spec
+from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.execute import Job, jobs
@@ -73,6 +73,7 @@ def _folders(root: Path) -> Iterator[Fault]:
         except KernellabError as error:
             yield Fault(f"{place}/{SPEC}", error.message, error.remedy)
             continue
+        yield from _unfilled(folder / SPEC, f"{place}/{SPEC}")
         yield from _spec(spec, place)
         for name in _NEEDED:
             if not (folder / name).is_file():
@@ -87,6 +88,12 @@ def _folders(root: Path) -> Iterator[Fault]:
                 relative = path.relative_to(root).as_posix()
                 yield Fault(relative, "The DocSpec has no place for it.", "Move it to one of the four parts.")
         yield from _examples(folder, spec, root)
+
+
+def _unfilled(path: Path, place: str) -> Iterator[Fault]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if PLACEHOLDER.search(line):
+            yield Fault(f"{place}:{number}", "A draft's FILL IN is still there.", "Write what belongs there.")
 
 
 def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
@@ -120,6 +127,7 @@ def _examples(folder: Path, spec: DslSpec, root: Path) -> Iterator[Fault]:
             continue
         if families and example.family not in families:
             yield Fault(place, f"There is no family {example.family!r}.", f"One of {', '.join(sorted(families))}.")
+        yield from _unfilled(path, place)
         yield from _names(example.text, place, 1, spec)
 
 

@@ -64,4 +64,8 @@ def candidates(shell: InteractiveShell, line: str) -> list[str]:
 
 
 def _values(action: argparse.Action) -> list[str]:
+    if action.dest == "dsl":
+        from kernellab.dsls import ADAPTERS
+
+        return list(ADAPTERS)
     return [str(choice) for choice in action.choices or ()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from kernellab.notebook.at import looked_at
 from kernellab.notebook.facts import Facts
 from kernellab.notebook.predictions import Predictions
-from kernellab.notebook.verdict import OVER_THE_BOUND, TRUST_WORDS, figure, machine, speedup_title
-from kernellab.records import Role, RouteKind
+from kernellab.notebook.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
+from kernellab.records import Role, Route, RouteKind
 from kernellab.session.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.state import Best, State
 from kernellab.session.view import target_words
@@ -25,6 +26,8 @@ STATUS_WORDS = {
 }
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
+#: of a route's line on the first wrong element
+_WRONG = re.compile(r"got (\S+), want (\S+)$")
 CHOICES = ("rules", "human", "model")
 
 
@@ -114,7 +117,7 @@ def card(state: State, at: str | None) -> dict[str, Any] | None:
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
             "text": route.reason if route else question.text,
             "hint": question.answer,
-            "evidence": list(route.evidence) if route else [],
+            "evidence": _evidence(route) if route else [],
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
             "pending": True,
@@ -122,6 +125,23 @@ def card(state: State, at: str | None) -> dict[str, Any] | None:
         }
     turn = state.turns.get(at or "")
     return _proposed(turn) if turn is not None and turn.route is not None else None
+
+
+def _evidence(route: Route) -> list[str]:
+    """Its lines, the two numbers of ``first wrong`` as a verdict shows them: the record has all their digits."""
+    return [_WRONG.sub(_rounded, line) for line in route.evidence]
+
+
+def _rounded(found: re.Match[str]) -> str:
+    got, want = both(*(_number(text) for text in found.group(1, 2)))
+    return f"got {got}, want {want}"
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _title(question: Question) -> str:
@@ -144,7 +164,7 @@ def _proposed(turn: Turn) -> dict[str, Any]:
         "title": f"The Conductor proposed: {route.to.value}.",
         "text": route.reason,
         "hint": "",
-        "evidence": list(route.evidence),
+        "evidence": _evidence(route),
         "to": route.to.value,
         "suggestion": route.suggestion,
         "pending": False,

@@ -11,7 +11,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import TraitError
 
-from kernellab.errors import SessionError
+from kernellab.errors import SessionError, counted
 from kernellab.notebook.magic import ONE, KernelMagic, command
 
 #: parts of a session as text, and as figures; the live view is what is shown without one
@@ -105,7 +105,7 @@ class ShowMagics(KernelMagic):
         said = session.exchanges()
         if not said:
             raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
-        print(f"wrote {len(said)} exchanges to {write_replay(Path(args.out), said, note=session.id)}")
+        print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(args.out), said, note=session.id)}")
 
     @no_var_expand
     @line_magic

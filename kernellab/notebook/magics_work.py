@@ -15,7 +15,6 @@ from kernellab.notebook.magic import KernelMagic, command, session_names, usage
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-DSLS = ("cpp", "triton", "cuda_c")
 BASELINES = ("eager", "compile")
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 
@@ -28,7 +27,11 @@ class WorkMagics(KernelMagic):
     @cell_magic
     @magic_arguments()
     @argument("name", help="the variable that the session is bound to")
-    @argument("--dsl", choices=DSLS, help="what the kernel is written in; default: triton with a GPU, else cpp")
+    @argument(
+        "--dsl",
+        help="what the kernel is written in: cpp, triton or cuda_c, with a model as Coder any DSL that has documents; "
+        "default: triton with a GPU, else cpp",
+    )
     @argument("--roles", help='who does what: "rules", "model", or "designer=human,coder=model:NAME"; default rules')
     @argument("--approve", choices=APPROVALS, help="where the session stops and asks; default none")
     @argument("--words", action="store_true", help="the cell describes the operator in words: a model writes the task")
@@ -70,6 +73,7 @@ class WorkMagics(KernelMagic):
         from kernellab.notebook.shown import keep_receipt
         from kernellab.notebook.words import said_for
         from kernellab.session import design
+        from kernellab.session.start import check_coder
 
         options: dict[str, Any] = usage(args, "dsl", "roles", "approve", "chip", "budget", "max_turns")
         for name in ("dsl", "roles", "approve", "budget", "max_turns"):
@@ -77,6 +81,7 @@ class WorkMagics(KernelMagic):
                 options[name] = getattr(self.lab, name)
         if args.improve is not None:
             options["improve"] = args.improve
+        check_coder(options.get("dsl"), options.get("roles"))
         asked: dict[str, Any] = {"baselines": args.baseline} if args.baseline else {}
         if args.allow_library:
             asked["allow_library"] = True
@@ -107,7 +112,13 @@ class WorkMagics(KernelMagic):
     @command
     def kernel_sketch(self, args: argparse.Namespace, cell: str = "") -> None:
         """The cell is the session's new sketch: a turn of yours."""
-        self.session(args.name).edit_sketch(cell)
+        from kernellab.sketch.check import check
+
+        session = self.session(args.name)
+        session.edit_sketch(cell)
+        # the gate says it too, in a turn that may come after others
+        for found in check(cell).diagnostics:
+            print(f"line {found.line}: {found.severity} {found.code}: {found.message} {found.remedy}".rstrip())
 
     @no_var_expand
     @cell_magic

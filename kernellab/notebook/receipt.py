@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from kernellab.errors import counted
 from kernellab.notebook.at import source_at, verdict_at
 from kernellab.notebook.head import STATUS_WORDS
 from kernellab.notebook.snapshot import turns_html, verdict_html
@@ -90,7 +91,7 @@ def summary(state: State) -> str:
     if state.status is SessionStatus.RUNNING:
         return f"{name}: a session; `%kernel_show {name} turns` lists what it does, `await {name}` waits for it"
     best = state.best()
-    found = [STATUS_WORDS[state.status], f"{len(state.turns)} turns", headline(best.verdict) if best else ""]
+    found = [STATUS_WORDS[state.status], counted(len(state.turns), "turn"), headline(best.verdict) if best else ""]
     if state.status in (SessionStatus.FAILED, SessionStatus.STOPPED):
         found.append(state.reason)
     if state.status is SessionStatus.WAITING and state.question:

@@ -29,6 +29,21 @@ def figure(text: str, title: str) -> dict[str, str]:
     return {"text": text, "title": title}
 
 
+def trust_words(verdict: Verdict) -> str:
+    """What the verdict's level means; of what was refused before anything ran, no more than that."""
+    level = TRUST_WORDS[verdict.trust]
+    if verdict.passed or verdict.stage not in (Stage.STATIC, Stage.BUILD) or verdict.trust is Trust.T0:
+        return level
+    why = "refused by its text" if verdict.stage is Stage.STATIC else "it was not built"
+    return f"{level.partition(':')[0]}: {why}, so nothing ran"
+
+
+def both(got: object, want: object) -> tuple[str, str]:
+    """Two numbers for the eye, with six digits; with all where six do not tell them apart."""
+    shown = tuple(str(float(f"{value:.6g}") if isinstance(value, float) else value) for value in (got, want))
+    return (str(got), str(want)) if shown[0] == shown[1] and got != want else (shown[0], shown[1])
+
+
 # -- for the workbench -------------------------------------------------------------------------------------------------
 
 
@@ -37,13 +52,14 @@ def verdict_view(verdict: Verdict) -> dict[str, Any]:
     evidence = verdict.evidence or Evidence()
     wrong = None
     if evidence.first_wrong is not None:
-        wrong = {"index": list(evidence.first_wrong), "got": str(evidence.got), "want": str(evidence.want)}
+        got, want = both(evidence.got, evidence.want)
+        wrong = {"index": list(evidence.first_wrong), "got": got, "want": want}
     return {
         "passed": verdict.passed,
         "stage": verdict.stage.value,
         "reason": verdict.reason,
         "trust": verdict.trust.value,
-        "trust_text": TRUST_WORDS[verdict.trust],
+        "trust_text": trust_words(verdict),
         "label": verdict.label,
         "flags": list(verdict.flags),
         "figures": [{"name": name, **shown} for name, shown in figures(verdict)],
@@ -82,7 +98,7 @@ def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
         f"{comparison.speedup:.2f} times as fast as {name}, 95 % interval of the paired ratio "
         f"{comparison.low:.2f} to {comparison.high:.2f}",
         f"{name} took {time.median_ms:.3g} ms (median of {time.samples})",
-        TRUST_WORDS[verdict.trust],
+        trust_words(verdict),
     ]
     if not comparison.distinguishable:
         words.insert(1, "the interval holds 1, so no difference can be told")
@@ -92,7 +108,7 @@ def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
 def figures(verdict: Verdict) -> list[tuple[str, dict[str, str]]]:
     """The verdict's numbers by name, in the order a reader wants them."""
     found: list[tuple[str, dict[str, str]]] = []
-    where = "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
+    where = "; ".join(filter(None, [trust_words(verdict), machine(verdict)]))
     if verdict.time is not None:
         time = verdict.time
         spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
@@ -184,14 +200,15 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
             kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"
             rows.append(("failing case", f"{case}; {kind}" if evidence.family else case))
         if evidence.first_wrong is not None:
-            rows.append(("first wrong", f"{evidence.first_wrong}: got {evidence.got}, want {evidence.want}"))
+            got, want = both(evidence.got, evidence.want)
+            rows.append(("first wrong", f"{evidence.first_wrong}: got {got}, want {want}"))
     for name, shown in figures(verdict):
         over = name == "bound reached" and OVER_THE_BOUND in shown["title"]
         rows.append((name, f"{shown['text']} ({OVER_THE_BOUND})" if over else shown["text"]))
     if verdict.time is not None:
         time = verdict.time
         rows.append(("spread", f"{time.q1_ms:.3g} to {time.q3_ms:.3g} ms (quartiles of {time.samples} calls)"))
-    rows.append(("trust", TRUST_WORDS[verdict.trust] + (f" ({verdict.label})" if verdict.label else "")))
+    rows.append(("trust", trust_words(verdict) + (f" ({verdict.label})" if verdict.label else "")))
     if verdict.flags:
         rows.append(("flags", "; ".join(verdict.flags)))
     if machine(verdict):

@@ -271,6 +271,26 @@ def _bound(node: ast.stmt) -> list[str]:
     ]
 
 
+def check_coder(dsl: str | None, roles: Roles = None) -> None:
+    """Before a design begins: is there a Coder that writes ``dsl``? Rules write what there is a lowering to, models and
+    persons what has documents. What is not given is taken from ``kernellab.toml``.
+
+    Raises:
+        SessionError, TargetError: an unknown role or DSL, or one that the rules Coder does not write.
+    """
+    from kernellab.lowering import DSLS
+
+    usual = defaults(find_workspace())
+    dsl = dsl if dsl is not None else usual.dsl
+    specs, _ = parse_roles(roles if roles is not None else usual.roles)
+    if dsl is not None and get_adapter(dsl).name not in DSLS and specs[Role.CODER] == "rules":
+        raise SessionError(
+            f"The rules Coder does not write {dsl}.",
+            f"Choose --dsl {', '.join(DSLS[:-1])} or {DSLS[-1]}, or --roles coder=model; a kernel of yours is "
+            "judged by kernellab verify.",
+        )
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
     from kernellab.verifier.options import VerifyOptions
 

@@ -68,8 +68,10 @@ class ArgumentReader(ExpressionReader):
         for item in items:
             axis = affine.constant(self.index(item))
             if axis is None or not -rank <= axis < rank:
-                what = f"Axis {'?' if axis is None else axis} does not exist: the tile has {rank} dimension(s)."
-                raise self.scope.refuse("axis", span, what=what, remedy=f"Use 0 to {rank - 1}, or negative ones.")
+                has = "one dimension" if rank == 1 else f"{rank} dimensions"
+                what = f"Axis {'?' if axis is None else axis} does not exist: the tile has {has}."
+                remedy = "Use axis 0." if rank == 1 else f"Use 0 to {rank - 1}, or negative ones."
+                raise self.scope.refuse("axis", span, what=what, remedy=remedy)
             found.append(axis % rank)
         return tuple(sorted(set(found)))
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernellab.errors import counted
 from kernellab.verifier.rules import DEVICE, ERROR
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ NUMERIC = ("elements", "frobenius", "tile", "tau")
 def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
     """Number, shapes and dtypes of the outputs, before anything is read."""
     if len(got) != len(want):
-        return Mismatch("count", f"kernel returns {len(got)} outputs, the reference {len(want)}")
+        return Mismatch("count", f"kernel returns {counted(len(got), 'output')}, the reference {len(want)}")
     for i, ((shape, dtype), tensor) in enumerate(zip(got, want, strict=True)):
         if shape != tuple(tensor.shape):
             return Mismatch("shape", f"output {i} has shape {list(shape)}, the reference's is {list(tensor.shape)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+from kernellab.errors import counted
 from kernellab.records import Evidence
 from kernellab.task_inputs import input_bytes
 from kernellab.verifier import evidence
@@ -37,7 +38,7 @@ def correct(stages: Stages) -> str:
             quiet(stages, case)
         stages.check(case)
     names = dict.fromkeys(c.family.value for c in found)
-    return f"{len(found)} cases ({', '.join(names)}), relative error at most {stages.worst:.1e}"
+    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {stages.worst:.1e}"
 
 
 def quiet(stages: Stages, case: Case) -> None:

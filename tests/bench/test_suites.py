@@ -159,7 +159,7 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     assert rows[0] == kept and not rows[1].passed
     assert read_rows(tmp_path / "rows.jsonl") == rows
     report = markdown(rows, "here")
-    assert "1_Old" in report and "2_Broken" in report and "1 of 2 passed" in report
+    assert "1_Old" in report and "2_Broken" in report and report.count("1 of 2 passed") == 1
     # what failed is tried again, what passed is not
     mended = [tasks[0], SuiteTask("broken", "", "def g(): pass\n", "2_Broken")]
     again = run_suite(mended, tmp_path, "cpp", "rules", resume=True, workers=1, deadline=60.0)

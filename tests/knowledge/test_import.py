@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernellab.cli import main
+from kernellab.dsls.documented import DocumentedAdapter
+from kernellab.dsls.spec import read_spec
 from kernellab.knowledge.importer import import_raw
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError, parse_page
@@ -146,3 +148,6 @@ def test_the_command_writes_once_and_lint_asks_for_what_is_left(
     assert "is not empty" in capsys.readouterr().err
     faults = [fault.message for fault in lint(tmp_path / "knowledge")]
     assert any("FILL IN" in message for message in faults)
+    assert any(fault.where.startswith("dsl/toylang/spec.toml:") for fault in lint(tmp_path / "knowledge"))
+    ready = DocumentedAdapter(read_spec(out / "spec.toml")).readiness()
+    assert not ready.ready and "is a draft" in ready.reason and "Replace each FILL_IN" in ready.remedy

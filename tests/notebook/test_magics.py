@@ -13,11 +13,12 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_parts import TASK
 
-from kernellab.errors import ModelError, SessionError
+from kernellab.errors import ModelError, SessionError, TargetError
 from kernellab.notebook.complete import candidates
 from kernellab.notebook.magics import names, parsers
 from kernellab.notebook.shown import workbench_of
 from kernellab.records import Role
+from kernellab.session.start import check_coder
 
 LINE = [
     "approve", "ask", "budget", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin",
@@ -81,7 +82,7 @@ def test_an_option_is_completed(shell: InteractiveShell) -> None:
 
 def test_the_values_of_an_option_are_completed(shell: InteractiveShell) -> None:
     assert {"none", "routing", "all"} <= completions(shell, "%%kernel_design rms --approve ")
-    assert candidates(shell, "%%kernel_design rms --dsl c") == ["cpp", "triton", "cuda_c"]
+    assert {"cpp", "triton", "cuda_c", "numba"} <= set(candidates(shell, "%%kernel_design rms --dsl c"))
 
 
 def test_other_lines_are_left_to_other_completers(shell: InteractiveShell) -> None:
@@ -90,10 +91,18 @@ def test_other_lines_are_left_to_other_completers(shell: InteractiveShell) -> No
 
 
 def test_a_wrong_argument_shows_the_usage_line(shell: InteractiveShell) -> None:
-    with pytest.raises(UsageError, match=r"invalid choice: 'hip'[\s\S]*%kernel_design \[--dsl"):
-        shell.run_cell_magic("kernel_design", "x --dsl hip", "pass")
+    with pytest.raises(UsageError, match=r"invalid choice: 'never'[\s\S]*%kernel_design \[--dsl"):
+        shell.run_cell_magic("kernel_design", "x --approve never", "pass")
     with pytest.raises(UsageError, match="no name for a variable"):
         shell.run_cell_magic("kernel_design", "rms-norm", "pass")
+
+
+def test_any_dsl_with_documents_is_taken_where_a_model_codes(shell: InteractiveShell) -> None:
+    with pytest.raises(TargetError, match="There is no DSL named 'nvmba'"):
+        shell.run_cell_magic("kernel_design", "x --dsl nvmba --roles coder=human", "pass")
+    with pytest.raises(SessionError, match="The rules Coder does not write numba"):
+        shell.run_cell_magic("kernel_design", "x --dsl numba", TASK)
+    check_coder("numba", "coder=human")
 
 
 def test_braces_and_dollars_reach_the_magic_as_written(shell: InteractiveShell) -> None:

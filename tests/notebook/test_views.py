@@ -15,7 +15,7 @@ from kernellab.notebook.receipt import summary, turns_text
 from kernellab.notebook.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.snapshot import receipt, snapshot
 from kernellab.notebook.texts import partial, texts
-from kernellab.notebook.verdict import headline, stage_rows, verdict_text, verdict_view
+from kernellab.notebook.verdict import both, headline, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
     Author,
     Candidate,
@@ -274,6 +274,24 @@ def test_a_verdict_is_told_in_words() -> None:
     assert headline(WRONG) == ""
     view = verdict_view(WRONG)
     assert view["first_wrong"] == {"index": [0, 992], "got": "0.0", "want": "1.5"}
+
+
+def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -> None:
+    assert both(0.12345678901234567, 1.5) == ("0.123457", "1.5")
+    assert both(1.00000001, 1.0) == ("1.00000001", "1.0")
+    line = "first wrong: [0, 3]: got -0.12345678901234567, want 2.3333333333333335"
+    card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=told(line))))["card"]
+    assert card["evidence"] == ["first wrong: [0, 3]: got -0.123457, want 2.33333"]
+
+
+def told(line: str) -> Route:
+    return ROUTE.model_copy(update={"evidence": [line]})
+
+
+def test_what_never_ran_was_not_judged_by_its_inputs() -> None:
+    refused = WRONG.model_copy(update={"stage": Stage.STATIC})
+    assert verdict_view(refused)["trust_text"] == "T2 isolated: refused by its text, so nothing ran"
+    assert "the judge owned inputs" in verdict_view(WRONG)["trust_text"]
 
 
 def test_an_interval_that_holds_one_is_no_difference() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -336,6 +337,13 @@ def test_candidates_come_by_the_page(story: tuple[Any, Any]) -> None:
 
 
 # -- magics do what the buttons do -------------------------------------------------------------------------------------
+
+
+def test_a_sketch_with_a_typo_says_so_in_its_own_cell(
+    shell: InteractiveShell, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell_magic("kernel_sketch", "add_one", SKETCH.replace("load(", "laod(", 1))
+    assert re.search(r"^line \d+: error SK\d+: .*laod", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_magics_do_what_the_buttons_do(shell: InteractiveShell, session: Session) -> None:

@@ -13,6 +13,8 @@ from kernellab.agents.designer.windows import phases
 
 #: sums of a tile of a dense window on a CPU: with its box and a panel of weights they stay in L2
 _SUMS = 12288
+#: output channels, and positions, of a tile on a GPU whose tensor cores are not used
+_SCALAR_TILE = 64
 #: what the rows that neighbouring tiles both copy cost, in rows of products
 _OVERLAP = 0.1
 
@@ -118,7 +120,9 @@ class WindowTiler(GpuTiler):
             if spatial:
                 t.blocks[spatial[-1]] = self.consts.add("BW", *_halves(wide, 16))
             return
-        n = max(16, min(_power(out), 128))
+        # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
+        most = _SCALAR_TILE if self._fused_multiply_add else 128
+        n = max(16, min(_power(out), most))
         first = self.style.positions_first
         steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps)
         # measured on an H200: few output channels make poor rows; the input as it lies makes poor columns, but where a
@@ -127,7 +131,7 @@ class WindowTiler(GpuTiler):
         t.positions_first = (out <= 32 or not (win.last or whole)) if first is None else first
         t.whole_channels = inside <= 16
         t.stages = 3
-        m = self.style.positions
+        m = min(self.style.positions, most)
         programs = others * -(-out // n) * math.prod(sizes.values())
         cores = max(self.target.chip.cores, 1)
         while m > 32 and programs // m < 2 * cores:
