@@ -9,6 +9,7 @@ import pytest
 from kernellab import sketch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.designer import RulesDesigner
+from kernellab.lowering import lower
 from kernellab.records import GateState
 from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
@@ -95,3 +96,37 @@ def test_a_dense_window_on_a_cpu_leaves_no_row_of_its_last_tile_idle() -> None:
     high = int(re.search(r"BH = (\d+)", sketch).group(1))  # type: ignore[union-attr]
     # seven rows of 27 would fit; five tiles of them would cover 35 rows of 29
     assert -(-29 // high) * high <= 30
+
+
+_LARGE = """
+import torch
+import torch.nn.functional as F
+
+def reference(x, w, b):
+    return {formula}
+
+def inputs():
+    return torch.randn({x}), torch.randn({w}), torch.randn({b})
+"""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("F.mish(F.conv2d(x, w, b))", "16, 64, 128, 128", "128, 64, 3, 3", "128"),
+        ("F.conv_transpose2d(x, w, b, stride=2, padding=1).clamp(min=0.0)", "8, 64, 64, 64", "64, 128, 4, 4", "128"),
+        ("F.conv_transpose3d(x, w, b, stride=2, padding=1)", "4, 64, 12, 24, 24", "64, 128, 3, 3, 3", "128"),
+        ("F.conv2d(x, w, b)", "8, 64, 128, 128", "256, 64, 1, 1", "256"),
+    ],
+    ids=["3x3", "transposed", "transposed volume", "1x1"],
+)
+def test_every_design_of_a_large_convolution_fits_the_memory_of_a_cuda_c_block(case: tuple[str, ...]) -> None:
+    target = Target("cuda_c", H200.backend, H200.chip)
+    formula, x, w, b = case
+    task = load_task(_LARGE.format(formula=formula, x=x, w=w, b=b), "convolution")
+    designs = RulesDesigner().designs(DesignBrief(task, target))
+    assert designs
+    for design in designs:
+        program = load_program(design.sketch)
+        # raises where the tiles are too large
+        assert "__shared__" in str(lower(program, bind(program, task, dict(design.constexpr), target), target).files)

@@ -146,6 +146,7 @@ class WindowTiler(GpuTiler):
             # little work for each byte: small tiles in flight, and the weights fetched once for several
             m, d = min(m, 64), max(16, _power(inside))
             t.run, t.stages = self.consts.add("RUN", 8, (1, 2, 4, 8, 16)), 1
+        d = min(d, 16) if self._fused_multiply_add else d
         high, wide = _gpu_positions(sizes, spatial, m)
         if win.last and m == 128 and out > 16 and len(spatial) > 1 and _gpu_positions(sizes, spatial, 256)[0] == 1:
             # measured on an H200: rows that hold such tiles gain 3 to 30 %
