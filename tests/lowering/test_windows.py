@@ -1,4 +1,4 @@
-"""Designed windows, lowered: C++ and Triton compute what PyTorch computes."""
+"""Designed windows, lowered: C++, Triton and CUDA-C compute what PyTorch computes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from kernellab.records import Source
 from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
 from kernellab.target import Backend, Chip, Target
+from kernellab.target_detect import named_chip
 from kernellab.task import Task, load_task
 from tests.agents.window_cases import WINDOWS
 
+from .emulated import kernel_of
 from .test_cpp import load
 from .test_triton import call
 
@@ -56,6 +58,17 @@ def test_triton_computes_windows(name: str, tmp_path: Path) -> None:
     (got,) = call(source, tmp_path, *args)
     want = task.module().reference(args)[0]
     # factors are stored rounded to TF32
+    assert (got - want).norm() < 1e-3 * want.norm()
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["plain", "groups", "depthwise", "pointwise", "transposed by phases", "max, dilated"])
+def test_cuda_c_computes_windows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its device code runs on the CPU."""
+    task, source = lowered(name, Target("cuda_c", Backend.CUDA, named_chip("h200")))
+    args = task.module().sample(seed=3)
+    got = kernel_of(source, tmp_path, monkeypatch)(*args)
+    want = task.module().reference(args)[0]
     assert (got - want).norm() < 1e-3 * want.norm()
     torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
 
