@@ -210,6 +210,9 @@ class Environment(Record):
     load: float = 0.0
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
+    #: bytes/s of the judge's copy and FLOP/s of its float32 product, by which ``sol_ms`` is reckoned; 0: not measured
+    bandwidth: float = 0.0
+    flops: float = 0.0
 
 
 class ReplayStep(Record):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
@@ -20,11 +20,13 @@ from kernellab.target import Chip, Target
 
 if TYPE_CHECKING:
     from kernellab.session import Session
+    from kernellab.session.state import State
     from kernellab.task import Task
 
 log = logging.getLogger("kernellab.notebook")
 
 _COSTED = 512
+MEASURED = "the judge's own copy and product on this machine"
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,32 @@ class Facts:
     shapes: tuple[tuple[int, ...], ...] = ()
     _sizes: dict[object, dict[str, int] | None] = field(default_factory=dict, repr=False, compare=False)
     _costs: OrderedDict[object, Cost | None] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _measured: dict[object, Facts] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def chip(self) -> Chip | None:
         return self.target.chip if self.target else None
+
+    @property
+    def roofs(self) -> str:
+        """Where the chip's rates are from, in words."""
+        return (self.chip.source or f"the file of {self.chip.name} in knowledge/hardware") if self.chip else ""
+
+    def measured(self, state: State) -> Facts:
+        """The same with the roofs that the session's judge measured on this chip, once it has timed something: the
+        bound of its verdicts is reckoned by them, and a roof of another origin may lie below what was reached."""
+        rates = _rates(state, self.chip)
+        if rates is None or self.target is None:
+            return self
+        found = self._measured.get(rates)
+        if found is None:
+            bandwidth, flops = rates
+            chip = self.target.chip
+            peaks = {**chip.peak_flops, "f32": flops} if flops else chip.peak_flops
+            chip = replace(chip, bandwidth=bandwidth, peak_flops=peaks, source=MEASURED)
+            target = replace(self.target, chip=chip)
+            found = self._measured[rates] = replace(self, target=target, _costs=OrderedDict(), _measured={})
+        return found
 
     @property
     def operator(self) -> str:
@@ -81,6 +105,16 @@ class Facts:
             while len(self._costs) > _COSTED:
                 self._costs.popitem(last=False)
         return self._costs[key]
+
+
+def _rates(state: State, chip: Chip | None) -> tuple[float, float] | None:
+    """Bandwidth and FLOP/s of the newest verdict that measured them on this chip."""
+    turns = sorted(state.turns.values(), key=lambda turn: turn.number, reverse=True)
+    for turn in turns:
+        where = turn.verdict.environment if turn.verdict is not None else None
+        if where is not None and where.bandwidth and chip is not None and where.chip == chip.name:
+            return where.bandwidth, where.flops
+    return None
 
 
 def gather(session: Session) -> Facts:

@@ -54,7 +54,7 @@ def roofline_figure(state: State, facts: Facts) -> go.Figure | None:
     high = max(ridge, *(p["intensity"] for p in points)) * 8
     drawn = go.Figure()
     roof = [low * bandwidth / 1e9, peak / 1e9, peak / 1e9]
-    words = f"roofs: {bandwidth / 1e9:.3g} GB/s, {peak / 1e9:.3g} GFLOP/s"
+    words = f"roofs: {bandwidth / 1e9:.3g} GB/s, {peak / 1e9:.3g} GFLOP/s<br>({found['source']})"
     drawn.add_scatter(x=[low, ridge, high], y=roof, mode="lines", name=words, line={"color": GREY})
     for is_best, name, colour in ((False, "candidates", BLUE), (True, "best", ORANGE)):
         some = [p for p in points if p["best"] is is_best]

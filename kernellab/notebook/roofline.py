@@ -21,11 +21,14 @@ Measured = tuple[Turn, Candidate, Verdict]
 MOST_POINTS = 300
 
 
-NOTHING: dict[str, Any] = {"peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "points": [], "baselines": []}
+NOTHING: dict[str, Any] = {
+    "peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "source": "", "points": [], "baselines": [],
+}  # fmt: skip
 
 
 def roofline(state: State, facts: Facts) -> dict[str, Any]:
     """Without points while nothing was timed, or where the chip's rates are not known; ``history`` is there anyway."""
+    facts = facts.measured(state)
     chip, measured = facts.chip, thinned(state)
     grown = {"history": history(state)}
     if not measured or chip is None or not chip.bandwidth or not chip.peak_flops:
@@ -55,6 +58,7 @@ def roofline(state: State, facts: Facts) -> dict[str, Any]:
     return {
         "peak_flops": peak,
         "bandwidth": chip.bandwidth,
+        "source": facts.roofs,
         "ridge": peak / chip.bandwidth,
         "points": points,
         "baselines": [{"baseline": name, "rate": rate} for name, rate in baselines.items()],

@@ -266,7 +266,7 @@ class Workbench(anywidget.AnyWidget):
         if overtaken:
             self.send({**reply, "error": "superseded"})
             return
-        window = Window(self._session, self.shown, self._facts)
+        window = Window(self._session, self.shown, self._facts.measured(self._session.state))
         error = self._caught(lambda: reply.update(value=answer(window, body)))
         self.send({**reply, "error": error} if error else reply)
 

@@ -35,12 +35,17 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Bound:
-    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches."""
+    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches.
+
+    ``bandwidth`` in bytes/s and ``rate`` of a float32 product in FLOP/s were measured here; 0 where they were not.
+    """
 
     bytes: int
     flops: int
     ms: float
     byte_floor_ms: float | None
+    bandwidth: float = 0.0
+    rate: float = 0.0
 
 
 @lru_cache(maxsize=4)
@@ -102,7 +107,8 @@ def speed_of_light(task: Task, threads: int) -> Bound | None:
     size = input_bytes(task)
     by_bytes = size / found.copy * 1e3
     ms = max(by_bytes, flops / found.flops * 1e3)
-    return Bound(size, flops, ms, by_bytes if size > _CACHED_BYTES and reads_everything(task) else None)
+    floor = by_bytes if size > _CACHED_BYTES and reads_everything(task) else None
+    return Bound(size, flops, ms, floor, found.copy, found.flops)
 
 
 def reads_everything(task: Task) -> bool:

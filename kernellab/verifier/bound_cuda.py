@@ -26,7 +26,8 @@ def speed_of_light(task: Task, tf32: bool) -> Bound | None:
     by_bytes = size / copy_rate() * 1e3
     rate = matmul_rate(next((o.dtype for o in task.outputs if "float" in o.dtype), "float32"), tf32) if flops else 1.0
     past_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)
-    return Bound(size, flops, max(by_bytes, flops / rate * 1e3), by_bytes if past_caches else None)
+    ms = max(by_bytes, flops / rate * 1e3)
+    return Bound(size, flops, ms, by_bytes if past_caches else None, copy_rate())
 
 
 @lru_cache(maxsize=1)

@@ -146,6 +146,7 @@ def _bound(stages: Stages, time_ms: float) -> None:
     if bound is None:
         return
     stages.v.state.update["sol_ms"] = bound.ms
+    stages.v.state.roofs = bound.bandwidth, bound.rate
     if bound.byte_floor_ms is not None and time_ms < TIMING.byte_floor * bound.byte_floor_ms:
         stages.v.state.labels.append("under the byte floor, ask for T4")
 
@@ -157,6 +158,7 @@ def _bound_on_device(stages: Stages, time_ms: float) -> None:
     if bound is None:
         return
     stages.v.state.update["sol_ms"] = bound.ms
+    stages.v.state.roofs = bound.bandwidth, bound.rate
     floor = bound.byte_floor_ms
     if floor is not None and time_ms < TIMING.byte_floor * floor:
         raise Refused(

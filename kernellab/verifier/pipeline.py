@@ -71,6 +71,8 @@ class State:
     composed: str = ""
     #: share of the timed calls that something else on the machine disturbed
     disturbed: float = 0.0
+    #: measured here: bytes/s of a copy, FLOP/s of a float32 product
+    roofs: tuple[float, float] = (0.0, 0.0)
     #: has a replay without its host code shown the same?
     sealed: bool = False
 
@@ -287,6 +289,8 @@ class Verification:
             sandbox=self.state.sandbox + (", memory read through /proc" if READ_BY_FILE else ""),
             load=self.load,
             disturbed=self.state.disturbed,
+            bandwidth=self.state.roofs[0],
+            flops=self.state.roofs[1],
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from kernellab.notebook.artefacts import flags_of
@@ -12,6 +13,7 @@ from kernellab.notebook.facts import Facts
 from kernellab.notebook.head import head
 from kernellab.notebook.library import library
 from kernellab.notebook.receipt import summary, turns_text
+from kernellab.notebook.roofline import roofline
 from kernellab.notebook.rows import CHANGED_LIMIT, difference, turn_rows
 from kernellab.notebook.snapshot import receipt, snapshot
 from kernellab.notebook.texts import partial, texts
@@ -20,6 +22,7 @@ from kernellab.records import (
     Author,
     Candidate,
     Comparison,
+    Environment,
     Evidence,
     GateResult,
     GateState,
@@ -47,6 +50,7 @@ from kernellab.session.records import (
     TurnState,
 )
 from kernellab.session.state import State, fold
+from kernellab.target import Backend, Chip, Target
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=30)
 
@@ -274,6 +278,19 @@ def test_a_verdict_is_told_in_words() -> None:
     assert headline(WRONG) == ""
     view = verdict_view(WRONG)
     assert view["first_wrong"] == {"index": [0, 992], "got": "0.0", "want": "1.5"}
+
+
+def test_the_roof_is_what_the_judge_measured_on_this_chip_and_says_so() -> None:
+    chip = Chip("EPYC", "cpu", 4, bandwidth=10e9, peak_flops={"f32": 1e11}, source="measured while busy")
+    facts = Facts(target=Target("cpp", Backend.CPU, chip))
+    assert roofline(state(DESIGN, CODE, PASS), facts)["source"] == "measured while busy"
+    here = FAST.model_copy(update={"environment": Environment(chip="EPYC", bandwidth=21e9, flops=2e11)})
+    now = state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=here))
+    found = roofline(now, facts)
+    assert (found["bandwidth"], found["peak_flops"]) == (21e9, 2e11) and "the judge's own copy" in found["source"]
+    assert facts.measured(now) is facts.measured(now) and facts.chip is chip
+    other = Facts(target=Target("cpp", Backend.CPU, replace(chip, name="another")))
+    assert roofline(now, other)["bandwidth"] == 10e9
 
 
 def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -> None:

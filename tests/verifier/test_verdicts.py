@@ -40,6 +40,7 @@ def test_an_honest_kernel_passes_all_stages(judge: Judge) -> None:
     assert eager is not None and eager.low <= eager.speedup <= eager.high
     assert verdict.own_share is not None and verdict.own_share > 0.9
     assert verdict.sol_ms is not None and verdict.sol_ms > 0
+    assert verdict.environment.bandwidth > 1e8 and verdict.environment.flops > 1e8
     assert verdict.environment.sandbox and verdict.environment.threads == 1
 
 

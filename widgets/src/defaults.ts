@@ -43,7 +43,15 @@ const DETAIL: Detail = {
   pins: [],
 };
 
-const ROOFLINE: Roofline = { peak_flops: 0, bandwidth: 0, ridge: 0, points: [], baselines: [], history: [] };
+const ROOFLINE: Roofline = {
+  peak_flops: 0,
+  bandwidth: 0,
+  ridge: 0,
+  source: "",
+  points: [],
+  baselines: [],
+  history: [],
+};
 
 const TEXTS: Texts = {
   turn: null,

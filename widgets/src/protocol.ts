@@ -191,6 +191,8 @@ export interface Roofline {
   peak_flops: number;
   bandwidth: number;
   ridge: number;
+  /** where the rates are from, in words */
+  source: string;
   points: { turn: string; number: number; intensity: number; rate: number; label: string; best: boolean }[];
   baselines: { baseline: string; rate: number }[];
   history: { turn: string; number: number; speedup: number; low: number; high: number }[];

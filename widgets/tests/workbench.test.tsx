@@ -322,7 +322,7 @@ describe("panels", () => {
 
   it("say so when there is nothing to show", async () => {
     const traits = dump("designed");
-    const empty = { peak_flops: 0, bandwidth: 0, ridge: 0, points: [], baselines: [], history: [] };
+    const empty = { peak_flops: 0, bandwidth: 0, ridge: 0, source: "", points: [], baselines: [], history: [] };
     shown = await show(
       new Kernel({ ...traits, roofline: empty, detail: { ...traits.detail, verdict: null, stages: [] } }),
     );

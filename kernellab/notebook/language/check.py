@@ -44,7 +44,8 @@ def cost_figures(cost: Cost, facts: Facts) -> list[dict[str, str]]:
         shown.append(
             figure(
                 f"{cost.time_ms:.3g} ms roofline",
-                f"what the chip's roofs allow, bound by {cost.bound}; {cost.parallelism:g} iterations can run at once",
+                f"what the chip's roofs allow, bound by {cost.bound}; {cost.parallelism:g} iterations can run at once; "
+                f"roofs: {facts.roofs}",
             )
         )
     return shown

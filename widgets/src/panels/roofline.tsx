@@ -64,6 +64,7 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
         <strong>Roofline</strong>{" "}
         <span class="kl-dim">
           {si(peak)}flop/s and {slope}, ridge at {three(ridge)} flop/byte
+          {roofline.source && ` (${roofline.source})`}
         </span>
       </figcaption>
       <svg
