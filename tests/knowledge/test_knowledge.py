@@ -71,7 +71,7 @@ def test_examples_of_the_family_come_first(knowledge: Knowledge) -> None:
 
 
 def test_a_chip_says_its_facts_and_where_they_are_from(knowledge: Knowledge) -> None:
-    found = knowledge.chip(detect_target("cpp", "h200"))
+    found = knowledge.chip(detect_target("triton", "h200"))
     assert found.source == "hardware/h200.md"
     assert "132 SMs" in found.text
     assert "bf16 701" in found.text

@@ -170,6 +170,13 @@ def test_a_kernel_refuses_a_wrong_dtype_shape_and_kind(tmp_path: Path) -> None:
         kernel([1.0], torch.zeros(3))
 
 
+def test_tensors_may_have_names_that_the_language_takes(tmp_path: Path) -> None:
+    norm = RMS_NORM.replace("W[", "new[").replace("X[", "int64_t[").replace("Y[", "args[")
+    check(norm, {"int64_t": normal(2, 300), "new": normal(300, seed=1)}, tmp_path, 1e-5)
+    product = MATMUL.replace("TYPE", "f32").replace("A[", "this[").replace("B[", "default[").replace("C[", "register[")
+    check(product, {"this": normal(33, 65), "default": normal(65, 47, seed=1)}, tmp_path, 1e-4)
+
+
 def test_inputs_that_are_not_contiguous_or_need_gradients_are_read_rightly(tmp_path: Path) -> None:
     kernel = load(source_of(SOFTMAX), tmp_path).kernel
     x = normal(37, 5).T.requires_grad_()

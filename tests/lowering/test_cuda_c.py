@@ -69,6 +69,15 @@ def test_sizes_around_the_block_and_widths_of_vectors(
     check(text, {"X": normal(2, columns), "W": normal(columns, seed=1)}, tmp_path, monkeypatch)
 
 
+@pytest.mark.parametrize(("weight", "value"), [("V", "THREADS"), ("threadIdx", "at"), ("new", "float")])
+def test_tensors_may_have_names_that_the_language_takes(
+    weight: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attention's V is one."""
+    text = RMS_NORM.replace("W[", f"{weight}[").replace("X[", f"{value}[")
+    check(text, {value: normal(2, 300), weight: normal(300, seed=1)}, tmp_path, monkeypatch)
+
+
 def test_an_input_at_an_odd_address_is_moved_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(source_of(SOFTMAX), tmp_path, monkeypatch)
     x = normal(4 * 64 + 1)[1:].reshape(4, 64)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: the largest block of a row that streams through; a longer one only keeps more registers
 _BLOCK = 2048
+#: elements of the longest row that CUDA-C holds whole: the row and its scan lie in 48 KiB of shared memory
+_SHARED_ROW = 2048
 #: rows of a block down a strided axis, and columns (GPU)
 _DOWN, _COLUMNS = 16, 64
 
@@ -22,7 +24,8 @@ def scan_tiling(tiler: Tiler, k: Kernel, t: Tiling, tiled: list[Axis]) -> Tiling
     axis = k.scans[0].axes[0]
     if axis not in tiled or axis is not tiled[-1]:
         return _down(tiler, k, t, tiled, axis)
-    if k.chunk is None and tiler.size(axis) <= tiler.style.whole_row and tiler.bounded([axis]):
+    longest = _SHARED_ROW if tiler.target.dsl == "cuda_c" else tiler.style.whole_row
+    if k.chunk is None and tiler.size(axis) <= min(longest, tiler.style.whole_row) and tiler.bounded([axis]):
         t.whole = frozenset([axis])
         return t
     default = min(tiler.style.row_block, _BLOCK)

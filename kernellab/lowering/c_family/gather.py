@@ -23,7 +23,7 @@ def gather_text(value: Apply, index: Sequence[str], ints: Ints) -> str:
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
     address, checks = place_at(tensor, index, items, ints)
-    element = f"{tensor.name}[{address}]"
+    element = f"{ints.tensor(tensor)}[{address}]"
     if is_narrow(tensor.dtype):
         element = f"float({element})"
     return f"({' && '.join(checks)} ? {element} : {literal(pad, tensor.dtype)})" if checks else element
@@ -61,7 +61,7 @@ def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
     value, *index = (element(a) for a in packed.args)
     address, checks = place_at(tensor, [strip(i) for i in index], stmt.items, scalars.ints)
     text = strip(converted(value, packed.args[0].type.dtype, tensor.dtype.compute))
-    target = f"{tensor.name}[{address}]"
+    target = f"{scalars.ints.tensor(tensor)}[{address}]"
     if stmt.add and nest.apart and not is_narrow(tensor.dtype):
         line = f"{target} += {MEMORY_TYPE[tensor.dtype]}({text});"
     elif stmt.add:

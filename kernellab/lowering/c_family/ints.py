@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.lowering.bounds import Bounds
 from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program import Tensor
 
 _COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
 _PRECEDENCE = {"or": 1, "and": 2, "not": 9, "+": 5, "-": 5, "*": 6, "//": 6, "%": 6} | dict.fromkeys(_COMPARISONS, 3)
@@ -22,6 +23,9 @@ class Ints(Bounds):
 
     def cpp(self, expr: IntExpr) -> str:
         return self._cpp(expr)[0]
+
+    def tensor(self, tensor: Tensor) -> str:
+        return self.spell.get(tensor.name, tensor.name)
 
     def operand(self, expr: IntExpr) -> str:
         """``expr`` so that it may stand beside any operator."""

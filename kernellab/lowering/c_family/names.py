@@ -26,16 +26,19 @@ def safe(name: str) -> str:
 
 
 class Names:
-    """Every identifier of a kernel's function."""
+    """Every identifier of a kernel's function; ``reserved`` are words of a DSL beyond those of C++."""
 
-    def __init__(self, program: Program, kernel: Kernel) -> None:
+    def __init__(self, program: Program, kernel: Kernel, reserved: frozenset[str] = frozenset()) -> None:
+        reserved |= RESERVED
         self.taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
         self.taken |= {s.var for s in statements(kernel.body) if isinstance(s, Loop)}
-        self.taken |= {t.name for t in _tiles(kernel.body)} | RESERVED | {kernel.name}
+        self.taken |= {t.name for t in _tiles(kernel.body)} | reserved | {kernel.name}
         self.outer = {t.name for t in program.tensors} | {kernel.name}
         loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
         self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
         self.taken |= set(self.loop_vars)
+        #: tensors that cannot keep their names
+        self.tensors = {t.name: self.fresh(f"{t.name}_tensor") for t in program.tensors if t.name in reserved}
 
     def fresh(self, base: str) -> str:
         name, count = safe(base), 1

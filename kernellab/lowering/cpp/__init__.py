@@ -87,14 +87,14 @@ def _export(w: Writer, program: Program, stage: Stage, symbols: list[str]) -> No
     with w.block(f"KL_EXPORT({stage.name})", said=False):
         for n, name in enumerate(order):
             if n < len(stage.tensors):
-                w(f"auto* const {name} = args.pointer<{MEMORY_TYPE[program.tensor(name).dtype]}>({n});")
+                w(f"auto* const {safe(name)} = args.pointer<{MEMORY_TYPE[program.tensor(name).dtype]}>({n});")
             elif name in symbols:
                 w(f"const int64_t {safe(name)} = args.integer({n});")
             else:
                 w(f"const double {safe(name)} = args.number({n});")
         for name in stage.fresh:
             count = " * ".join(map(stage.emitters[0].ints.operand, program.tensor(name).shape)) or "1"
-            w(f"kl::advise_fresh({name}, {count} * int64_t(sizeof(*{name})));")
+            w(f"kl::advise_fresh({safe(name)}, {count} * int64_t(sizeof(*{safe(name)})));")
         for emitter in stage.emitters:
-            arguments = [*emitter.tensors, *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
+            arguments = [*map(safe, emitter.tensors), *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
             w(f"{safe(emitter.kernel.name)}({', '.join(arguments)});")

@@ -172,7 +172,7 @@ def window_text(region: Region, ints: Ints) -> str:
     if len(ranges) == 2:
         ranges.insert(1, "{0, 1, 1, 1, 0}")
     start = ints.cpp(ints.fold(offset))
-    data = region.tensor.name if start == "0" else f"{region.tensor.name} + {start}"
+    data = ints.tensor(region.tensor) + ("" if start == "0" else f" + {start}")
     return f"kl::window({data}, {' && '.join(inside) or 'true'}, {', '.join(ranges)})"
 
 

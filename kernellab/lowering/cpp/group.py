@@ -198,7 +198,7 @@ class GroupEmitter:
             return
         tensor = region.tensor
         text = strip(converted(text, nest.value.type.dtype, tensor.dtype.compute))
-        target = f"{tensor.name}[{site.address}]"
+        target = f"{self.ints.tensor(tensor)}[{site.address}]"
         memory = MEMORY_TYPE[tensor.dtype]
         if nest.kind is NestKind.ATOMIC:
             value = text if is_narrow(tensor.dtype) else f"{memory}({text})"
@@ -220,7 +220,7 @@ class GroupEmitter:
         checks = self._checks_now(site)
         if checks is None:
             return pad
-        value = f"{tensor.name}[{site.address}]"
+        value = f"{self.ints.tensor(tensor)}[{site.address}]"
         if is_narrow(tensor.dtype):
             value = f"float({value})"
         return f"({' && '.join(checks)} ? {value} : {pad})" if checks else value

@@ -37,7 +37,7 @@ class KernelEmitter:
     def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
         self.program, self.kernel = program, kernel
         self.names = Names(program, kernel)
-        self.ints = Ints(consts, {n: safe(n) for n in self.names.taken if n in RESERVED})
+        self.ints = Ints(consts, {n: safe(n) for n in RESERVED} | self.names.tensors)
         self.scalars = scalars
         self._params = {c.name: safe(c.name) for c in program.constexprs}
         self._places: dict[str, Place] = {}
@@ -72,7 +72,8 @@ class KernelEmitter:
         result = []
         for name in self.tensors:
             const = "" if name in self.kernel.writes else "const "
-            result.append(f"{const}{MEMORY_TYPE[self.program.tensor(name).dtype]}* __restrict {name}")
+            tensor = self.program.tensor(name)
+            result.append(f"{const}{MEMORY_TYPE[tensor.dtype]}* __restrict {self.ints.tensor(tensor)}")
         result += [f"int64_t {safe(s)}" for s in self.symbols]
         return result + [f"double {safe(n)}" for n in self.numbers]
 

@@ -101,7 +101,7 @@ def _matrix(matrix: Matrix, ints: Ints) -> str:
     if matrix.turned:
         down, right, rows, cols = right, down, cols, rows
     start_text = ints.cpp(ints.fold(offset)) if ints.const(offset) is not None else ints.cpp(offset)
-    data = region.tensor.name if start_text == "0" else f"{region.tensor.name} + {start_text}"
+    data = ints.tensor(region.tensor) + ("" if start_text == "0" else f" + {start_text}")
     return f"kl::matrix({data}, {down}, {right}, {rows}, {cols})"
 
 

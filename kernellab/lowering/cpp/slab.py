@@ -98,7 +98,8 @@ def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str
         item = slab.region.index[slab.rows]
         assert isinstance(item, Range)
         rows, step = ints.cpp(item.extent), ints.cpp(item.step)
-    given = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent), tensor.name]
+    given = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
+    given.append(ints.tensor(tensor))
     dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}"
     return f"kl::Slab<{kind}, {dims}> {name}({', '.join(given)}, {{{box}}});"
 

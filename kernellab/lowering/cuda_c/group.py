@@ -234,11 +234,12 @@ class GroupWriter:
             site = access(region, self._at_first(index), self.ints)
             self._before.append((f"kl::Vec<{kind}, {layout}::WIDE> {vector};", 0))
             check = f"if ({' && '.join(site.checks)}) " if site.checks else ""
-            self._behind.append((f"{check}kl::store(&{tensor.name}[{site.address}], {vector});", nest.line))
+            target = f"{self.ints.tensor(tensor)}[{site.address}]"
+            self._behind.append((f"{check}kl::store(&{target}, {vector});", nest.line))
             return [f"{vector}[v] = {text};"]
         site = access(region, index, self.ints)
         checks = list(site.checks) if self._dims else ["threadIdx.x == 0", *site.checks]
-        target = f"{tensor.name}[{site.address}]"
+        target = f"{self.ints.tensor(tensor)}[{site.address}]"
         line = f"{target} = {MEMORY_TYPE[tensor.dtype]}({text});"
         if atomic:
             line = f"kl::atomic_add(&{target}, {MEMORY_TYPE[tensor.dtype]}({text}));"
@@ -269,11 +270,12 @@ class GroupWriter:
                 name = self._vectors[key] = self.k.fresh(f"{tensor.name}_v")
                 site = access(region, self._at_first(index), self.ints)
                 inside = f", {' && '.join(site.checks)}, {pad}" if site.checks else ""
-                line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>(&{tensor.name}[{site.address}]{inside});"
+                given = f"&{self.ints.tensor(tensor)}[{site.address}]{inside}"
+                line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>({given});"
                 self._before.append((line, self._line_of(fetch)))
             return f"{self._vectors[key]}[v]"
         site = access(region, index, self.ints)
-        text = f"{tensor.name}[{site.address}]"
+        text = f"{self.ints.tensor(tensor)}[{site.address}]"
         text = f"float({text})" if MEMORY_TYPE[tensor.dtype] != kind else text
         return f"({' && '.join(site.checks)} ? {text} : {pad})" if site.checks else text
 

@@ -68,9 +68,8 @@ class KernelWriter:
 
     def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
         self.program, self.kernel, self.scalars = program, kernel, scalars
-        self.names = Names(program, kernel)
-        self.names.taken |= RESERVED
-        self._spelled = {n: f"{n}_" for n in _declared(program, kernel) if n in RESERVED}
+        self.names = Names(program, kernel, RESERVED)
+        self._spelled = {n: f"{n}_" for n in _declared(program, kernel) if n in RESERVED} | self.names.tensors
         self.ints = Ints(consts, self._spelled)
         self._barrier = _Barrier()
         self._pending: set[str] = set()
@@ -163,7 +162,8 @@ class KernelWriter:
         for name in written.tensors:
             const = "" if name in self.kernel.writes else "const "
             restrict = "" if name in self._ordered else " __restrict__"
-            parts.append(f"{const}{MEMORY_TYPE[self.program.tensor(name).dtype]}*{restrict} {name}")
+            tensor = self.program.tensor(name)
+            parts.append(f"{const}{MEMORY_TYPE[tensor.dtype]}*{restrict} {self.ints.tensor(tensor)}")
         parts += [f"index_t {self._spelled.get(s, s)}" for s in written.symbols]
         return ", ".join([*parts, *(f"double {self._spelled.get(n, n)}" for n in written.numbers)])
 

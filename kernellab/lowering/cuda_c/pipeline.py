@@ -65,7 +65,8 @@ class CopyWriter(GroupWriter):
             target = place(name, at, nest.tile.shape, self.ints)
             count = f"{layout.name}::WIDE" if wide else "1"
             inside = " && ".join(site.checks) or "true"
-            line = f"kl::copy<{count}>(&{target}, &{region.tensor.name}[{site.address}], {inside});"
+            given = f"{self.ints.tensor(region.tensor)}[{site.address}]"
+            line = f"kl::copy<{count}>(&{target}, &{given}, {inside});"
             (whole if wide else single).append((line, nest.line))
         self.w("#pragma unroll")
         with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
