@@ -271,7 +271,9 @@ def _is_shape(value: Any) -> bool:
 
 
 def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
-    """Candidates: all axes of one extent together, of the inputs alone, then one axis alone; leading axes first."""
+    """Candidates of one extent: the inputs' leading axes, all of the inputs', one axis alone, the weights' too.
+
+    A batch that is as large as another axis is cut alone: rows of a square matrix keep their length."""
     places = [(i, d, n) for i, shape in shapes.items() for d, n in enumerate(shape) if n > 2]
     sizes = sorted({n for _, _, n in places}, key=lambda n: (min(d for _, d, m in places if m == n), -n))
     groups: list[tuple[int, tuple[tuple[int, int], ...]]] = []
@@ -280,7 +282,7 @@ def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tup
         inputs = tuple((i, d) for i, d in everywhere if i not in state)
         leading = tuple((i, d) for i, d in inputs if d == min((e for _, e in inputs), default=0))
         single = [((i, d),) for i, d in inputs]
-        for group in (inputs, leading, *single, everywhere):
+        for group in (leading, inputs, *single, everywhere):
             if group and (size, group) not in groups:
                 groups.append((size, group))
     return groups
