@@ -133,7 +133,9 @@ class GpuTiler(Tiler):
         programs = math.prod(self._size(a) for a in k.par)
         varies = any(leaf in k.red for o in k.outs for ix in o.index for leaf in ix.leaves())
         if order[-1] in k.par:
-            if not varies and red and work > 1 << 8:
+            # a few cores are busy with a few tiles each: pieces of unequal length would only wait for the longest
+            few_tiles = self.gpu or -(-programs // self.style.columns) < 4 * cores
+            if few_tiles and not varies and red and work > 1 << 8:
                 parts = columns_of(self, k, order[-1]).parts
                 return (red[0], parts) if parts > 1 else None
             columns = self._columns(k, order[-1])
@@ -143,7 +145,7 @@ class GpuTiler(Tiler):
             # a row that one tile holds is read once; one that streams through is read again for every pass
             held = work <= self.style.whole_row and len(red) == 1
             few = cores // 2 if held else 2 * cores
-            if not held and not varies and len(red) == 1 and programs >= few:
+            if self.gpu and not held and not varies and len(red) == 1 and programs >= few:
                 parts = row_parts(self, k)
                 return (red[0], parts) if parts > 1 else None
         if programs >= few or work <= 1 << 14:

@@ -20,7 +20,19 @@ from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_pla
 from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
 from kernellab.lowering.quiet import lines_into
-from kernellab.sketch.program import Apply, Kernel, Loop, Param, Program, Scatter, Statement, Tile, Value
+from kernellab.sketch.program import (
+    Apply,
+    Kernel,
+    Loop,
+    Param,
+    Program,
+    Range,
+    Scatter,
+    Statement,
+    Store,
+    Tile,
+    Value,
+)  # fmt: skip
 from kernellab.sketch.program_walk import statements, values_of
 
 #: a larger tile does not go on a thread's stack
@@ -161,6 +173,18 @@ class KernelEmitter:
 
     # -- loops -----------------------------------------------------------------------------------------------------
 
+    def _schedule(self, body: FusedBlock) -> str:
+        """How iterations are shared out. A tile of products takes so long that a core held up, or short of whole tiles
+        at the end, costs more than handing tiles out one by one; what streams through memory stays with one core, and
+        so do tiles whose elements lie between those of the next (phases of a transposed convolution)."""
+        between = any(
+            isinstance(item, Range) and not self.ints.is_one(item.step)
+            for s in statements(self.kernel.body)
+            if isinstance(s, Store)
+            for item in s.region.index
+        )
+        return "dynamic" if not between and any(_calls_product(step) for step in body.steps) else "static"
+
     def _loop(self, step: FusedLoop) -> None:
         chain = [step]
         if step.loop.hints.parallel and not self._in_parallel:
@@ -170,7 +194,7 @@ class KernelEmitter:
                 chain.append(inner)
             collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
             threshold = f" if({self._work} > {_PARALLEL_WORK})" if self._work else ""
-            self.w(f"#pragma omp parallel for{collapse} schedule({_schedule(chain[-1].body)}){threshold}")
+            self.w(f"#pragma omp parallel for{collapse} schedule({self._schedule(chain[-1].body)}){threshold}")
         outer, self._in_parallel = self._in_parallel, self._in_parallel or step.loop.hints.parallel
         if step.gathers is not None:
             self._gathering = self.names.fresh(f"{step.gathers.acc.name}_products")
@@ -260,12 +284,6 @@ def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         last = inner[-1]
         inner = (replace(last, body=(*inner[:-1], *last.body)),)
     return (*body[:-1], replace(outer, body=inner))
-
-
-def _schedule(body: FusedBlock) -> str:
-    """How iterations are shared out. A tile of products takes so long that a core held up, or short of whole tiles at
-    the end, costs more than handing tiles out one by one; what streams through memory stays with one core."""
-    return "dynamic" if any(_calls_product(step) for step in body.steps) else "static"
 
 
 def _calls_product(step: FusedStep) -> bool:
