@@ -28,11 +28,20 @@ def read(source: Source, host: Host) -> list[Body]:
         for n, line in enumerate(lines):
             if kernel := _KERNEL.match(line):
                 end = next((k for k in range(n, len(lines)) if lines[k] == "}"), len(lines))
-                parameters = tuple(re.findall(r"(\w+)(?:,|$)", kernel[2]))
+                parameters = tuple(_in_the_sketch(p) for p in re.findall(r"(\w+)(?:,|$)", kernel[2]))
                 bodies.append(_Reader(host).read(kernel[1], parameters, lines[n + 1 : end]))
     if source.dsl == "cuda_c":
         _launch(bodies, source.files.get(source.entry_file, ""), host)
     return bodies
+
+
+def _in_the_sketch(parameter: str) -> str:
+    """The name of a tensor that C++ or CUDA-C could not take as it is."""
+    from kernellab.lowering.c_family import names
+    from kernellab.lowering.cuda_c import kernel
+
+    own = parameter.removesuffix("_tensor")
+    return own if own in names.RESERVED | kernel.RESERVED else parameter
 
 
 def _launch(bodies: list[Body], python: str, host: Host) -> None:
