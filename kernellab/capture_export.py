@@ -15,7 +15,7 @@ from kernellab.capture_read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
 from kernellab.graph import Graph
 from kernellab.task import ArgKind, Task, TaskForm
-from kernellab.task_shapes import TRACING
+from kernellab.task_fakes import TRACING, fake_arguments, faking
 
 #: distinct primes >= 2, so that no Dim specialises and no two are taken for one
 _SAMPLES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
@@ -35,7 +35,7 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     """``task``'s reference as a Graph; float scalar arguments stay symbolic when ``symbolic_scalars``."""
     module = task.module()
     sizes = _sample_sizes(task)
-    args = _fake_arguments(task, module) if _large(task) and not module.needs_values else list(module.sample(sizes))
+    args = _fake_arguments(task) if _large(task) and not module.needs_values else list(module.sample(sizes))
     scalars: dict[str, float] = {}
     if symbolic_scalars:
         for i, spec in enumerate(task.args):
@@ -51,16 +51,10 @@ def _large(task: Task) -> bool:
     return elements > _LARGE
 
 
-def _fake_arguments(task: Task, module: Any) -> list[Any]:
+def _fake_arguments(task: Task) -> list[Any]:
     """Arguments without memory: an export looks at shapes and dtypes alone."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with TRACING, FakeTensorMode(allow_non_fake_inputs=True):
-        return [
-            torch.empty([int(e) for e in a.shape], dtype=getattr(torch, a.dtype)) if a.is_tensor else a.value
-            for a in task.args
-        ]
+    with faking():
+        return fake_arguments(task)
 
 
 def _sample_sizes(task: Task) -> dict[str, int]:

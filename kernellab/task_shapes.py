@@ -5,10 +5,7 @@ The runs use fake tensors (shapes without memory); a reference that needs values
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
 
 #: what one argument is: (shape, dtype), or a number
 Given = Union[tuple[tuple[Extent, ...], str], bool, int, float]
-
-#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of
-#: their own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
-TRACING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -126,12 +119,12 @@ def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation 
 
 def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from kernellab.task_fakes import TRACING, faking
     from kernellab.task_load import is_array, seeded
 
     try:
-        with TRACING, seeded(0), quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with TRACING, seeded(0), faking():
             given = module.raw_inputs(sizes)
             if any(is_array(v) and not isinstance(v, torch.Tensor) for v in given):
                 module.numpy = module.needs_values = True
@@ -189,18 +182,6 @@ def _fit_arity(module: TaskModule, given: Sequence[Any], model: Any) -> None:
             f"The inputs are {len(given)} and {what} takes {len(needed)} ({names}).",
             "Give one value for each of its arguments, in order.",
         )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps torch from logging the tracebacks of shape errors, which become one sentence."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def _needs_values(error: BaseException | None) -> bool:

@@ -302,25 +302,10 @@ def _resize(shapes: Mapping[int, Shape], axes: Sequence[tuple[int, int]], size: 
 
 @lru_cache(maxsize=1024)
 def _run_fake(task: Task, shapes: tuple[tuple[int, Shape], ...]) -> tuple[Shape, ...] | None:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from kernellab.task_fakes import fake_outputs
 
-    from kernellab.task_shapes import TRACING, quiet
-
-    at = dict(shapes)
-    module = task.module()
-    if module.needs_values:
-        return None
-    with TRACING, quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        model = module.new_model() if any(a.key for a in task.args) else None
-        args = [
-            torch.empty(at[i], dtype=getattr(torch, a.dtype)) if a.is_tensor else a.value
-            for i, a in enumerate(task.args)
-        ]
-        try:
-            return tuple(tuple(o.shape) for o in module.flatten(module.call(args, model)))
-        except TaskError:
-            return None
+    outputs = fake_outputs(task, dict(shapes))
+    return None if outputs is None else tuple(tuple(o.shape) for o in outputs)
 
 
 def _outputs(task: Task, shapes: Mapping[int, Shape]) -> tuple[Shape, ...] | None:

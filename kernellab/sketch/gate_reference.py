@@ -43,26 +43,13 @@ def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
 def reference_flops(task: Task) -> int:
     """Floating point operations of products, convolutions and attention in one call of the reference at the task's own
     sizes, as torch counts them; 0 where it cannot be traced."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils.flop_counter import FlopCounterMode
 
-    from kernellab.task_shapes import TRACING, quiet
+    from kernellab.task_fakes import fake_outputs
 
-    module = task.module()
-    if module.needs_values or task.dims:
-        return 0
     counter = FlopCounterMode(display=False)
-    with TRACING, quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), counter:
-        model = module.new_model() if any(a.key for a in task.args) else None
-        args = [
-            torch.empty([int(n) for n in a.shape], dtype=getattr(torch, a.dtype)) if a.is_tensor else a.value
-            for a in task.args
-        ]
-        try:
-            module.call(args, model)
-        except TaskError:
-            return 0
+    if task.dims or fake_outputs(task, watch=counter) is None:
+        return 0
     return int(counter.get_total_flops())
 
 

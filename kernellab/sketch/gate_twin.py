@@ -15,7 +15,6 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from kernellab.errors import TaskError
 from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program import Const, Loop, Program
 from kernellab.sketch.program_walk import statements
@@ -141,11 +140,10 @@ def _bounds(program: Program) -> set[int]:
 def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape, ...]:
     """The shapes of inputs and of every result inside the reference, in order; none where it does not take them."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    from kernellab.task_shapes import TRACING, quiet
+    from kernellab.task_fakes import fake_outputs
 
     shapes = {i: [int(n) for n in a.shape] for i, a in enumerate(task.args) if a.is_tensor}
     for axis, size in sizes:
@@ -159,21 +157,8 @@ def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape,
             found.extend(tuple(map(int, leaf.shape)) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
             return result
 
-    module = task.module()
-    if module.needs_values:
-        return ()
-    with TRACING, quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        model = module.new_model() if any(a.key for a in task.args) else None
-        args = [
-            torch.empty(shapes[i], dtype=getattr(torch, a.dtype)) if a.is_tensor else a.value
-            for i, a in enumerate(task.args)
-        ]
-        try:
-            with Record():  # type: ignore[no-untyped-call]
-                module.call(args, model)
-        except TaskError:
-            return ()
-    return tuple(found)
+    taken = fake_outputs(task, shapes, Record()) is not None  # type: ignore[no-untyped-call]
+    return tuple(found) if taken else ()
 
 
 def _views_agree(program: Program) -> bool:

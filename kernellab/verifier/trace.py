@@ -83,18 +83,12 @@ class _Enough(BaseException):
 
 def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from kernellab.task_shapes import TRACING, quiet
+    from kernellab.task_fakes import fake_arguments, fake_model, faking
     from kernellab.verifier.dispatch import watching
 
-    sizes = module.default_sizes()
-    with TRACING, quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("meta"), torch.no_grad():
-        model = module.new_model() if any(a.key for a in task.args) or module.form.value == "kernelbench" else None
-        args = [
-            torch.empty(a.extents(sizes), dtype=getattr(torch, a.dtype), device="meta") if a.is_tensor else a.value
-            for a in task.args
-        ]
+    with faking(), torch.device("meta"):
+        model, args = fake_model(task), fake_arguments(task)
         for value in args:
             counter.holds(value)
         with watching(counter.count):
