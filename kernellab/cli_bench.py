@@ -66,15 +66,15 @@ def bench(
         speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
         word = "pass" if row.passed else "FAIL"
         cost = f"{counted(row.turns, 'turn')}, {row.seconds:.1f} s"
-        say(f"{word} {row.category}/{row.title or row.name}: {speedup}, {cost}")
+        say(f"{word} {row.category}/{row.shown}: {speedup}, {cost}")
 
     check_coder(dsl, roles)
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
 
     def reported(rows: list[Row]) -> str:
-        there = {(row.title or row.name, row.suite) for row in rows}
-        names = [t.title or t.name for t in tasks if (t.title or t.name, t.category) not in there]
+        there = {row.key for row in rows}
+        names = [t.shown for t in tasks if t.key not in there]
         report = markdown(rows, f"{suite}: {environment(rows)}", names)
         (out / "report.md").write_text(report, encoding="utf-8")
         return report

@@ -101,12 +101,12 @@ def _ratio_of(row: Row) -> str:
 
 
 def _name(row: Row) -> str:
-    return f"{row.category}/{row.title or row.name}"
+    return f"{row.category}/{row.shown}"
 
 
 def _row(row: Row) -> str:
     cells = [
-        row.title or row.name,
+        row.shown,
         row.category,
         f"{'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''}",
         ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),

@@ -34,6 +34,16 @@ class Row(Record):
     discriminating: bool = True
 
     @property
+    def shown(self) -> str:
+        """What the suite calls the problem, else the session's name."""
+        return self.title or self.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which task of a suite the row tells of: that task's ``key``."""
+        return self.shown, self.suite
+
+    @property
     def eager_ms(self) -> float | None:
         return self.eager.baseline_time.median_ms if self.eager else None
 

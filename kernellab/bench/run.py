@@ -7,7 +7,7 @@ an earlier run into the same folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kernellab.bench.workers import run_jobs
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
 BEFORE = "rows.before.jsonl"
+_Key = tuple[str, str]
 
 
 def run_suite(
@@ -54,8 +55,8 @@ def run_suite(
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    earlier = {(r.title or r.name, r.suite): r for r in read_rows(path)} if resume else {}
-    done = {key: row for key, row in earlier.items() if row.passed}
+    known = _last(path) if resume else {}
+    done = {key for key, row in known.items() if row.passed}
     if not resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:
@@ -66,12 +67,9 @@ def run_suite(
         "allow_library": allow_library, "tune": tune, "deadline": deadline,
     }  # fmt: skip
     _whole_lines(path)
-    found: dict[tuple[str, str], Row] = {}
     jobs = []
     for task in quickest_first(tasks) if quick_first else tasks:
-        key = (task.title or task.name, task.category)
-        if key in done:
-            found[key] = done[key]
+        if task.key in done:
             continue
         given = {"name": task.name, "category": task.category, "text": task.text, "dynamic": task.dynamic}
         cpu_bytes = CPU_BYTES if task.large else 0
@@ -80,14 +78,13 @@ def run_suite(
     def keep(row: Row) -> None:
         with path.open("a") as file:
             file.write(row.model_dump_json() + "\n")
-        found[row.title or row.name, row.suite] = row
+        known[row.key] = row
         on_row(row)
 
     if jobs:
         devices = visible_devices(dsl)
         run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl), devices, budget)
-    known = earlier | found
-    return [row for task in tasks if (row := known.get((task.title or task.name, task.category)))]
+    return _in_order(tasks, known)
 
 
 def _whole_lines(path: Path) -> None:
@@ -135,8 +132,15 @@ def read_rows(path: Path) -> list[Row]:
 
 def rows_of(tasks: Sequence[SuiteTask], out: Path) -> list[Row]:
     """The last row of each task in a run's folder, in the tasks' order; a task that was not run has none."""
-    last = {(row.title or row.name, row.suite): row for row in read_rows(out / ROWS)}
-    return [row for task in tasks if (row := last.get((task.title or task.name, task.category)))]
+    return _in_order(tasks, _last(out / ROWS))
+
+
+def _last(path: Path) -> dict[_Key, Row]:
+    return {row.key: row for row in read_rows(path)}
+
+
+def _in_order(tasks: Sequence[SuiteTask], rows: Mapping[_Key, Row]) -> list[Row]:
+    return [row for task in tasks if (row := rows.get(task.key))]
 
 
 def environment(rows: Sequence[Row]) -> str:

@@ -33,6 +33,15 @@ class SuiteTask:
     large: bool = False
 
     @property
+    def shown(self) -> str:
+        return self.title or self.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells the task from others of its suite."""
+        return self.shown, self.category
+
+    @property
     def dynamic(self) -> bool:
         """Whether the task declares symbolic dimensions."""
         return re.search(r"\bDim\(", self.text) is not None
