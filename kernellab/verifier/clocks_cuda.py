@@ -105,13 +105,15 @@ def clock_of(readings: Sequence[Reading]) -> tuple[str, str]:
     return JUDGE, ""
 
 
-def disagreement(r: Reading, tails: tuple[float, float] | None) -> str:
+def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence[Reading] = ()) -> str:
     """Which clock contradicts the judge's beyond what launches explain, in a sentence without its period; empty when
     none does. All in seconds of one go.
 
     Args:
         r: the candidate's clocks.
         tails: seconds of the judge's own kernel after the answer, the candidate's and the baselines'.
+        beside: the baselines' clocks in the same rounds. What a busy machine adds between the worker's events and the
+            judge's clock, it adds to them as well.
     """
     wall, events, device = r.judge * r.calls, r.events * r.calls, (r.device or 0.0) * r.calls
     most = max(DEVICE.clock_share * wall, DEVICE.clock_seconds, r.spread)
@@ -120,7 +122,8 @@ def disagreement(r: Reading, tails: tuple[float, float] | None) -> str:
         return f"work goes on {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
     if events - r.gross > most:
         return f"events say {events * 1e6:.0f} us, the judge's clock {r.gross * 1e6:.0f} us"
-    if wall - events > DEVICE.turn_seconds + most:
+    usual = max((b.calls * (b.judge - b.events) for b in beside), default=0.0)
+    if wall - events - max(usual, 0.0) > DEVICE.turn_seconds + most:
         return f"the judge's clock says {wall * 1e6:.0f} us, events on the worker's stream {events * 1e6:.0f} us"
     # the traced calls are others, at other clocks
     if device - r.gross > 2 * most:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernellab.verifier import accounts
@@ -118,10 +118,28 @@ def aside() -> Iterator[None]:
         _set(0, free)
 
 
-def _go_first(thread: int, priority: int) -> bool:
-    """Real-time priority for a thread, 0 for none; False where the system does not allow it."""
+@contextlib.contextmanager
+def before_others(workers: Sequence[int]) -> Iterator[None]:
+    """This thread and the first threads of ``workers`` (process ids) go before other work of the machine inside, on
+    whatever cores are free: several devices of one machine are timed at once, each by a judge of its own, so none may
+    claim a core. What a worker starts meanwhile goes before nothing."""
+    _go_first(0, _JUDGE)
+    for worker in workers:
+        _go_first(worker, _WORKER, children=False)
+    try:
+        yield
+    finally:
+        for worker in (0, *workers):
+            _go_first(worker, 0)
+
+
+def _go_first(thread: int, priority: int, *, children: bool = True) -> bool:
+    """Real-time priority for a thread, 0 for none, and for what it starts unless not ``children``; False where the
+    system does not allow it."""
     try:
         policy = os.SCHED_RR if priority else os.SCHED_OTHER
+        if priority and not children:
+            policy |= os.SCHED_RESET_ON_FORK
         if os.sched_getscheduler(thread) != policy:
             os.sched_setscheduler(thread, policy, os.sched_param(priority))
     except OSError:

@@ -249,6 +249,9 @@ class DeviceRule:
     #: traced calls at most, and seconds after which no more begin
     traced: int = 8
     traced_seconds: float = 0.1
+    #: bursts of traced calls at most, and the share by which two may differ that agree
+    bursts: int = 4
+    burst_share: float = 0.03
     #: a traced call is held back for at least this long, and at most (s), so that the order of its streams shows; and
     #: by how much the device's own stamps of two streams may differ
     delay_least: float = 0.5e-3

@@ -102,6 +102,14 @@ def test_each_clock_that_contradicts_is_named(clocks: Reading, tails: tuple[floa
     assert word in disagreement(clocks, tails)
 
 
+def test_what_a_busy_machine_adds_to_all_sides_contradicts_nothing() -> None:
+    """As on four H200 of one busy host: all sides' answers come 350 us late, and no stream has seen that."""
+    ours, theirs = reading(1150, 783, 605, spread=302), reading(1170, 830, 816, spread=302)
+    assert "judge's clock says" in disagreement(ours, None)
+    assert disagreement(ours, None, [theirs]) == ""
+    assert "judge's clock says" in disagreement(ours, None, [reading(830, 825, 816, spread=302)])
+
+
 def test_the_judge_s_clock_gives_the_figure_where_it_can() -> None:
     assert clock_of([reading(11, 11.2, 9.5, 64), reading(13, 13, 12, 64)]) == ("judge", "")
     assert clock_of([reading(69, 70, 68, 4), reading(3030, 3040, None)]) == ("judge", "")
@@ -478,6 +486,7 @@ class Simulated(CudaWorker):
 
     def __init__(self, function: Any, seconds: float, *, device: float | None = None, tail: float = 165e-6) -> None:
         self.function, self.took, self.tail = function, seconds, tail
+        self.pid = -1
         self.activity, self.samples = device, [device] * 8 if device else []
         self.arenas, self.bases, self.unordered, self.unseen, self.copies = {}, {}, "", False, 0
         self.random, self.results, self.goes = random.Random(1), [], []
@@ -589,6 +598,34 @@ def test_a_slow_candidate_keeps_a_baseline_in_sight_or_the_device_s_clock_is_nam
     result = timed(Simulated(right, 40e-3, device=39e-3), Simulated(right, 10e-6, device=9e-6))
     assert result.labels == ("by the device's clock",) and "handshake that varies" in result.note
     assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
+
+
+class Disturbed(Simulated):
+    """Somebody else's calls are on the device during its first burst of traced calls."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.quiet = self.activity or 0.0
+        self.activity, self.samples = 2 * self.quiet, [2 * self.quiet] * 8
+        self.traced = 0
+
+    def trace(self, layout: Any, slot: int, deadline: float) -> dict[str, Any]:
+        self.traced += 1
+        self.activity, self.samples = self.quiet * (1 + 0.01 * self.traced), [self.quiet] * 8
+        return {}
+
+
+def test_traced_calls_that_others_disturbed_are_traced_again(timed: Any) -> None:
+    candidate, eager = Disturbed(right, 3e-3, device=2.9e-3), Simulated(right, 4.5e-3, device=4.4e-3)
+    result = timed(candidate, eager)
+    assert candidate.traced == 2 and not result.labels
+    assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
+    # by the device's clock the burst that was disturbed would be the figure
+    candidate, eager = Disturbed(right, 40e-3, device=39e-3), Disturbed(right, 10e-6, device=9e-6)
+    result = timed(candidate, eager)
+    assert result.labels == ("by the device's clock",)
+    assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
+    assert 0 < result.noise < 0.03
 
 
 def test_one_wrong_call_of_a_go_is_found(timed: Any) -> None:

@@ -92,6 +92,26 @@ def test_a_thread_that_only_woke_is_not_of_the_team() -> None:
     assert placement.working(after, after) == []
 
 
+def test_what_is_timed_on_a_device_goes_before_other_work_on_any_core() -> None:
+    free, usual = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        with placement.before_others([worker.pid]):
+            assert os.sched_getaffinity(0) == free == os.sched_getaffinity(worker.pid)
+            ahead = os.sched_getscheduler(0) == os.SCHED_RR
+            told = os.sched_getscheduler(worker.pid)
+            assert told == (os.SCHED_RR | os.SCHED_RESET_ON_FORK if ahead else usual)
+        assert os.sched_getscheduler(0) == usual == os.sched_getscheduler(worker.pid)
+        # one that has ended meanwhile
+        worker.kill()
+        worker.wait()
+        with placement.before_others([worker.pid]):
+            pass
+    finally:
+        worker.kill()
+        worker.wait()
+
+
 def test_waiting_counts_for_threads_that_worked_and_only_within_the_call() -> None:
     before = {1: Times(0, 0), 2: Times(0, 0), 3: Times(0, 0)}
     after = {1: Times(900_000, 50_000), 2: Times(10_000, 5_000_000), 3: Times(800_000, 7_000_000)}
