@@ -1,0 +1,64 @@
+"""The accuracy that the library of lowered Triton kernels states, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from kernellab.lowering.triton.library import kl_expm1, kl_log1p, kl_tanh
+
+BLOCK = 1 << 14
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _apply(x: Any, y: Any, function: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, function(tl.load(x + at)))
+
+
+def _values(low: float, high: float) -> torch.Tensor:
+    """Evenly spaced ones, some around zero, and every order of magnitude, on both sides."""
+    count = BLOCK
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.logspace(-44, float(np.log10(max(-low, high))), count)
+    near = torch.randn(count, generator=generator)
+    found = torch.cat([torch.linspace(low, high, 4 * count), near, near * 1e-4, sizes, -sizes])
+    return found.clamp(low, high)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("ours", "exact", "low", "high", "ulp"),
+    [
+        (kl_expm1, torch.expm1, -120.0, 89.0, 2.0),
+        (kl_log1p, torch.log1p, -0.999, 1e30, 4.0),
+        (kl_tanh, torch.tanh, -30.0, 30.0, 2.0),
+    ],
+    ids=["expm1", "log1p", "tanh"],
+)
+def test_a_function_is_as_exact_as_it_says(ours: Any, exact: Any, low: float, high: float, ulp: float) -> None:
+    x = _values(low, high)
+    y = torch.empty_like(x)
+    _apply[(len(x) // BLOCK,)](x, y, ours, BLOCK)
+    want = exact(x.double())
+    spacing = torch.from_numpy(np.spacing(np.abs(want.float().numpy()))).double()
+    off = ((y.double() - want).abs() / spacing)[want.float().isfinite()]
+    assert float(off.max()) <= ulp
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_expm1_keeps_what_is_special() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, nan, inf, -inf, 88.72, 88.73, 1e-30, -1e-30]).repeat(BLOCK // 8)
+    y = torch.empty_like(x)
+    _apply[(1,)](x, y, kl_expm1, BLOCK)
+    torch.testing.assert_close(y[:8], torch.expm1(x[:8]), rtol=2e-7, atol=0, equal_nan=True)
