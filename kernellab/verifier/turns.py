@@ -1,9 +1,10 @@
 """Takes turns at the clock between processes that work at once: many build and check, one is timed.
 
 A lock file that ``KERNELLAB_TURNS`` names (``all:PATH`` or ``device:PATH``) is held shared by whoever works and alone
-by whoever times; without it nothing waits for anything. A second file queues those who time before new workers, so
-that they come to their turn. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only
-what runs on the device does.
+by whoever times; without it nothing waits for anything. A second file is the gate of those who work: whoever times
+keeps it shut from asking for the clock until it has been timed, so that the clock goes from one to the next and is not
+waited for anew each time. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only what
+runs on the device does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +20,10 @@ from contextlib import contextmanager
 
 VARIABLE = "KERNELLAB_TURNS"
 
-_SLOTS = 12
-_LOOK_SECONDS = 0.05
+#: parts that the device's memory is shared out in
+_SLOTS = 120
+#: seconds between two looks for free ones; and after which nobody passes one who waits for his
+_LOOK_SECONDS, _PASSED_SECONDS = 0.05, 20.0
 
 _LOCK = threading.RLock()
 _open: dict[str, tuple[int, int]] = {}
@@ -41,9 +45,9 @@ def working(designing: bool = False) -> Iterator[None]:
         yield
         return
     with _LOCK:
-        main, queue = place
+        main, gate = place
         if _depth == 0:
-            _take(main, queue, fcntl.LOCK_SH)
+            _work(main, gate)
         _depth += 1
         try:
             yield
@@ -58,10 +62,10 @@ def wanted() -> bool:
     place = _place(False)
     if place is None or not _depth:
         return False
-    _, queue = place
-    if not _free(queue):
+    _, gate = place
+    if not _free(gate):
         return True
-    fcntl.flock(queue, fcntl.LOCK_UN)
+    fcntl.flock(gate, fcntl.LOCK_UN)
     return False
 
 
@@ -75,37 +79,58 @@ def give_way() -> float:
 
 
 @contextmanager
-def share(part: float) -> Iterator[None]:
-    """Holds ``part`` of the device's memory (0 to 1, in twelfths) while others may hold the rest."""
+def share(part: float) -> Iterator[float]:
+    """Holds ``part`` of the device's memory (0 to 1) while others may hold the rest; yields the seconds that were
+    waited for it.
+
+    Who needs little passes who waits for much, but not for long.
+    """
     _, _, path = os.environ.get(VARIABLE, "").partition(":")
     if not path:
-        yield
+        yield 0.0
         return
     wanted = min(_SLOTS, max(1, math.ceil(part * _SLOTS)))
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    queue = os.open(f"{path}.memory", flags, 0o600)
-    slots = [os.open(f"{path}.memory{n}", flags, 0o600) for n in range(_SLOTS)]
+    queue, slots = (os.open(f"{path}.memory{name}", flags, 0o600) for name in ("", "-slots"))
+    began = time.monotonic()
     try:
-        # one at a time collects its slots, so that two with half of theirs never wait for each other
-        fcntl.flock(queue, fcntl.LOCK_EX)
-        held: list[int] = []
-        while len(held) < wanted:
-            slot = next((s for s in slots if s not in held and _free(s)), None)
-            if slot is None:
-                time.sleep(_LOOK_SECONDS)
-            else:
-                held.append(slot)
-        fcntl.flock(queue, fcntl.LOCK_UN)
-        yield
+        while not _hold(slots, queue, wanted, began + _PASSED_SECONDS):
+            time.sleep(_LOOK_SECONDS)
+        yield time.monotonic() - began
     finally:
-        for descriptor in (queue, *slots):
-            os.close(descriptor)
+        os.close(slots)
+        os.close(queue)
 
 
-def _free(slot: int) -> bool:
-    """Takes a slot that nobody holds."""
+def _hold(slots: int, queue: int, wanted: int, passed_until: float) -> bool:
+    """All of ``wanted`` or none; who has been passed for long enough keeps the queue, so that no other may look."""
+    fcntl.flock(queue, fcntl.LOCK_EX)
+    held: list[int] = []
+    for slot in range(_SLOTS):
+        if len(held) < wanted and _record(slots, fcntl.F_WRLCK, slot):
+            held.append(slot)
+    if len(held) < wanted:
+        if time.monotonic() > passed_until:
+            # what is held so far is kept, too: it is taken again at the next look
+            return False
+        _record(slots, fcntl.F_UNLCK, 0, _SLOTS)
+    fcntl.flock(queue, fcntl.LOCK_UN)
+    return len(held) == wanted
+
+
+def _record(file: int, kind: int, start: int, length: int = 1) -> bool:
+    """Locks bytes of a file, or lets go of them; the lock is the descriptor's, not the process's."""
     try:
-        fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _free(gate: int) -> bool:
+    """Takes the gate where nobody keeps it."""
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -118,12 +143,12 @@ def aside() -> Iterator[None]:
     if place is None or not _depth:
         yield
         return
-    main, queue = place
+    main, gate = place
     fcntl.flock(main, fcntl.LOCK_UN)
     try:
         yield
     finally:
-        _take(main, queue, fcntl.LOCK_SH)
+        _work(main, gate)
 
 
 @contextmanager
@@ -132,13 +157,14 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
 
     ``before`` is done first. It is work of which hardly any is on the device: on one, others may be timed meanwhile.
     """
+    global _depth
     place = _place(False)
     if place is None:
         if before is not None:
             before()
         yield 0.0
         return
-    main, queue = place
+    main, gate = place
     beside = os.environ[VARIABLE].startswith("device:")
     if before is not None and not beside:
         before()
@@ -148,19 +174,27 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
         if before is not None and beside:
             before()
         began = time.monotonic()
-        _take(main, queue, fcntl.LOCK_EX)
-        yield time.monotonic() - began
+        # the gate is shared by all who time: once the workers have come out, one is timed after the other
+        fcntl.flock(gate, fcntl.LOCK_SH)
+        fcntl.flock(main, fcntl.LOCK_EX)
+        _depth += 1
+        try:
+            yield time.monotonic() - began
+        finally:
+            _depth -= 1
     finally:
-        # not by the queue, where those who time next stand: whoever was timed would wait for all of them
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        # not by the gate, which others who time keep shut: whoever was timed would wait for all of them
         fcntl.flock(main, fcntl.LOCK_SH if _depth else fcntl.LOCK_UN)
 
 
-def _take(main: int, queue: int, how: int) -> None:
-    fcntl.flock(queue, fcntl.LOCK_EX)
+def _work(main: int, gate: int) -> None:
+    """Begins to work, when nobody waits for the clock."""
+    fcntl.flock(gate, fcntl.LOCK_EX)
     try:
-        fcntl.flock(main, how)
+        fcntl.flock(main, fcntl.LOCK_SH)
     finally:
-        fcntl.flock(queue, fcntl.LOCK_UN)
+        fcntl.flock(gate, fcntl.LOCK_UN)
 
 
 def _place(designing: bool) -> tuple[int, int] | None:
@@ -169,5 +203,5 @@ def _place(designing: bool) -> tuple[int, int] | None:
         return None
     if path not in _open:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        _open[path] = (os.open(path, flags, 0o600), os.open(f"{path}.queue", flags, 0o600))
+        _open[path] = (os.open(path, flags, 0o600), os.open(f"{path}.gate", flags, 0o600))
     return _open[path]

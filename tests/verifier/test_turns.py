@@ -135,3 +135,68 @@ print("there", flush=True)
 with turns.alone():
     print(time.monotonic(), flush=True)
 """
+
+
+def test_one_who_needs_little_of_the_memory_passes_one_who_waits_for_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    with turns.share(0.3):
+        much = subprocess.Popen([sys.executable, "-c", HOLDER, "0.9"], stdout=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+        with turns.share(0.3) as waited:
+            # the one who waits looks for its share now and then
+            assert waited < 5.0
+    assert "in" in much.communicate(timeout=60)[0]
+    with turns.share(0.3):
+        patient = subprocess.Popen(
+            [sys.executable, "-c", f"from kernellab.verifier import turns\nturns._PASSED_SECONDS = 0\n{HOLDER}", "0.9"],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(0.7)
+        little = subprocess.Popen([sys.executable, "-c", HOLDER, "0.3"], stdout=subprocess.PIPE, text=True)
+        time.sleep(0.3)
+    first, second = (float(h.communicate(timeout=60)[0].split()[1]) for h in (patient, little))
+    assert first < second, "not for ever"
+
+
+TURN = """
+import time
+from kernellab.verifier import turns
+
+with turns.working():
+    print("there", flush=True)
+    with turns.alone():
+        time.sleep(0.3)
+        print("timed", time.monotonic(), flush=True)
+"""
+NEXT = """
+import time
+from kernellab.verifier import turns
+
+with turns.working():
+    print("works", time.monotonic(), flush=True)
+"""
+
+
+def test_the_clock_goes_from_one_to_the_next_before_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+
+    def started(code: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+    with turns.working():
+        one = started(TURN)
+        assert one.stdout is not None and one.stdout.readline()
+        until = time.monotonic() + 60
+        while not turns.wanted() and time.monotonic() < until:
+            time.sleep(0.01)
+        worker = started(NEXT)
+        time.sleep(0.5)
+        other = started(TURN.replace("with turns.working():", "if True:"))
+        assert other.stdout is not None and other.stdout.readline()
+        time.sleep(0.3)
+    works, *timed = (float(p.communicate(timeout=60)[0].split()[-1]) for p in (worker, one, other))
+    assert max(timed) <= works
