@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,8 @@ from kernellab.verifier.rules import DEVICE
 
 _COPY_BYTES = 256 << 20
 _GEMM = 4096
+#: for how long a roof is measured
+_RAMP_SECONDS = 0.05
 
 
 def speed_of_light(task: Task, tf32: bool) -> Bound | None:
@@ -38,7 +41,7 @@ def copy_rate(again: bool = False) -> float:
 
         source = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda").fill_(1)
         target = torch.empty_like(source)
-        _copy_rates.append(2 * _COPY_BYTES / _best(lambda: target.copy_(source), 6))
+        _copy_rates.append(2 * _COPY_BYTES / _best(lambda: target.copy_(source)))
     return max(_copy_rates)
 
 
@@ -57,17 +60,19 @@ def matmul_rate(dtype: str, tf32: bool) -> float:
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = tf32
     try:
-        return 2 * _GEMM**3 / _best(lambda: a @ a, 4)
+        return 2 * _GEMM**3 / _best(lambda: a @ a)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _best(work: Callable[[], Any], runs: int) -> float:
+def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the fastest of many, over which a device that was idle reaches its clocks."""
     import torch
 
     event: Any = torch.cuda.Event
     best = float("inf")
-    for _ in range(runs):
+    until = time.monotonic() + _RAMP_SECONDS
+    while best == float("inf") or time.monotonic() < until:
         begin, end = event(enable_timing=True), event(enable_timing=True)
         torch.cuda.synchronize()
         # one more before it, behind which its launch is hidden

@@ -110,6 +110,8 @@ class CudaWorker(Worker):
         #: seconds for which the device was busy in each traced call, and in the one in the middle, as the worker says
         self.samples: list[float] = []
         self.activity: float | None = None
+        #: seconds of the host that a call's launches take
+        self.launching: float | None = None
         #: a kernel of the traced calls that the caller's stream does not order; could the order not be seen?
         self.unordered = ""
         self.unseen = False
@@ -199,20 +201,22 @@ class CudaWorker(Worker):
 
     def timed_calls(
         self, layout: Layout, slot: int, deadline: float, prepare: Callable[[], None], probe: Callable[[], None], *,
-        calls: int = 1, echo: bool = False, warm: bool = True,
+        calls: int = 1, echo: bool = False, warm: bool = True, lead: Callable[[], None] | None = None,
     ) -> TimedCalls:  # fmt: skip
         """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
 
         ``prepare`` puts the contents in place, cold, while the worker is halted, so that it learns nothing of them
         before ``go``, with which it goes on; it must leave the judge's own work done. ``warm`` asks for a call on the
         contents before them; ``echo`` for the same road with no call on it; ``probe`` launches the judge's tiny kernel
-        and waits for it. The worker is halted when this returns.
+        and waits for it; ``lead`` launches what keeps the device busy for a while from the go on. The worker is halted
+        when this returns.
         """
         self.resume()
         self.sequence += 1
         self._post({
             "op": "timed", "sequence": self.sequence, "args": [p.message for p in layout.places], "slots": [slot],
-            "calls": calls, "stride": layout.size, "echo": echo, "warm": warm, "root": str(self.scratch / "src"),
+            "calls": calls, "stride": layout.size, "echo": echo, "warm": warm, "led": lead is not None,
+            "root": str(self.scratch / "src"),
         })  # fmt: skip
         end = time.monotonic() + deadline
         words = self.control.words
@@ -224,6 +228,8 @@ class CudaWorker(Worker):
             self.stop()
             prepare()
             counter = 0
+            if lead is not None:
+                lead()
             words[0] = self.sequence
             start = time.perf_counter()
             self.resume()
@@ -261,6 +267,8 @@ class CudaWorker(Worker):
         samples = answer.get("samples")
         told = samples[:1000] if isinstance(samples, list) else []
         self.samples = [float(s) for s in told if isinstance(s, (int, float)) and 0 < s < 1e4]
+        host = answer.get("host")
+        self.launching = float(host) if isinstance(host, (int, float)) and host > 0 else None
         self.unordered = str(answer.get("unordered") or "")[:200]
         self.unseen = answer.get("unseen") is True
         kernels = answer.get("kernels")

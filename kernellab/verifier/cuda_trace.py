@@ -31,8 +31,6 @@ _FREE = re.compile(
     r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
     r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
 )  # fmt: skip
-#: cycles of the fastest device in a second, so that a delay of cycles takes at least as long as is asked
-_CYCLES = 2.2e9
 #: what CUPTI lists beside kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
@@ -51,17 +49,14 @@ def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]
     """Some warm calls' activity, in seconds of device time: ``samples`` for which anything at all ran, one a call;
     of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``kernels`` by number of launches;
     ``unordered``, a kernel that the caller's stream does not order, and ``unseen``, whether that could not be seen.
-    ``flush`` bytes are written before each call.
+    ``host`` is what launching takes. ``flush`` bytes are written before each call.
 
     Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``busy``
     is None.
     """
     call()
     synchronize()
-    began = time.perf_counter()
-    call()
-    host = time.perf_counter() - began
-    synchronize()
+    host = min(_launching(call, synchronize) for _ in range(3))
     found, held = _profiled(call, flush, host, synchronize)
     samples, unordered, unseen = framed(found, held, bool(flush))
     samples = [s for s in samples if s]
@@ -70,12 +65,22 @@ def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]
 
         total, by_name = library_seconds(lambda *_: call(), (), synchronize)
         top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": unordered}
+        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": unordered, "host": host}
     ordered = sorted(samples, key=busy)
     return {
         **summary(ordered[len(ordered) // 2], own_names()), "samples": [busy(s) for s in samples],
-        "unordered": unordered, "unseen": unseen,
+        "unordered": unordered, "unseen": unseen, "host": host,
     }  # fmt: skip
+
+
+def _launching(call: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
+    """Seconds until a call that finds the device idle returns."""
+    began = time.perf_counter()
+    kept = call()
+    host = time.perf_counter() - began
+    synchronize()
+    del kept
+    return host
 
 
 def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _profiled(
                 if flush:
                     lines.fill_(len(held))
                     synchronize()
-                torch.cuda._sleep(int(delay * _CYCLES))  # type: ignore[no-untyped-call]
+                torch.cuda._sleep(int(delay * DEVICE.cycles))  # type: ignore[no-untyped-call]
                 over = event()
                 over.record()
                 kept = call()

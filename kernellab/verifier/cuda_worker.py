@@ -2,9 +2,10 @@
 
 The context is made here, after the sandbox stands; the fork server never has one. For timed calls the arguments'
 places are prepared, and a call on what lies there warms the host's side (``ready``); the judge then writes contents
-that nobody has seen, and flushes the L2. At ``go`` a tiny kernel brings the device's turn to this process, so that no
-launch can hide behind that; then the kernel is called on each set of arguments, and the answer given after a
-device-wide synchronisation. What this module needs of torch it takes before the candidate is imported: a
+that nobody has seen, and flushes the L2. At ``go`` the kernel is called on each set of arguments, and the answer given
+after a device-wide synchronisation. Either the judge's own kernel has the device for a while yet, and launches hide
+behind it as they do behind earlier calls (``led``), or a tiny kernel first brings the device's turn to this process, so
+that no launch can hide behind that. What this module needs of torch it takes before the candidate is imported: a
 ``torch.cuda.synchronize`` that was replaced changes nothing here.
 """
 
@@ -195,7 +196,8 @@ class DeviceWorker(Worker):
 
     def timed(self, message: dict[str, Any], _: list[int]) -> None:
         """``calls`` calls at one go, each on arguments of its own, all outputs kept; with ``warm`` one call on what was
-        there before comes first. With ``echo`` the same road with one tiny kernel on it: what a handshake takes."""
+        there before comes first; ``led``: the device is the judge's for a while after the go. With ``echo`` the same
+        road with one tiny kernel on it: what a handshake takes."""
         try:
             sets = self._sets(message)
             function, kept = self.function, iter(self.kept)
@@ -209,12 +211,13 @@ class DeviceWorker(Worker):
 
             else:
                 self.kept = []
-            self.kept = self._at_go(message["sequence"], sets, function, message["warm"] and not message["echo"])
+            warm = message["warm"] and not message["echo"]
+            self.kept = self._at_go(message["sequence"], sets, function, warm, message["led"])
         except BaseException as error:
             self._failed(error, message)
 
     def _at_go(
-        self, sequence: int, sets: list[Sequence[Any]], function: Callable[..., Any], warm: bool
+        self, sequence: int, sets: list[Sequence[Any]], function: Callable[..., Any], warm: bool, led: bool
     ) -> list[list[Any]]:
         assert self.events is not None
         control, words, done, tiny = self.control, self.control.words, self.done, self.tiny
@@ -227,8 +230,9 @@ class DeviceWorker(Worker):
             synchronize()
         os.eventfd_write(done, 1)
         _wait(words, sequence)
-        tiny.add_(1)
-        synchronize()
+        if not led:
+            tiny.add_(1)
+            synchronize()
         begin.record()
         for i, given in enumerate(sets):
             results[i] = function(*given)

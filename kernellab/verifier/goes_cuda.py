@@ -52,6 +52,8 @@ class Goes:
         #: of the arguments that are written anew for each call
         self.bytes = fresh_copy(self.layout)
         self.calls = 0
+        #: seconds for which the judge keeps the device from a go on
+        self.lead = 0.0
         self.flush = Flush()
         self.tiny = torch.zeros(1, device="cuda")
         self.arena: DeviceArena | None = None
@@ -163,8 +165,14 @@ class Goes:
         self, worker: CudaWorker, prepare: Callable[[], None], *, echo: bool = False, warm: bool = True
     ) -> TimedCalls:
         return worker.timed_calls(
-            self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls, echo=echo, warm=warm
-        )
+            self.layout, TIMED_SLOT, self.deadline, prepare, self._probe, calls=self.calls, echo=echo, warm=warm,
+            lead=self._lead if self.lead else None,
+        )  # fmt: skip
+
+    def _lead(self) -> None:
+        import torch
+
+        torch.cuda._sleep(int(self.lead * DEVICE.cycles))  # type: ignore[no-untyped-call]
 
     def _probe(self) -> None:
         self.tiny.add_(1)

@@ -243,6 +243,12 @@ class DeviceRule:
     go_bytes: int = 8192 * MIB
     go_copies: int = 8
     go_most: float = 50e-3
+    #: the judge keeps the device busy for so long from a go on, so that first launches hide behind it as later ones
+    #: hide behind calls; where launching takes less than ``lead_share`` of what the device works, for all sides
+    lead_seconds: float = 0.3e-3
+    lead_share: float = 0.7
+    #: cycles of the fastest device in a second, so that a delay of cycles takes about as long as is asked
+    cycles: float = 2.2e9
     #: a go is told from a handshake when what is left of it is this many times what handshakes differ by
     resolve: float = 5.0
     calibration_calls: int = 20

@@ -7,8 +7,10 @@ each on arguments of its own, that together they take a millisecond; all their o
 The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
 over the calls: the only clock that no candidate can reach. The handshake is the same road with one tiny kernel on it,
 and most of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker
-(0.15 ms on an H200, and steady), and what is cold after that. The worker takes that turn before its first call, so no
-launch hides behind it; a launch counts as far as the calls before it do not hide it.
+(0.15 ms on an H200), and what is cold after that. Where the device works for longer than the host launches, the judge's
+own kernel has it for a while from the go on, so that a process that is slow to wake and first launches hide behind that
+as all others do behind the calls before them; no other process's kernels run meanwhile. Elsewhere the worker takes its
+turn of the device before its first call, and launches count.
 
 Others must agree with it (:mod:`~kernellab.verifier.clocks_cuda`): CUDA events on the worker's stream, the device's
 activity as CUPTI lists it, and how long the judge's own kernel takes after the answer (work left running), against the
@@ -148,8 +150,10 @@ class _Run:
             self._trace()
             self._refuse_unordered()
             calls = self._choose()
+            self.goes.lead = DEVICE.lead_seconds if self._launches_hide() else 0.0
             if calls > 1:
                 self.goes.make(calls)
+            if calls > 1 or self.goes.lead:
                 self._ready()
         self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
         self.checks = Checks(self.task, self.limits, self.goes.bytes * calls)
@@ -214,6 +218,7 @@ class _Run:
             f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
             + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
             + (f"; {calls} calls at a go" if calls > 1 else "")
+            + (f"; led by {self.goes.lead * 1e6:.0f} us" if self.goes.lead else "")
             + f"; handshakes vary by {self.spread * 1e6:.0f} us"
             + f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})"
             + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
@@ -282,6 +287,16 @@ class _Run:
         device = [t for t in (side.first.activity for side in self.sides) if t is not None]
         size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)
         return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
+
+    def _launches_hide(self) -> bool:
+        """Does the device work for longer than the host launches, in every side? Else a lead would hide launches that
+        decide the time."""
+        for worker in (side.first for side in self.sides):
+            if not worker.activity or not worker.launching:
+                return False
+            if worker.launching > DEVICE.lead_share * worker.activity:
+                return False
+        return True
 
     # -- rounds
 

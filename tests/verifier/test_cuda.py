@@ -212,7 +212,7 @@ def test_a_go_covers_calls_on_arguments_of_their_own_and_tells_of_all_outputs() 
     worker, control = worker_of(lambda x: (x * 2, x.sum(0)))
     sets = [(torch.full((3, 4), float(i)),) for i in range(5)]
     control.go(1)
-    outputs = worker._at_go(1, sets, worker.function, True)
+    outputs = worker._at_go(1, sets, worker.function, True, False)
     answer = control.read(5)
     turn = TimedCalls(answer, 1.0, 0.0, 5)
     assert len(answer.outputs) == 10 and answer.seconds > 0
@@ -230,7 +230,7 @@ def test_outputs_that_differ_from_the_first_call_s_are_told_in_full() -> None:
     base = torch.zeros(8, 8)
     worker, control = worker_of(lambda n: base[n:, : 4 + n])
     control.go(1)
-    outputs = worker._at_go(1, [(0,), (1,), (1,)], worker.function, False)
+    outputs = worker._at_go(1, [(0,), (1,), (1,)], worker.function, False, True)
     for o, (t,) in zip(control.read(3).outputs, outputs, strict=True):
         assert (o.data, o.shape, o.strides) == (t.data_ptr(), tuple(t.shape), t.stride())
         assert o.storage == base.data_ptr()
@@ -487,6 +487,10 @@ class Simulated(CudaWorker):
     def __init__(self, function: Any, seconds: float, *, device: float | None = None, tail: float = 165e-6) -> None:
         self.function, self.took, self.tail = function, seconds, tail
         self.pid = -1
+        #: what the host takes to launch a call
+        self.launching: float | None = 2e-6
+        #: did the judge have the device at first?
+        self.led: list[bool] = []
         self.activity, self.samples = device, [device] * 8 if device else []
         self.arenas, self.bases, self.unordered, self.unseen, self.copies = {}, {}, "", False, 0
         self.random, self.results, self.goes = random.Random(1), [], []
@@ -501,8 +505,9 @@ class Simulated(CudaWorker):
 
     def timed_calls(
         self, layout: Any, slot: int, deadline: float, prepare: Any, probe: Any, *, calls: int = 1, echo: bool = False,
-        warm: bool = True,
+        warm: bool = True, lead: Any = None,
     ) -> TimedCalls:  # fmt: skip
+        self.led.append(lead is not None)
         before = self._lie_there(layout, slot, calls)
         prepare()
         if not echo:
@@ -554,6 +559,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(goes_cuda, "Flush", lambda: lambda: None)
     monkeypatch.setattr(goes_cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch, "zeros", lambda *a, device=None, **k: zeros(*a, **k))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 << 30, 80 << 30))
 
     def run(candidate: Simulated, eager: Simulated, budget: float = 0.3) -> timed_cuda.Result:
@@ -598,6 +604,16 @@ def test_a_slow_candidate_keeps_a_baseline_in_sight_or_the_device_s_clock_is_nam
     result = timed(Simulated(right, 40e-3, device=39e-3), Simulated(right, 10e-6, device=9e-6))
     assert result.labels == ("by the device's clock",) and "handshake that varies" in result.note
     assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
+
+
+@pytest.mark.parametrize(("launching", "led"), [(2e-6, True), (9e-6, False), (None, False)])
+def test_launches_hide_behind_the_judge_s_kernel_only_where_they_hide_anyway(
+    timed: Any, launching: float | None, led: bool
+) -> None:
+    candidate, eager = Simulated(right, 10e-6, device=9e-6), Simulated(right, 15e-6, device=14e-6)
+    candidate.launching = launching
+    timed(candidate, eager)
+    assert candidate.led[-1] is eager.led[-1] is led and not candidate.led[0]
 
 
 class Disturbed(Simulated):
