@@ -276,12 +276,12 @@ def _literal(value: int | float) -> Operand:
             return Const(Type((), dtype), float(value))
         if math.isfinite(value):
             return Const(Type((), dtype), bool(value) if dtype is DType.BOOL else int(value))
-        return Const(Type((), dtype), _integer_limit(dtype, value > 0))
+        return Const(Type((), dtype), integer_limit(dtype, value > 0))
 
     return Weak(True, build)
 
 
-def _integer_limit(dtype: DType, high: bool) -> int | bool:
+def integer_limit(dtype: DType, high: bool) -> int | bool:
     """What ``inf`` and ``-inf`` are among the integers: the largest and the smallest."""
     if dtype is DType.BOOL:
         return high

@@ -21,6 +21,7 @@ from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.cost_grid import Grid, grid_time, resident
+from kernellab.sketch.program import TensorRole
 from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
@@ -218,6 +219,40 @@ def test_designs_lowered_to_cpp_are_right(
     torch.testing.assert_close(
         kernel(x).double(), task.module().reference((x.double(),))[0], rtol=1e-4, atol=1e-3, equal_nan=True
     )
+
+
+def at_the_end_of(dtype: str, result: str) -> tuple[Task, torch.Tensor]:
+    """A task over whole numbers, and inputs whose values lie next to what a search for ``result`` starts from."""
+    source = f"import torch\ndef reference(x):\n    return {result}\n"
+    source += f"def inputs():\n    return (torch.randint(0, 9, (2, 20011), dtype=torch.{dtype}),)\n"
+    kind = getattr(torch, dtype)
+    x = torch.randint(1, 100, (2, 20011), generator=torch.Generator().manual_seed(5))
+    ends = torch.iinfo(kind)
+    return load_task(source, "t"), (ends.min + x if "max" in result else ends.max - x).to(kind)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8"])
+@pytest.mark.parametrize("result", ["x.max(1)", "x.min(1)", "x.cummax(1).values", "x.flip(1).cummin(1).values"])
+def test_whole_numbers_are_compared_with_their_own_dtypes_extremes(dtype: str, result: str) -> None:
+    task, x = at_the_end_of(dtype, result)
+    for target in (CPU, GPU):
+        program = load_program(first(task, target))
+        got = run(program, {"x": x})
+        found = [got[t.name] for t in program.tensors if t.role is TensorRole.OUT]
+        for value, want in zip(found, task.module().reference((x,)), strict=True):
+            assert torch.equal(value, want), target.dsl
+
+
+@pytest.mark.parametrize(("dtype", "result"), [("int64", "x.min(1)"), ("int32", "x.max(1)")])
+def test_whole_numbers_at_the_end_of_their_range_are_right_in_cpp(
+    dtype: str, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "build"))
+    task, x = at_the_end_of(dtype, result)
+    program = load_program(first(task, CPU))
+    kernel = load(lower(program, bind(program, task, None, CPU), CPU), tmp_path).kernel
+    for got, want in zip(kernel(x), task.module().reference((x,)), strict=True):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize(

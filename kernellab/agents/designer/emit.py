@@ -158,8 +158,7 @@ class Emitter(ScanWriter, ProductWriter):
             row.lines.append(f"{name} = {self._filled(shape, '0', 'i32')}")
             return
         if best:
-            worst = "-inf" if r.kind == "argmax" else "inf"
-            row.lines.append(f"{best} = {self._filled(shape, worst, DTYPES[compute_dtype(r.arg.dtype)])}")
+            row.lines.append(f"{best} = {self._filled(shape, identity(r), DTYPES[compute_dtype(r.arg.dtype)])}")
             # a narrow place leaves registers for the elements
             narrow = self._by_lanes(r) and all(isinstance(a.extent, int) and a.extent < 2**31 for a in r.axes)
             row.lines.append(f"{name} = {self._filled(shape, '0', 'i32' if narrow else 'i64')}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from kernellab.agents.designer.emit_loops import LoopWriter
 from kernellab.agents.designer.emit_values import joined
 from kernellab.agents.designer.expr import Axis, Leaf, Order, Scan
 from kernellab.agents.designer.normal import Output
 from kernellab.agents.designer.orders import define_order
-from kernellab.agents.designer.pads import at_edge
-from kernellab.agents.designer.text import DTYPES, Text
+from kernellab.agents.designer.pads import IDENTITY, at_edge, neutral
+from kernellab.agents.designer.text import DTYPES, Text, number
 
-_SCAN_START = {"cumsum": "0", "cumprod": "1", "cummax": "-inf", "cummin": "inf"}
 SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
@@ -100,7 +101,7 @@ class ScanWriter(LoopWriter):
         """The scan's operand; past the edge, which a scan from the end meets first, what changes nothing."""
         arg = self.spread(self.text_of(s.arg), full)
         ragged = s.reverse and axis not in self.t.exact
-        if not ragged or at_edge(s.arg, axis, self.pads, self.free) == float(_SCAN_START[s.kind]):
+        if not ragged or at_edge(s.arg, axis, self.pads, self.free) == IDENTITY[SCAN_JOIN[s.kind]]:
             return arg
         return Text(f"where({self.valid(axis, full)}, {arg.text}, {_start(s)})", full)
 
@@ -111,6 +112,5 @@ def _call(s: Scan, arg: Text, dim: int) -> str:
 
 def _start(s: Scan) -> str:
     """What a scan starts from, in its dtype."""
-    if "float" in s.dtype or s.kind in ("cumsum", "cumprod"):
-        return _SCAN_START[s.kind]
-    return str(-(2**31) if s.kind == "cummax" else 2**31 - 1)
+    value = neutral(SCAN_JOIN[s.kind], s.dtype)
+    return number(int(value) if math.isfinite(value) else value)

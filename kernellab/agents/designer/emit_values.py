@@ -22,7 +22,7 @@ from kernellab.agents.designer.expr import (
 )
 from kernellab.agents.designer.extents import Extent
 from kernellab.agents.designer.normal import Output
-from kernellab.agents.designer.pads import IDENTITY, at_edge, best_pads
+from kernellab.agents.designer.pads import IDENTITY, at_edge, best_pads, neutral
 from kernellab.agents.designer.plan import Kernel
 from kernellab.agents.designer.puts import store_put
 from kernellab.agents.designer.text import ATOM, DTYPES, INFIX, TITLES, Names, Text, infix, number, plus
@@ -321,15 +321,10 @@ class ValueWriter:
 
 
 def identity(r: Red) -> str:
-    value = IDENTITY[r.kind]
+    """What changes nothing in ``r``, in the dtype that it compares or adds in."""
     if r.kind in ("argmax", "argmin"):
-        value = float("-inf") if r.kind == "argmax" else float("inf")
-    assert value is not None
-    if "float" in r.arg.dtype or r.kind in ("argmax", "argmin"):
-        return number(value)
-    if value in (float("inf"), float("-inf")):
-        return str(-(2**31) if value < 0 else 2**31 - 1)
-    return str(int(value))
+        return number(neutral(r.kind[3:], compute_dtype(r.arg.dtype)))
+    return number(neutral(r.kind, r.arg.dtype))
 
 
 def _grouped(offset: Extent) -> str:

@@ -6,12 +6,27 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from kernellab.agents.designer.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, operands, walk
+from kernellab.agents.designer.text import DTYPES
+from kernellab.sketch.program import DType
+from kernellab.sketch.resolve_expr import integer_limit
 
 #: the value that changes nothing, by kind of reduction; None where there is none
 IDENTITY: dict[str, float | None] = {
     "sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "any": 0.0, "argmax": None, "argmin": None,
 }  # fmt: skip
 _CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
+
+
+def neutral(kind: str, dtype: str) -> float | int:
+    """The value that changes nothing in a reduction of ``kind`` over ``dtype``: an integer's own extreme, no infinity.
+
+    An infinity beside integers would make floats of them, and another dtype's extreme may lie inside their range.
+    """
+    value = IDENTITY[kind]
+    assert value is not None, kind
+    if "float" in dtype:
+        return value
+    return int(value) if math.isfinite(value) else integer_limit(DType(DTYPES[dtype]), value > 0)
 
 
 def best_pads(group: Sequence[Red], axis: Axis, free: Free) -> dict[int, float]:

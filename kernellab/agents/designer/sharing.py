@@ -7,16 +7,17 @@ stored, and one more launch joins them. What a choice takes is :func:`kernellab.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kernellab.agents.designer import extents
 from kernellab.agents.designer.expr import Axis, Expr, Leaf, Order, walk
+from kernellab.agents.designer.text import item_bytes
 from kernellab.sketch.cost_grid import LAUNCH, Grid, grid_time, resident
 
 if TYPE_CHECKING:
+    from kernellab.agents.designer.normal import Output
     from kernellab.agents.designer.plan import Kernel
     from kernellab.agents.designer.tiling import Tiler
 
@@ -171,18 +172,14 @@ def _read(k: Kernel) -> list[Leaf]:
 
 def _item_bytes(k: Kernel) -> int:
     wide = [e for e in _read(k) if k.red & {a for ix in e.index for a in ix.leaves()}]
-    return max((_bits(e.dtype) for e in wide), default=32) // 8
+    return max((item_bytes(e.dtype) for e in wide), default=4)
 
 
-def _bytes(tiler: Tiler, k: Kernel, moved: Iterable[object]) -> float:
+def _bytes(tiler: Tiler, k: Kernel, moved: Iterable[Leaf | Output]) -> float:
     """Bytes that loads or stores move, each tensor's largest."""
     mine, found = k.par | k.red, dict[str, float]()
     for e in moved:
-        axes = {a for ix in e.index for a in ix.leaves()} & mine  # type: ignore[attr-defined]
-        size = math.prod(tiler.size(a) for a in axes) * _bits(e.dtype) / 8  # type: ignore[attr-defined]
-        found[e.tensor] = max(found.get(e.tensor, 0.0), size)  # type: ignore[attr-defined]
+        axes = {a for ix in e.index for a in ix.leaves()} & mine
+        size = math.prod(tiler.size(a) for a in axes) * item_bytes(e.dtype)
+        found[e.tensor] = max(found.get(e.tensor, 0.0), size)
     return sum(found.values())
-
-
-def _bits(dtype: str) -> int:
-    return next((int(n) for n in re.findall(r"\d+", dtype)[:1]), 8)

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 from kernellab.agents.designer.expr import Axis
 from kernellab.agents.designer.extents import Extent
+from kernellab.sketch.program import DType
 
 INFIX = {
     "add": ("+", 5), "sub": ("-", 5), "mul": ("*", 6), "div": ("/", 6), "floordiv": ("//", 6), "mod": ("%", 6),
     "lt": ("<", 3), "le": ("<=", 3), "gt": (">", 3), "ge": (">=", 3), "eq": ("==", 3), "ne": ("!=", 3),
 }  # fmt: skip
 ATOM = 10
-DTYPES = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
-    "bool": "bool",
-}  # fmt: skip
+#: torch's name of a dtype -> the sketch's
+DTYPES = {d.torch_name: d.value for d in DType}
 #: what a value is called, by the operation that makes it
 TITLES = {
     "exp": "exps", "sub": "shifted", "mul": "product", "add": "added", "div": "ratio", "rsqrt": "scale",
@@ -36,6 +34,11 @@ class Text:
 
     def wrap(self, level: int) -> str:
         return self.text if self.binds >= level else f"({self.text})"
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element of torch's ``dtype``."""
+    return DType(DTYPES[dtype]).bytes
 
 
 def number(value: float | int | bool) -> str:

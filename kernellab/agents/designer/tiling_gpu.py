@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 from kernellab.agents.designer.emit_values import Tiling
 from kernellab.agents.designer.expr import Axis, Dot, Expr, Leaf, Op, walk
 from kernellab.agents.designer.plan import Kernel, has_picks, runs_along
 from kernellab.agents.designer.sharing import columns_of, row_parts, scan_parts
+from kernellab.agents.designer.text import item_bytes
 from kernellab.agents.designer.tiling import Tiler
 
 #: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
@@ -282,8 +282,8 @@ class GpuTiler(Tiler):
         slow = any(isinstance(e, Op) and e.op in _SLOW for e in inside)
         if slow or k.scans or len(t.blocks) != 1 or not self.style.measured or self._fused_multiply_add:
             return self.style.pointwise
-        bits = [int(n) for e in inside if isinstance(e, Leaf) for n in re.findall(r"\d+", e.dtype)[:1]]
-        return min(self.style.pointwise, 128 // max(bits, default=32))
+        wide = [item_bytes(e.dtype) for e in inside if isinstance(e, Leaf) and e.dtype != "bool"]
+        return min(self.style.pointwise, 16 // max(wide, default=4))
 
 
 #: pointwise operations that are a logarithm and a division, or more

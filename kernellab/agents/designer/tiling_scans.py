@@ -24,8 +24,10 @@ def scan_tiling(tiler: Tiler, k: Kernel, t: Tiling, tiled: list[Axis]) -> Tiling
     axis = k.scans[0].axes[0]
     if axis not in tiled or axis is not tiled[-1]:
         return _down(tiler, k, t, tiled, axis)
-    longest = _SHARED_ROW if tiler.target.dsl == "cuda_c" else tiler.style.whole_row
-    if k.chunk is None and tiler.size(axis) <= min(longest, tiler.style.whole_row) and tiler.bounded([axis]):
+    longest = tiler.style.whole_row
+    if tiler.target.dsl == "cuda_c":
+        longest = min(longest, _SHARED_ROW)
+    if k.chunk is None and tiler.size(axis) <= longest and tiler.bounded([axis]):
         t.whole = frozenset([axis])
         return t
     default = min(tiler.style.row_block, _BLOCK)

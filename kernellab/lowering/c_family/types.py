@@ -36,7 +36,8 @@ def literal(value: float, dtype: DType) -> str:
         if number == -(2**63):
             return "INT64_MIN"
         if dtype is DType.I32:
-            return str(number)
+            # C++ reads -2147483648 as minus a long
+            return "INT32_MIN" if number == -(2**31) else str(number)
         return f"INT64_C({number})" if dtype is DType.I64 else f"{VALUE_TYPE[dtype]}({number})"
     if math.isnan(value):
         return "double(kl::NAN_)" if dtype is DType.F64 else "kl::NAN_"
