@@ -232,7 +232,7 @@ class Driver(Decisions, Beside):
     def _warm(self) -> None:
         """Start the judge while the first role works; a verification says itself what keeps it from starting."""
         with suppress(KernellabError):
-            self.engine.verifier().warm(self.bench.target())
+            self.engine.verifier().warm(self.bench.target(), self.bench.options())
 
     def _channel(self, turn: Turn) -> Channel:
         """What the worker thread of ``turn`` speaks through."""

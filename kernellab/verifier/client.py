@@ -27,7 +27,7 @@ from kernellab.verifier import sandbox, turns, wire
 from kernellab.verifier.bound import CACHE
 from kernellab.verifier.options import VerifyOptions
 from kernellab.verifier.reproduced import reproduced
-from kernellab.verifier.rules import DEADLINES
+from kernellab.verifier.rules import COMPILED, DEADLINES
 from kernellab.verifier.servers import ALLOCATOR, clean_environment
 
 Progress = Callable[[StageResult], None]
@@ -55,10 +55,15 @@ class Verifier:
         self._own_folder()
         atexit.register(_close, weakref.ref(self))
 
-    def warm(self, target: Target) -> None:
-        """Starts the judge and the fork server for ``target`` now, so that the first verdict does not wait for them."""
+    def warm(self, target: Target, options: VerifyOptions | None = None) -> None:
+        """Starts the judge and the fork servers for ``target`` now, so that the first verdict does not wait for them:
+        that of torch.compile too where ``options`` ask for it."""
+        compiles = options is not None and not COMPILED.keys().isdisjoint(options.baselines)
         with self._lock:
-            request = {"op": "warm", "dsl": target.dsl, "backend": target.backend.value}
+            request = {
+                "op": "warm", "dsl": target.dsl, "backend": target.backend.value,
+                "compiles": compiles and target.backend is not Backend.INTERPRETER,
+            }  # fmt: skip
             self._ask(request, None, "warm", 8 * DEADLINES.start)
 
     def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:

@@ -31,6 +31,9 @@ def main() -> None:
     sandbox.become_subreaper()
     sandbox.dumpable(False)
     failed = {}
+    # what is imported here is kept as bytecode, where it was installed without: torch's compiler takes 15 s else, each
+    # time. A worker writes none
+    unkept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     for name in sys.argv[2:]:
         try:
             with _unasked():
@@ -38,6 +41,8 @@ def main() -> None:
         except ImportError as error:
             failed[name] = str(error)
     import kernellab.verifier.worker  # noqa: F401  (a worker must find it warm)
+
+    sys.dont_write_bytecode = unkept
 
     # what is imported stays: a worker that looked through it for garbage would pause, and copy each page of it
     gc.collect()

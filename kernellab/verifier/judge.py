@@ -65,6 +65,8 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         if message["op"] == "warm":
             backend = Backend(message["backend"])
             server = pool.server(message["dsl"], backend)
+            if message["compiles"]:
+                pool.server(message["dsl"], backend, compiles=True)
             import torch  # noqa: F401  (imported while the fork server imports its own)
 
             if backend is Backend.CUDA:
