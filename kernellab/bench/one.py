@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 
+#: what a worker says on its way to a row, or instead of one
+WAITS, BEGINS, LATER = b"waits", b"begins", b"later"
+#: what each kernel is timed against
+BASELINES = ("eager", "compile")
 #: what judge, candidate and baselines hold together, in sizes of the task's tensors: 19 were seen
 _COPIES = 20
 #: bytes of a device that does not tell
@@ -25,6 +30,9 @@ _MEMORY = 80 << 30
 #: bytes of a task's tensors up to which a judge keeps what it holds for the next problem, and the part of a device's
 #: memory that is shared out, so that the rest is enough for that
 _SMALL, _SHARED = 128 << 20, 0.85
+#: the part of a device's memory from which on a problem is put off until those that need less are done: while it waits
+#: for that much to be free, a worker would do nothing
+_MUCH = 0.25
 #: seconds for one problem, a session with all its verifications
 DEADLINE = 900.0
 #: seconds before its deadline at which a session is stopped, so that the turn that runs can end
@@ -34,7 +42,8 @@ _LAST = 60.0
 class Job(Record):
     """What a worker is asked to do: the task, and how to design it.
 
-    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds. ``deadline`` is in seconds.
+    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds. ``deadline`` is in seconds. A
+    ``late`` one waits for as much of a device as it needs.
     """
 
     name: str
@@ -51,22 +60,36 @@ class Job(Record):
     allow_library: bool = False
     tune: int = 0
     deadline: float = DEADLINE
+    late: bool = False
 
 
-def run_job(job: Job) -> Row:
-    """The row of one session. What goes wrong with the problem is the row's reason, never an exception."""
+class Later(Exception):
+    """The problem needs much of the device: it is to be done when those that need less are."""
+
+
+def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None) -> Row:
+    """The row of one session. What goes wrong with the problem is the row's reason.
+
+    ``waits`` is called before it waits for memory of the device, ``begins`` when it has it: neither counts as its time.
+
+    Raises:
+        Later: it needs much of the device and is not ``late``.
+    """
     from kernellab.bench.category import category
     from kernellab.session import design
     from kernellab.task import load_task
 
     began = time.perf_counter()
+    _warm(job)
     verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
     try:
         small = _at_most(job)
         cut = small.words
         task = load_task(small.text, job.name)
         kind = kind or category(task)
-        with _room(job, task):
+        with _room(job, task, waits) as waited:
+            began += waited
+            begins()
             session = design(
                 task,
                 dsl=job.dsl,
@@ -76,7 +99,7 @@ def run_job(job: Job) -> Row:
                 workspace=Path(job.workspace),
                 fresh=True,
                 tune=job.tune,
-                options={"baselines": ["eager", "compile"], "allow_library": job.allow_library},
+                options={"baselines": list(BASELINES), "allow_library": job.allow_library},
             )
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
@@ -105,9 +128,26 @@ def _ended(session: Session, until: float) -> bool:
         return False
 
 
+def _warm(job: Job) -> None:
+    """Starts the judge beside what comes first: reading the task, cutting it, waiting for room."""
+    from kernellab.session.engine import engine
+    from kernellab.target_detect import detect_target
+    from kernellab.verifier.options import VerifyOptions
+
+    def start() -> None:
+        # the verification itself says what keeps a judge from starting
+        with suppress(KernellabError):
+            engine().verifier().warm(detect_target(job.dsl), VerifyOptions.model_validate({"baselines": BASELINES}))
+
+    threading.Thread(target=start, name="kernellab-warm", daemon=True).start()
+
+
 @contextmanager
-def _room(job: Job, task: Task) -> Iterator[None]:
-    """On a CUDA device: its memory is shared out, and given back when the problem is done."""
+def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
+    """On a CUDA device: its memory is shared out, and given back when the problem is done; the seconds waited for it.
+
+    Raises Later.
+    """
     from kernellab.session.engine import engine
     from kernellab.target import Backend
     from kernellab.target_detect import detect_target
@@ -117,12 +157,16 @@ def _room(job: Job, task: Task) -> Iterator[None]:
 
     target = detect_target(job.dsl)
     if target.backend is not Backend.CUDA:
-        yield
+        yield 0.0
         return
     size = input_bytes(task)
-    with turns.share(_COPIES * size / (_SHARED * (target.chip.memory_bytes or _MEMORY))):
+    part = _COPIES * size / (_SHARED * (target.chip.memory_bytes or _MEMORY))
+    if part > _MUCH and not job.late and turns.environment():
+        raise Later
+    waits()
+    with turns.share(part) as waited:
         try:
-            yield
+            yield waited
         finally:
             # a warm judge and its workers keep what they have allocated
             if size > _SMALL:

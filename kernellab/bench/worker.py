@@ -1,7 +1,8 @@
 """A process that designs problems one after another: ``python -m kernellab.bench.worker``.
 
 Each line on stdin is a :class:`~kernellab.bench.one.Job`; each line on the standard output that it was started with
-is the Row that came of it. What a task prints goes to stderr. It ends with its stdin.
+is the Row that came of it, or a word on the way: ``waits`` for memory of the device, ``begins`` when it has it, or
+``later`` instead of a row. What a task prints goes to stderr. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -10,24 +11,31 @@ import os
 import sys
 import time
 
-from kernellab.bench.one import Job, named, run_job
+from kernellab.bench.one import BEGINS, LATER, WAITS, Job, Later, named, run_job
 from kernellab.bench.rows import Row
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+
+    def say(line: bytes) -> None:
+        answers.write(line + b"\n")
+        answers.flush()
+
     for line in sys.stdin:
         job = Job.model_validate_json(line)
         began = time.perf_counter()
         try:
-            row = run_job(job)
+            row = run_job(job, lambda: say(WAITS), lambda: say(BEGINS))
+        except Later:
+            say(LATER)
+            continue
         except Exception as error:  # a fault of ours costs one row, and its words say so
             reason = f"kernellab broke: {type(error).__name__}: {error}"
             row = Row.of(job.name, job.category, job.dynamic, None, 0, time.perf_counter() - began, reason)
             row = named(row, job)
-        answers.write(row.model_dump_json() + "\n")
-        answers.flush()
+        say(row.model_dump_json().encode())
 
 
 if __name__ == "__main__":

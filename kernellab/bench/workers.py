@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from kernellab.bench.one import Job, named
+from kernellab.bench.one import BEGINS, LATER, WAITS, Job, named
 from kernellab.bench.rows import Row
 from kernellab.verifier import turns
 
@@ -35,10 +35,11 @@ def run_jobs(
 
     ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
     device. Workers are spread over ``devices``, what each sees of the machine's GPUs, and one is timed on each of them
-    at a time. No job begins after ``budget`` seconds; those left have no row. Workers and all below them are ended when
-    this returns.
+    at a time; what needs much of one's memory is done last. No job begins after ``budget`` seconds; those left have no
+    row. Workers and all below them are ended when this returns.
     """
     waiting: SimpleQueue[Job] = SimpleQueue()
+    late: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         waiting.put(job)
     done: SimpleQueue[Row | BaseException] = SimpleQueue()
@@ -57,7 +58,7 @@ def run_jobs(
         threads = [
             threading.Thread(
                 target=_serve, daemon=True,
-                args=(n, out, environments[n % len(environments)], waiting, done, stop, deadline, most, until),
+                args=(n, out, environments[n % len(environments)], waiting, late, done, stop, deadline, most, until),
             )
             for n in range(workers)
         ]  # fmt: skip
@@ -109,6 +110,7 @@ def _serve(
     out: Path,
     environment: dict[str, str],
     waiting: SimpleQueue[Job],
+    late: SimpleQueue[Job],
     done: SimpleQueue[Row | BaseException],
     stop: threading.Event,
     deadline: float,
@@ -121,15 +123,20 @@ def _serve(
     try:
         while not stop.is_set() and time.monotonic() < until:
             try:
-                job = waiting.get_nowait()
+                job = waiting.get_nowait() if not waiting.empty() else late.get_nowait()
             except Empty:
-                return
+                if waiting.empty() and late.empty():
+                    return
+                continue  # another had it first
             worker = worker or _Worker(workspace, environment)
             row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
             if worker.gone() or worker.resident() > most:
                 worker.close()
                 worker = None
-            done.put(row)
+            if row is None:
+                late.put(job.model_copy(update={"late": True}))
+            else:
+                done.put(row)
     except BaseException as error:  # told to the caller, who waits for rows
         done.put(error)
     finally:
@@ -150,23 +157,37 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, **environment},
         )  # fmt: skip
         self._rest = b""
+        #: when it is ended (s, monotonic)
+        self._until = inf
 
-    def answer(self, job: Job, deadline: float, stop: threading.Event) -> Row:
-        """The job's row; a worker that ends or hangs is ended, and the row says so."""
+    def answer(self, job: Job, deadline: float, stop: threading.Event) -> Row | None:
+        """The job's row, None where it is to be done later; a worker that ends or hangs is ended, and the row says so.
+
+        What a worker waits for memory of its device is none of its ``deadline``.
+        """
         began = time.monotonic()
+        line = None
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(job.model_dump_json().encode() + b"\n")
             self._process.stdin.flush()
-            line = next((line for line in self._lines(began + deadline, stop)), None)
+            self._until = began + deadline
+            for line in self._lines(stop):
+                if line not in (WAITS, BEGINS):
+                    break
+                began = time.monotonic()
+                self._until = began + deadline if line == BEGINS else inf
+                line = None
         except BrokenPipeError:
             line = None
+        if line == LATER:
+            return None
         if line is not None:
             return Row.model_validate_json(line)
         seconds = time.monotonic() - began
         if stop.is_set():
             why = "The run was broken off."
-        elif seconds >= deadline:
+        elif time.monotonic() >= self._until:
             why = f"It took longer than its deadline of {deadline:g} s."
         else:
             why = f"Its worker ended{_how(self._process)}."
@@ -174,10 +195,10 @@ class _Worker:
         row = Row.of(job.name, job.category, job.dynamic, None, 0, seconds, why)
         return named(row, job)
 
-    def _lines(self, until: float, stop: threading.Event) -> Iterator[bytes]:
+    def _lines(self, stop: threading.Event) -> Iterator[bytes]:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
-        while time.monotonic() < until and not stop.is_set():
+        while time.monotonic() < self._until and not stop.is_set():
             if not select.select([pipe], [], [], _LOOK_SECONDS)[0]:
                 continue
             block = os.read(pipe, 1 << 16)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernellab import target_detect
-from kernellab.bench import workers
+from kernellab.bench import one, workers
 from kernellab.bench.category import category
 from kernellab.bench.one import Job, run_job
 from kernellab.bench.order import quickest_first
@@ -118,6 +118,48 @@ def test_a_worker_that_has_grown_is_replaced_before_the_next_problem(
         run_jobs([_job(n, tells, tmp_path) for n in ("a", "b")], tmp_path, 1, 60.0, rows.append, False)
         seen = re.findall(r"process (\d+)", " ".join(r.reason for r in rows))
         assert len(seen) == 2 and len(set(seen)) == processes, rows
+
+
+WAITS_LONG = """
+import contextlib, time
+from kernellab.bench import one
+from kernellab.errors import TaskError
+
+@contextlib.contextmanager
+def room(job, task, waits):
+    if not job.late:
+        raise one.Later
+    waits()
+    time.sleep(16)
+    raise TaskError("There was room at last.", "")
+    yield 16.0
+
+one._room = room
+"""
+
+
+def test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    jobs = [_job("waits", RELU + WAITS_LONG, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
+    run_jobs(jobs, tmp_path, 1, 15.0, rows.append, False)
+    assert [r.name for r in rows] == ["wrong", "waits"]
+    assert "room at last" in rows[1].reason
+
+
+def test_what_needs_much_of_a_device_is_put_off_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = Chip("some", "gpu", 132, memory_bytes=1 << 20)
+    monkeypatch.setattr(target_detect, "detect_target", lambda dsl: Target("triton", Backend.CUDA, chip))
+    monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path}/turns")
+    task, job, said = load_task(RELU, "relu"), _job("relu", RELU, tmp_path), list[str]()
+    with pytest.raises(one.Later), one._room(job, task, lambda: said.append("waits")):
+        raise AssertionError("there is no room for it yet")
+    assert not said
+    late = job.model_copy(update={"late": True})
+    with one._room(late, task, lambda: said.append("waits")) as waited:
+        assert said == ["waits"] and waited < 5.0
+    monkeypatch.delenv(turns.VARIABLE)
+    with one._room(job, task, lambda: None) as waited:
+        assert waited == 0.0, "nobody else is there"
 
 
 def test_a_session_is_stopped_at_its_deadline_and_what_it_has_by_then_counts(tmp_path: Path) -> None:
