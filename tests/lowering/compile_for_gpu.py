@@ -51,8 +51,20 @@ class AbsentGPU:
         return lambda *_args, **_options: None
 
 
+def fences(ptx: str) -> dict[str, int]:
+    """How many groups of ``wgmma`` follow a wait for ``cp.async`` with a fence between the two, and without."""
+    found, state = {"fenced": 0, "unfenced": 0}, ""
+    for word in re.findall(r"cp\.async\.wait_group|fence\.proxy\.async|wgmma\.fence", ptx):
+        if word != "wgmma.fence":
+            state = "unfenced" if word.startswith("cp") else "fenced" if state else ""
+        elif state:
+            found[state] += 1
+            state = ""
+    return found
+
+
 def compile_all(folder: Path) -> dict[str, dict[str, int] | str]:
-    """NAME -> how often each global load and store occurs in its PTX, or the compiler's error."""
+    """NAME -> how often each global load and store occurs in its PTX, and its ``fences``; or the compiler's error."""
     driver.set_active(AbsentGPU())
     compiled: list[Any] = []
     launch = JITFunction.run
@@ -75,7 +87,7 @@ def compile_all(folder: Path) -> dict[str, dict[str, int] | str]:
             found[path.stem] = f"{type(error).__name__}: {error}"
             continue
         ptx = "\n".join(kernel.asm["ptx"] for kernel in compiled)
-        found[path.stem] = dict(Counter(re.findall(r"(?:ld|st)\.global[\w.:]*", ptx)))
+        found[path.stem] = dict(Counter(re.findall(r"(?:ld|st)\.global[\w.:]*", ptx))) | fences(ptx)
     return found
 
 

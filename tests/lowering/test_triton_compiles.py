@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -64,7 +65,32 @@ def test_every_construct_compiles(compiled: dict[str, dict[str, int] | str]) -> 
 
 @pytest.mark.parametrize("name", ["rms_norm", "softmax"])
 def test_rows_move_sixteen_bytes_at_a_time(name: str, compiled: dict[str, dict[str, int] | str]) -> None:
-    accesses = compiled[name]
-    assert isinstance(accesses, dict)
+    counts = compiled[name]
+    assert isinstance(counts, dict)
+    accesses = [access for access in counts if access[:3] in ("ld.", "st.")]
     assert all("v4.b32" in access for access in accesses), accesses
     assert any(access.startswith("st") for access in accesses)
+
+
+def test_tensor_cores_see_what_was_copied_ahead(compiled: dict[str, dict[str, int] | str]) -> None:
+    counts = compiled["matmul"]
+    assert isinstance(counts, dict)
+    assert counts["fenced"] > 0
+    assert counts["unfenced"] == 0
+
+
+@pytest.mark.parametrize("backend", [Backend.CUDA, Backend.INTERPRETER])
+def test_products_in_a_serial_loop_ask_for_the_fence_on_a_gpu(backend: Backend) -> None:
+    target = Target("triton", backend, TARGET.chip)
+    program = load_program(MATMUL.replace("TYPE", "f32").replace("BK = 8", "BK = 16"))
+    text = lower(program, bind(program, None, None, target), target).files["kernel.py"]
+    body = text[text.index("def matmul_kernel(") :].splitlines()
+    before = [above.strip() for above, line in itertools.pairwise(body) if "tl.dot(" in line]
+    assert [line == "kl_fence()" for line in before] == [backend is Backend.CUDA]
+
+
+def test_triton_is_asked_for_its_own_fence_by_version() -> None:
+    from kernellab.lowering.triton.library import kl_unfenced
+
+    versions = {"3.6.0": True, "3.7.1": True, "3.8.0": False, "3.9.0+git1a2b": False, "4.0": False}
+    assert {version: kl_unfenced(version) for version in versions} == versions

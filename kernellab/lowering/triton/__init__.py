@@ -7,7 +7,8 @@ from kernellab.lowering.library_call import own_kernels
 from kernellab.lowering.quiet import index_lines
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
-from kernellab.lowering.triton.text import join_comments, library
+from kernellab.lowering.triton.text import join_comments
+from kernellab.lowering.triton.text import library as library_text
 from kernellab.records import Source
 from kernellab.sketch.bind import Binding
 from kernellab.sketch.program import Program
@@ -37,7 +38,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch."""\n\n'
     head += "import torch\nimport triton\nimport triton.language as tl\n\n\n"
     functions = "".join(text for written in kernels for text, _ in written.lines)
-    helpers = library(functions, interpreter=interpreter)
+    helpers = library_text(functions, interpreter=interpreter)
     text = head + (helpers + "\n\n" if helpers else "")
     mapped: dict[int, int] = {}
     for kernel, written in zip(own_kernels(program), kernels, strict=True):

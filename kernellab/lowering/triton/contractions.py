@@ -100,12 +100,21 @@ class ValueWriter(GatherWriter):
         left = self._operand(a, len(a.type.shape) - 1, precision)
         right = self._operand(b, len(b.type.shape) - 2, precision)
         parts = [left, right, *([f"acc={acc}"] if acc else [])]
+        self._fence()
         if not acc_dtype.is_float:
             return f"tl.dot({', '.join(parts)}, out_dtype={TL_DTYPES[acc_dtype]})"
         if precision not in ("bf16",):
             wanted = "ieee" if self._interpreter and precision.startswith("bf16x") else precision
             parts.append(f'input_precision="{wanted}"')
         return f"tl.dot({', '.join(parts)}, out_dtype={TL_DTYPES[acc_dtype]})"
+
+    def _fence(self) -> None:
+        # outside a serial loop nothing is copied ahead, and the compiler fences what it stores itself
+        if self._interpreter or all(loop.hints.parallel for loop in self._shapes.ints.loops.values()):
+            return
+        at, self._out.at = self._out.at, 0
+        self._out.put("kl_fence()")
+        self._out.at = at
 
     def _operand(self, value: Value, summed: int, precision: str) -> str:
         # tl.dot takes the narrow dtype itself: the product of two is exact in float32

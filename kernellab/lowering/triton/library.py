@@ -10,6 +10,31 @@ import triton
 import triton.language as tl
 
 
+@triton.constexpr_function
+def kl_unfenced(version):
+    """Is this a Triton that leaves the fence out? It places one itself since its pull request 9610."""
+    numbers = []
+    for part in version.split("+")[0].split(".")[:3]:
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return numbers < [3, 8]
+
+
+@triton.jit
+def kl_fence():
+    """Shows tensor cores that read shared memory themselves what asynchronous copies have left there.
+
+    A loop's loads are copied ahead by ``cp.async``, which writes as threads do; ``wgmma`` reads by another road, and
+    the PTX manual ("Async proxy") asks for a fence between the two. Without it a product took what had lain there
+    before. Stands before ``tl.dot``, where the compiler waits for the copies.
+    """
+    if tl.target_info.cuda_capability_geq(9, 0) and kl_unfenced(triton.__version__):
+        tl.inline_asm_elementwise(
+            "fence.proxy.async.shared::cta; mov.b32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
 @triton.jit
 def kl_floordiv_int(a, b):
     # Triton divides towards zero
