@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,8 @@ import torch
 
 from kernellab.records import Source
 
-_HEADER = (Path(__file__).parent / "emulated.h").read_text()
+_HEADER = Path(__file__).parent / "emulated.h"
+_COMPILE = ("g++", "-O1", "-std=c++17", "-w", "-fpermissive", "-fPIC")
 _HALVES = """
 KL_INLINE void wait_copies() { emulated::finish_copies(); }
 KL_INLINE uint16_t brain_bits(float x) {
@@ -52,7 +57,7 @@ class Program:
         given = ", ".join(f"{types_[k]} a{n}" for n, k in enumerate(kinds))
         passed = ", ".join(f"emulated::Any{{a{n}}}" if k == "p" else f"a{n}" for n, k in enumerate(kinds))
         code = (
-            f"{_HEADER}\n{code}\n"
+            f'#include "{_HEADER.name}"\n{code}\n'
             f'extern "C" void emulate(unsigned blocks, {given}) {{\n'
             f"  emulated::run(blocks, THREADS, [&] {{ {name}({passed}); }});\n}}\n"
         )
@@ -62,22 +67,20 @@ class Program:
         if not library.exists():
             path = folder / f"{stem}.cpp"
             path.write_text(code)
-            command = [
-                "g++",
-                "-O1",
-                "-g",
-                "-std=c++17",
-                "-w",
-                "-fpermissive",
-                "-shared",
-                "-fPIC",
-                str(path),
-                "-o",
-                str(library),
-            ]
+            command = [*_COMPILE, "-I", _precompiled(), "-shared", str(path), "-o", str(library)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr[:4000]
         return ctypes.CDLL(str(library)).emulate  # type: ignore[no-any-return]
+
+
+@cache
+def _precompiled() -> str:
+    """A folder with the header as the compiler keeps it, for this process: to read it is most of a kernel's build."""
+    folder = tempfile.mkdtemp(prefix="kernellab-emulated-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    header = shutil.copy(_HEADER, folder)
+    subprocess.run([*_COMPILE, "-x", "c++-header", header, "-o", f"{header}.gch"], check=True)
+    return folder
 
 
 class LaunchConfig:
