@@ -5,12 +5,15 @@
 // for |x| < 2^52.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
+// half of what an elementwise kernel takes to compile would be libstdc++'s Bessel functions and their like
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
 #define KL_INLINE inline __attribute__((always_inline))
+#define KL_APART inline __attribute__((noinline))
 
 namespace kl {
 

@@ -268,9 +268,10 @@ struct Panel {
   KL_INLINE const T* at(int64_t p) const { return data + p * WIDE; }
 };
 
-// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers
+// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers. Never inlined: each is wanted in two places of
+// every product, and they are most of what a product takes to compile.
 template <int R, int V, class T, class A, class B>
-KL_INLINE void block(T* c, int64_t pitch, const A& a, const B& b, int64_t k) {
+KL_APART void block(T* c, int64_t pitch, A a, B b, int64_t k) {
   using Lane = typename Vector<T>::type;
   constexpr int L = Vector<T>::lanes;
   Lane sum[R][V];
