@@ -15,6 +15,8 @@ from kernellab.agents.designer.windows import phases
 _SUMS = 12288
 #: output channels, and positions, of a tile on a GPU whose tensor cores are not used
 _SCALAR_TILE = 64
+#: accumulators of a tile over a copy whose steps are short
+_ACCUMULATED = 16384
 #: what the rows that neighbouring tiles both copy cost, in rows of products
 _OVERLAP = 0.1
 
@@ -61,7 +63,11 @@ class WindowTiler(GpuTiler):
         return t
 
     def _copy_tiling(self, k: Copy) -> Tiling:
-        """Tiles of about 4096 elements: all channels, or a block of many, of some neighbours."""
+        """Tiles of about 4096 elements: all channels, or a block of many, of some neighbours.
+
+        A program that takes taps one after another waits at each: edges of half the length, and more programs, gain up
+        to 13 % of all on an H200.
+        """
         t = Tiling(self._order(k), core="grididx")
         width, left = self._size(k.last), 4096
         if width > 64 and not k.red:
@@ -72,8 +78,10 @@ class WindowTiler(GpuTiler):
             left //= max(_power(width), 4)
         for axis, name in zip(reversed(k.along), ("CW", "CH"), strict=False):
             edge = min(_power(self._size(axis)), left)
-            t.blocks[axis] = self.consts.add(name, edge, tuple(e for e in (edge // 2, edge, edge * 2) if e))
             left //= edge
+            if k.red and not self._fused_multiply_add:
+                edge = max(1, edge // 2)
+            t.blocks[axis] = self.consts.add(name, edge, tuple(e for e in (edge // 2, edge, edge * 2) if e))
         t.warps = 4
         return t
 
@@ -94,15 +102,19 @@ class WindowTiler(GpuTiler):
         if not self.gpu:
             t.blocks = {inner: self.consts.add("BW", *_halves(even(sizes[inner], 2048), 16))}
             return
+        # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
+        # spreads over as many times the lines (a quarter less time on an H200 for pooling)
+        apart = stride == 1 and not self._fused_multiply_add and self.style.measured
         if len(spatial) == 1:
-            width = min(_power(sizes[inner]), 1024)
+            width = min(_power(sizes[inner]), 256 if apart else 1024)
             t.blocks = {inner: self._near("BW", width, 16, 4096)}
         else:
             wide = min(_power(sizes[inner]), 128)
             # what a tile reads stays in L1 while its taps pass over it
-            high = min(_power(sizes[spatial[0]]), max(1, 1024 // (wide * stride**2)))
+            high = min(_power(sizes[spatial[0]]), max(1, (256 if apart else 1024) // (wide * stride**2)))
             t.blocks = {spatial[0]: self._near("BH", high, 1, 64), inner: self._near("BW", wide, 8, 512)}
-        t.warps = max(1, min(8, math.prod(int(str(self.consts.values[b][0])) for b in t.blocks.values()) // 256))
+        held = math.prod(int(str(self.consts.values[b][0])) for b in t.blocks.values())
+        t.warps = max(1, min(8, held // (64 if apart else 256)))
 
     def _product_tiles(
         self, t: Tiling, win: Win, spatial: list[Axis], sizes: dict[Axis, int], co: Axis, others: int
@@ -127,7 +139,10 @@ class WindowTiler(GpuTiler):
         steps = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps)
         # measured on an H200: few output channels make poor rows; the input as it lies makes poor columns, but where a
         # whole tap is one step
-        whole = not win.last and 1 < steps <= 4 and 32 < inside <= 64
+        few = not win.last and 1 < steps <= 4 and 32 < inside <= 64
+        # with gaps between the positions such a step is too long: 13 % more
+        gaps = few and not self._fused_multiply_add and any(tap.stride > 1 and not tap.transposed for tap in win.taps)
+        whole = few and not gaps
         t.positions_first = (out <= 32 or not (win.last or whole)) if first is None else first
         t.whole_channels = inside <= 16
         t.stages = 3
@@ -140,23 +155,69 @@ class WindowTiler(GpuTiler):
             d = summed_block(inside)
         else:
             # few steps over the input as it lies are best one whole step a tap
-            d = 16 if inside <= 16 else 64 if 32 < inside <= 64 and steps <= 4 else 32
-            t.stages = 1 if d == 64 else 3
+            d = 16 if inside <= 16 else 64 if 32 < inside <= 64 and steps <= 4 and not gaps else 32
+            t.stages = 1 if d == 64 or gaps else 3
         if not win.last and steps == 1 and inside <= 64 and programs // m >= 32 * cores and self._alone(win, spatial):
             # little work for each byte: small tiles in flight, and the weights fetched once for several
             m, d = min(m, 64), max(16, _power(inside))
             t.run, t.stages = self.consts.add("RUN", 8, (1, 2, 4, 8, 16)), 1
         d = min(d, 16) if self._fused_multiply_add else d
-        high, wide = _gpu_positions(sizes, spatial, m)
-        if win.last and m == 128 and out > 16 and len(spatial) > 1 and _gpu_positions(sizes, spatial, 256)[0] == 1:
-            # measured on an H200: rows that hold such tiles gain 3 to 30 %
-            high, wide = (1, 256) if programs // 256 >= 4 * cores else (high, wide)
+        t.warps = 4 if whole and not t.positions_first and m == 128 else 0
+        if win.last and m == 128 and len(spatial) > 1:
+            high, wide = self._over_copy(t, sizes, spatial, (n, d, inside), steps * -(-inside // d), programs)
+        else:
+            high, wide = _gpu_positions(sizes, spatial, m)
         t.blocks = {co: self._near("BN", n, 16, 256)}
         t.blocks[c] = self.consts.add("BC", d) if t.run else self._near("BC", d, 16, 64)
         if len(spatial) > 1:
             t.blocks[spatial[0]] = self._near("BH", high, 1, 64)
         t.blocks[spatial[-1]] = self._near("BW", wide, 1, 256)
-        t.warps = 8 if n * high * wide > 8192 or high * wide > 128 else 4
+        t.warps = t.warps or (8 if n * high * wide > 8192 or high * wide > 128 else 4)
+
+    def _over_copy(
+        self,
+        t: Tiling,
+        sizes: dict[Axis, int],
+        spatial: list[Axis],
+        product: tuple[int, int, int],
+        steps: int,
+        programs: int,
+    ) -> tuple[int, int]:
+        """Rows and columns of a tile of a window over a copy, and its warps, as measured on an H200 at TF32.
+
+        ``product``: channels of the tile, elements of a step, and summed elements of a tap; ``steps``: the loop's.
+        Where a program has many steps its tile is as large as 128 accumulators a thread allow (1 to 20 % less time);
+        where it has few, several programs an SM hide each other's beginnings and ends.
+        """
+        n, d, inside = product
+
+        def fitting(m: int) -> tuple[int, int]:
+            return _gpu_positions(sizes, spatial, m)
+
+        def enough(m: int) -> bool:
+            return programs // m >= 4 * max(self.target.chip.cores, 1)
+
+        if 1 < steps <= 3 and d > 16:
+            # more stages than steps only take shared memory: 2 to 11 %
+            t.stages = 2
+        if n > 64:
+            if steps < 10:
+                t.warps = 8
+                return fitting(64)
+            return fitting(256) if enough(256) else fitting(128)
+        if inside <= 16 and enough(min(_ACCUMULATED // n, 512)):
+            # short rows are read whole at each tap: 8 to 39 %
+            t.warps = 16 if n == 64 else 4
+            return fitting(min(_ACCUMULATED // n, 512))
+        if n == 16 or not enough(256):
+            return fitting(128)
+        whole = fitting(256)[0] == 1
+        if n == 64 and d > 16:
+            if not whole or steps < 32 or not enough(512):
+                return fitting(128)
+            return 2, 256
+        t.warps = 8 if whole else 4
+        return fitting(256)
 
     def _alone(self, win: Win, spatial: list[Axis]) -> bool:
         """Is every tap gone, and is the tile one of neighbours along one axis?"""
