@@ -126,7 +126,7 @@ class CorrectRule:
 class TimingRule:
     #: seconds that candidate and baselines may take together
     budget: float = 1.5
-    #: pairs of timed calls: at least, at least while ``patience`` lasts, and at most. Of 16 (eight blocks, ten kinds of
+    #: pairs of timed calls: at least, at least while the budget lasts, and at most. Of 16 (eight blocks, ten kinds of
     #: noise, 600 runs of each, ended by their width) a bootstrap's own interval holds the truth in 85 to 92 %, the one
     #: that is told, wider by the noise floor, in 95 to 100 %
     least: int = 6
@@ -164,10 +164,12 @@ class TimingRule:
     waited_seconds: float = 40e-6
     #: at most so much of what calls usually wait is taken for the waking of threads
     waking_seconds: float = 150e-6
-    #: budgets that may be spent on finding ``few`` pairs of calls that nothing disturbed
-    patience: float = 1.0
-    #: sharp enough: the interval reaches this share beyond what it is widened by, or this part of that. Only its width
-    #: ends a run, never which side is ahead: looking often then makes no difference out of noise
+    #: pairs after which it shows that ``least`` of them which nothing disturbed will not be found: all pairs are told
+    #: then, with an interval of their own spread, which does not narrow with more of them
+    busy_pairs: int = 32
+    #: sharp enough: the interval reaches this share beyond what it is widened by, or this part of that; or the rest of
+    #: the budget would narrow it by less than this share on either side. Only its width ends a run, never which side is
+    #: ahead: looking often then makes no difference out of noise
     sharp: float = 0.02
     sharp_part: float = 0.5
     #: share of disturbed pairs from which a verdict tells of it

@@ -108,6 +108,21 @@ def calm_pairs(sides: Sequence[Side]) -> list[bool]:
     return [not any(pair) for pair in zip(*(side.disturbed for side in sides), strict=True)]
 
 
+def enough(sides: Sequence[Side], spent: float, budget: float) -> bool:
+    """Would the rest of the ``budget`` tell little more, after ``spent`` seconds of it? Asked of the pairs that nothing
+    disturbed, where those will be told; where there will be too few of them, of the number of all pairs.
+
+    The width of an interval and the number of pairs decide, never which side is ahead.
+    """
+    keep = calm_pairs(sides)
+    clean = sum(keep)
+    if clean < TIMING.few:
+        return len(keep) >= TIMING.busy_pairs and (clean + 1) * budget < TIMING.least * spent
+    ours, *others = (list(compress(side.seconds, keep)) for side in sides)
+    more = budget / spent
+    return bool(others) and all(stats.settled(theirs, ours, TIMING.placed_noise, more) for theirs in others)
+
+
 def leave_out(sides: Sequence[Side]) -> None:
     """Drops the pairs of which a call was disturbed."""
     keep = calm_pairs(sides)

@@ -94,11 +94,14 @@ def apart(a: Sequence[float], b: Sequence[float]) -> float:
 _SPREAD = 1.2533 / 1.349
 
 
-def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0) -> bool:
-    """True when more pairs would change little: the interval is hardly wider than what ``noise`` makes of it."""
+def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0, more: float = float("inf")) -> bool:
+    """True when more pairs would change little: the interval is hardly wider than what ``noise`` makes of it, or
+    ``more`` times as many pairs (all that the budget has room for) would hardly narrow it."""
     if min(len(base), len(candidate)) < TIMING.few:
         return False
     found = compare("", base, candidate, noise=noise, draws=200)
     floor = max(TIMING.noise_floor, noise)
     beyond = max(TIMING.sharp, TIMING.sharp_part * noise)
-    return (found.high - found.low) < 2 * (floor + beyond) * found.speedup
+    half = (found.high - found.low) / 2 / found.speedup
+    # what chance makes of a median goes with the root of the number of pairs
+    return half < floor + beyond or (half - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp

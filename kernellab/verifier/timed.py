@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.verifier import accounts, stats
+from kernellab.verifier import accounts
 from kernellab.verifier.checks import Checks
 from kernellab.verifier.compare import Limits
 from kernellab.verifier.contents import Contents, loose_arguments
@@ -29,6 +29,7 @@ from kernellab.verifier.sides import (
     Team,
     between,
     calm_pairs,
+    enough,
     leave_out,
     less_handshake,
     mark_disturbed,
@@ -127,9 +128,9 @@ class _Run:
             self._round(handshake)
             done += self.block
             spent = time.monotonic() - start
-            if done < TIMING.least or (spent < TIMING.patience * budget and self._clean() < TIMING.few):
+            if done < TIMING.least:
                 continue
-            if spent > budget or (done >= stretch * TIMING.renew and self._settled()):
+            if spent > budget or (done >= stretch * TIMING.renew and enough(self.sides, spent, budget)):
                 break
         if self.last is not None:
             args, call = self.last
@@ -230,12 +231,6 @@ class _Run:
 
     def _clean(self) -> int:
         return sum(calm_pairs(self.sides))
-
-    def _settled(self) -> bool:
-        """Is what the run will tell sharp enough? Of the pairs that nothing disturbed, where those will be told."""
-        keep = calm_pairs(self.sides)
-        ours, *others = ([s for s, calm in zip(side.seconds, keep, strict=True) if calm] for side in self.sides)
-        return bool(others) and all(stats.settled(theirs, ours, TIMING.placed_noise) for theirs in others)
 
 
 class _Machine:

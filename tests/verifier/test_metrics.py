@@ -151,5 +151,6 @@ def test_the_interval_of_a_paired_ratio() -> None:
     assert found.low <= found.speedup <= found.high and found.distinguishable
     assert found.speedup == pytest.approx(2.0, rel=0.01)
     assert stats.settled(base, fast) and not stats.settled(base[:4], fast[:4])
+    assert not stats.settled(base[:4], fast[:4], more=1.0)
     noisy = [1.0 + (i * 7919 % 100) / 100 for i in range(40)]
     assert not stats.compare("eager", noisy, noisy[::-1]).distinguishable

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from kernellab.verifier.compare import Limits, accepts
 from kernellab.verifier.contents import Contents
 from kernellab.verifier.rules import TIMING
 from kernellab.verifier.servers import ForkServer
-from kernellab.verifier.sides import less_handshake
+from kernellab.verifier.sides import Side, enough, less_handshake
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -56,6 +57,26 @@ def test_disturbances_of_a_few_calls_do_not_move_a_busy_machines_figure() -> Non
     found = stats.compare("eager", base, other, busy=True)
     assert found.speedup == pytest.approx(1.0, rel=0.1)
     assert found.low <= 1.0 <= found.high
+
+
+def test_a_run_ends_where_the_rest_of_its_budget_would_tell_little_more() -> None:
+    noisy = [1.0 + (i * 7919 % 100) / 100 for i in range(40)]
+    base, code = noisy, [1.5 * x for x in noisy[::-1]]
+    assert not stats.settled(base, code, 0.08) and not stats.settled(base, code, 0.08, more=8.0)
+    assert stats.settled(base, code, 0.08, more=1.1)
+
+    def sides(pairs: int, calm: int) -> list[Side]:
+        held_up = [i >= calm for i in range(pairs)]
+        nobody: Any = None
+        return [Side("a", nobody, code[:pairs], disturbed=held_up), Side("b", nobody, base[:pairs], disturbed=held_up)]
+
+    # on a machine that disturbs nearly every call the few that it leaves alone will not be enough for an interval
+    assert enough(sides(32, 1), 0.7, 1.5) and not enough(sides(30, 0), 0.7, 1.5)
+    assert not enough(sides(32, 3), 0.7, 1.5)
+    # enough of them are told alone, and are worth the rest of the budget as long as it sharpens what they say
+    assert not enough(sides(40, 40), 0.2, 1.5) and enough(sides(40, 40), 1.4, 1.5)
+    # with nothing to compare, what is calm is measured to the end
+    assert not enough(sides(40, 40)[:1], 1.4, 1.5)
 
 
 def test_waiting_for_a_core_is_counted() -> None:
