@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 #: what needs all cores: its verdicts hang on its times or deadlines, it has several judges, or a browser's patience
 ALONE = (
-    "bench/",
+    "bench/test_throughput.py",
     "browser/",
     "notebook/test_verify_cell.py",
     "session/test_compare.py",

@@ -322,7 +322,9 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     # the task itself says when it runs, so that no clock is needed
     (tmp_path / "task.py").write_text("open('begun', 'w').close()\nimport time\ntime.sleep(60)\n")
     command = [sys.executable, "-m", cli.__name__, "design", "task.py", "--dsl", "cpp"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as going:
+    # what is started in the background of a shell is born deaf to it
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard) as going:
         while not (tmp_path / "begun").exists() and going.poll() is None:
             time.sleep(0.05)
         going.send_signal(signal.SIGINT)
