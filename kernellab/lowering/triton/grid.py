@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
 
+#: In nests of so many loops the second variable is a difference, not a remainder: LLVM as Triton 3.6 brings it packs
+#: two masked or shifted parts of one number into a register and lets one run over into the other (a transposed
+#: convolution read rows of other depths on an H200), but leaves differences alone.
+_DEEP = 5
+
+
 @dataclass(frozen=True)
 class Grid:
     """``host``: the number of programs in Python; ``inner``: what one program runs.
@@ -81,8 +87,11 @@ def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: st
     numbers: list[str] = []
     inner: list[str] = []
     for k, count in reversed(list(enumerate(counts))):
-        quotient = f"pid // ({' * '.join(f'({c})' for c in inner)})" if inner else "pid"
-        numbers.insert(0, f"({quotient})" if k == 0 else f"({quotient} % ({count}))")
+        quotient = f"pid // ({_product(inner)})" if inner else "pid"
+        if k == 1 and len(counts) >= _DEEP:
+            numbers.insert(0, f"({quotient} - pid // ({_product([count, *inner])}) * ({count}))")
+        else:
+            numbers.insert(0, f"({quotient})" if k == 0 else f"({quotient} % ({count}))")
         inner.insert(0, count)
     group = next((loop.hints.swizzle for loop in loops if loop.hints.swizzle), None)
     if group:
@@ -92,3 +101,7 @@ def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: st
         writer.out.put(f"{row}, {column} = tl.swizzle2d({', '.join(tidy(a) for a in args)})")
         numbers[-2:] = [row, column]
     return numbers
+
+
+def _product(counts: Sequence[str]) -> str:
+    return " * ".join(f"({c})" for c in counts)
