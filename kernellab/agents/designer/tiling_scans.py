@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: the largest block of a row that streams through; a longer one only keeps more registers
 _BLOCK = 2048
+#: such a block and its warps where it runs forwards, as measured on an H200: 2 to 6 % less time
+_FORWARD = 1024, 4
 #: elements of the longest row that CUDA-C holds whole: the row and its scan lie in 48 KiB of shared memory
 _SHARED_ROW = 2048
 #: rows of a block down a strided axis, and columns (GPU)
@@ -38,6 +40,8 @@ def scan_tiling(tiler: Tiler, k: Kernel, t: Tiling, tiled: list[Axis]) -> Tiling
         choices = tuple(c for c in (default // 4, default // 2, default, 2 * default) if 64 <= c <= chunk)
         t.blocks = {axis: tiler.consts.add("BLOCK", default, choices or (default,))}
     else:
+        if tiler.gpu and tiler.style.measured and tiler.target.dsl != "cuda_c" and not k.scans[0].reverse:
+            default, t.warps = _FORWARD
         t.blocks = {axis: tiler.block("BLOCK", default, axis, 64)}
     t.exact = tiler.exact(t)
     return t
