@@ -25,6 +25,8 @@ from kernellab.target import Chip
 _ON_THE_FLY, _STORED = 0.55, 0.85
 #: bytes moved for each element that is split: read once, three halves written
 _BYTES = 10
+#: the longest sum that is one step of a product, whose time is the storing of what it makes
+_SHORT = 64
 #: elements of a bfloat16 row in a multiple of which rows begin
 _LINE = 64
 
@@ -51,7 +53,7 @@ def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip) -> bool:
     free = Free()
     products: list[Dot | Inner] = [dot.inner, dot] if isinstance(dot, Attend) else [dot]
     sides = [free(side) for side in ((dot.inner.a, dot.inner.b, dot.b) if isinstance(dot, Attend) else (dot.a, dot.b))]
-    if not isinstance(dot, Attend) and len(dot.axes) != 1:
+    if not isinstance(dot, Attend) and (len(dot.axes) != 1 or size(dot.axes[0]) <= _SHORT):
         return False
     if any(not isinstance(a.extent, int) for side in sides for a in side):
         return False
