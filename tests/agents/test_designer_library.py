@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,14 +125,19 @@ def test_a_file_of_calls_alone_has_no_kernel_to_write() -> None:
         library_calls(program, bind(program))
 
 
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    with Verifier() as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", ["linear_gelu", "conv_relu"])
-def test_a_verdict_names_the_library_and_its_share(name: str) -> None:
+def test_a_verdict_names_the_library_and_its_share(name: str, verifier: Verifier) -> None:
     target = detect_target("cpp")
     source = lowered(composed(TASKS[name], target), TASKS[name], target)
-    with Verifier() as verifier:
-        options = VerifyOptions(allow_library=True, budget=0.1)
-        verdict = verifier.verify(TASKS[name], source, target, options=options)
-        refused = verifier.verify(TASKS[name], source, target, options=VerifyOptions(budget=0.1))
+    options = VerifyOptions(allow_library=True, budget=0.1)
+    verdict = verifier.verify(TASKS[name], source, target, options=options)
+    refused = verifier.verify(TASKS[name], source, target, options=VerifyOptions(budget=0.1))
     assert verdict.passed, verdict.reason
     assert verdict.own_share is not None and verdict.own_share < 0.9
     assert verdict.label.startswith(f"library {1 - verdict.own_share:.0%}")
@@ -141,13 +147,12 @@ def test_a_verdict_names_the_library_and_its_share(name: str) -> None:
     assert "It composes with the library" in route.reason
 
 
-def test_the_interpreter_says_so_too() -> None:
+def test_the_interpreter_says_so_too(verifier: Verifier) -> None:
     target = detect_target("triton")
     if target.backend is not Backend.INTERPRETER:
         pytest.skip("there is a GPU: the verdict is of the device")
     source = lowered(composed(TASKS["linear_gelu"], target), TASKS["linear_gelu"], target)
-    with Verifier() as verifier:
-        verdict = verifier.verify(TASKS["linear_gelu"], source, target, options=VerifyOptions(allow_library=True))
+    verdict = verifier.verify(TASKS["linear_gelu"], source, target, options=VerifyOptions(allow_library=True))
     assert verdict.passed, verdict.reason
     assert "It composes with the library" in verdict.reason and verdict.label.startswith("library")
 
