@@ -83,6 +83,8 @@ def test_clocks_that_agree_say_nothing() -> None:
     assert disagreement(reading(352, 410, 115), tails) == ""
     assert disagreement(reading(18.0, 17.5, 2.5, 64), None) == ""
     assert disagreement(reading(30, 33, None), None) == ""
+    # nor does what the host does after the last launch, which the judge's clock counts
+    assert disagreement(reading(58.4, 47, 2, 64, spread=270), None) == ""
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,9 @@ def test_clocks_that_agree_say_nothing() -> None:
         (reading(20, 20, 18), (330e-6, 165e-6), "after the answer"),
         # what may be left running does not grow with the call
         (reading(3000, 3000, 3000), (260e-6, 165e-6), "after the answer"),
-        (reading(400, 8, 8), None, "judge's clock says"),
+        (reading(400, 200, 390), None, "judge's clock says"),
+        # too short for the judge's clock, so that another would give the figure
+        (reading(200, 5, 8, spread=60), None, "judge's clock says"),
         (reading(11, 2, 9.5, 64), None, "judge's clock says"),
         (reading(70, 400, 68), None, "events say"),
         (reading(400, 395, 900), None, "the device was busy"),
