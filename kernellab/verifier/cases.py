@@ -1,11 +1,10 @@
-"""Which inputs a candidate meets: sizes, families, seeds; and the reference's answers to them."""
+"""Which inputs a candidate meets: sizes, families, seeds."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -14,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task_inputs import Family, families, input_bytes, redraw
-from kernellab.verifier import device
+from kernellab.verifier import answers, device
 from kernellab.verifier.compare import Reference
-from kernellab.verifier.rules import CAPS, CORRECT, DEVICE, ERROR
+from kernellab.verifier.rules import CAPS, CORRECT, ERROR
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-
-#: bytes of arguments below which the reference has one thread
-_SMALL = 1 << 18
 
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
@@ -65,7 +61,7 @@ class Case:
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
-        return references(self.task, self.args, self.double, self._native[0])
+        return answers.references(self.task, self.args, self.double, self._native[0])
 
     @property
     def reference_seconds(self) -> float:
@@ -77,24 +73,25 @@ class Case:
         args = self.args
         device.synchronize()
         start = time.perf_counter()
-        outputs = run_reference(self.task, args)
+        outputs = answers.run_reference(self.task, args)
         device.synchronize()
         return outputs, time.perf_counter() - start
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
-        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place; of
-        structured inputs also the size of what was added up, where sums may cancel, or what rounding on the way does;
-        the last of inputs of any size too, which reach where a formula loses all digits, in float64 as well.
+        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place (and
+        where factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
+        what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size too,
+        which reach where a formula loses all digits, in float64 as well.
 
         Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
         """
-        found = nudged(self.task, self.args, self.references, self.seed)
+        found = answers.nudged(self.task, self.args, self.references, self.seed)
         if self.family not in (Family.STRUCTURED, Family.MIXED, Family.SCALED) or found is self.references:
             return found
         sizes = self._summed() if self.family is Family.STRUCTURED else None
         if sizes is None:
-            return rounded(self.task, self.args, found, self.seed)
+            return answers.rounded(self.task, self.args, found, self.seed)
         return tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))
 
     def _summed(self) -> tuple[Tensor, ...] | None:
@@ -106,12 +103,12 @@ class Case:
         """
         import torch
 
-        def answers(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
-            return _in_double(self.task, [
+        def of(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
+            return answers.in_double(self.task, [
                 change(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args
             ])  # fmt: skip
 
-        one, two = answers(torch.abs), answers(lambda a: 2 * a.abs())
+        one, two = of(torch.abs), of(lambda a: 2 * a.abs())
         if one is None or two is None or [o.shape for o in one] != [r.native.shape for r in self.references]:
             return None
         for a, b in zip(one, two, strict=True):
@@ -180,104 +177,6 @@ def make_args(
     """The arguments of a case on the device ``where``; the same seed gives the same arguments there."""
     args = device.sample(task.module(), dict(sizes) or None, seed % (1 << 31), where)
     return redraw(task, args, Family(family), seed % (1 << 31))
-
-
-def references(
-    task: Task, args: Sequence[Any], double: bool = True, native: tuple[Tensor, ...] | None = None
-) -> tuple[Reference, ...]:
-    """The reference's outputs at the declared dtype (``native``, where they are known) and in float64 (None where it
-    cannot be run so)."""
-    native = run_reference(task, args) if native is None else native
-    double = double and _fits_in_double(args, native)
-    upper = _in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
-    if upper is None or len(upper) != len(native):
-        return tuple(Reference(n, None) for n in native)
-    return tuple(
-        Reference(n, u if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None)
-        for n, u in zip(native, upper, strict=True)
-    )
-
-
-def _fits_in_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
-    """Is there device memory for a run in float64: arguments, outputs, and as much again for what lies between?"""
-    import torch
-
-    tensors = [t for t in (*args, *outputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-    if not tensors or tensors[0].device.type != "cuda":
-        return True
-    need = 2 * sum(8 * t.numel() for t in tensors)
-    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return bool(need < DEVICE.double_share * free)
-
-
-def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The references ``found`` for ``args`` with, beside each, float64's answer at inputs moved by a rounding error;
-    ``found`` itself where that cannot be had."""
-    moved = _in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
-    if moved is None or len(moved) != len(found):
-        return found
-    pairs = zip(found, moved, strict=True)
-    return tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
-
-
-def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The nudged references ``found`` with, where it is further away, float64's answer with each operation's result
-    rounded (:mod:`~kernellab.verifier.roundings`); in four draws, of which the furthest counts."""
-    import torch
-
-    from kernellab.verifier.roundings import Rounded
-
-    units = [torch.finfo(r.native.dtype).eps / 2 for r in found if r.native.is_floating_point()]
-    for draw in range(4 if units else 0):
-        with Rounded(max(units), seed + draw):
-            outputs = _in_double(task, args)
-        if outputs is None or len(outputs) != len(found):
-            return found
-        found = tuple(_further(r, o) for r, o in zip(found, outputs, strict=True))
-    return found
-
-
-def _further(reference: Reference, other: Tensor) -> Reference:
-    double, nudged = reference.double, reference.nudged
-    if double is None or nudged is None or other.shape != double.shape:
-        return reference
-    further = (other.double() - double).abs() > (nudged - double).abs()
-    return replace(reference, nudged=other.double().where(further, nudged))
-
-
-def _moved(value: Any, seed: int) -> Any:
-    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place."""
-    import torch
-
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
-    by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
-    by.mul_(2).sub_(1).mul_(torch.finfo(value.dtype).eps).add_(1)
-    return by.mul_(value)
-
-
-def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:
-    """The reference with so many threads; if not said, with all, or one where its arguments are small. Everything else
-    in the judge runs on one: many small operations are done sooner so, above all on a busy machine."""
-    import torch
-
-    if threads is None:
-        small = sum(a.nbytes for a in args if isinstance(a, torch.Tensor)) < _SMALL
-        threads = 1 if small else len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
-    try:
-        return _beside(args, task.module().reference(args))
-    finally:
-        torch.set_num_threads(1)
-
-
-def _beside(args: Sequence[Any], outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Outputs on the device of ``args``: a reference in NumPy answers on the CPU."""
-    import torch
-
-    where = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
-    return outputs if where is None or where.type == "cpu" else tuple(o.to(where) for o in outputs)
 
 
 def smoke_case(task: Task, interpreted: bool = False) -> Case:
@@ -351,41 +250,3 @@ def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str
         if limit <= 8 or input_bytes(task, tried) <= 4 * CAPS.interpreter_elements:
             return tried
         limit //= 2
-
-
-def _in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's answer in float64; None where it has none, or the device no memory for it: what lies between
-    arguments and outputs is not known before."""
-    import torch
-
-    try:
-        return _doubled(task, args)
-    except torch.OutOfMemoryError:
-        device.give_back()
-        return None
-
-
-def _doubled(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    import torch
-
-    from kernellab.errors import KernellabError
-
-    upper = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-    try:
-        outputs = run_reference(task, upper)
-        if all(o.dtype == torch.float64 for o in outputs if o.is_floating_point()):
-            return outputs
-    except KernellabError:
-        pass  # the reference names a dtype: its graph can be rewritten to float64
-    return _graph_in_double(task, args)
-
-
-def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    from kernellab.errors import KernellabError
-
-    try:
-        from kernellab.capture import capture, run_graph
-
-        return tuple(run_graph(capture(task), args, True))
-    except (KernellabError, ImportError):
-        return None

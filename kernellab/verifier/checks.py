@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.verifier import cases, device
+from kernellab.verifier import answers, device
 from kernellab.verifier.compare import NUMERIC, Limits, accepts, compare
 from kernellab.verifier.placement import cores_in_order
 from kernellab.verifier.process import WorkerFailure
@@ -69,11 +69,11 @@ class Checks:
         """With one thread or with all, whichever was quicker when tried: on a busy machine one goes before other work,
         but a team waits for its slowest."""
         if device.current() == "cuda":
-            return cases.run_reference(self.task, args)
+            return answers.run_reference(self.task, args)
         untried = [n for n in (self._every, 1) if n not in self._took]
         threads = untried[0] if untried else min(self._took, key=lambda n: self._took[n])
         start = time.perf_counter()
-        native = cases.run_reference(self.task, args, threads)
+        native = answers.run_reference(self.task, args, threads)
         self._took[threads] = time.perf_counter() - start
         return native
 
@@ -84,11 +84,11 @@ class Checks:
         if self._asked >= TIMING.full_checks and accepts(got, want, limits, strict=False) is not None:
             return
         self._asked += 1
-        references = cases.references(self.task, args)
+        references = answers.references(self.task, args)
         reference = references[i]
         mismatch, _ = compare(got, reference, limits)
         if mismatch is not None and mismatch.rule in NUMERIC:
-            mismatch, _ = compare(got, cases.nudged(self.task, args, references)[i], limits)
+            mismatch, _ = compare(got, answers.nudged(self.task, args, references)[i], limits)
         if mismatch is not None:
             raise WrongWhenTimed(i, args, got, reference, mismatch)
 

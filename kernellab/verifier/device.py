@@ -138,11 +138,16 @@ def runs_tf32(task: Task) -> bool:
     """May float32 outputs of ``task`` be of TF32's precision class? True when an operation that may run in TF32 is
     among the reference's: by the task's own words, or, for convolutions on a CUDA device, by the framework's default.
     """
+    return bool(tf32_operators(task))
+
+
+def tf32_operators(task: Task) -> frozenset[str]:
+    """Names of the reference's operators whose float32 factors may be rounded to TF32."""
     convolution = "tf32" if current() == "cuda" else "ieee"
     wanted: tuple[str, ...] = ()
     wanted += _CONVOLUTIONS if task.precision.get("conv", convolution) == "tf32" else ()
     wanted += _MATMULS if task.precision.get("matmul", "ieee") == "tf32" else ()
-    return any(name in operators(task) for name in wanted)
+    return operators(task) & frozenset(wanted)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.records import Author
 from kernellab.task_inputs import Family
-from kernellab.verifier import cases
+from kernellab.verifier import answers, cases
 from kernellab.verifier.cases import Case
 from kernellab.verifier.compare import compare
 from kernellab.verifier.link import Call
@@ -65,7 +65,7 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
 def _reference_aliases(stages: Stages, case: Case, output: int) -> bool:
     import torch
 
-    native = cases.run_reference(stages.task, case.args)[output]
+    native = answers.run_reference(stages.task, case.args)[output]
     tensors = [a for a in case.args if isinstance(a, torch.Tensor)]
     return any(native.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in tensors)
 

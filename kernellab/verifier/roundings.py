@@ -1,4 +1,5 @@
-"""The reference in float64 with each operation's result rounded as a narrower dtype would round it at worst.
+"""The reference in float64 with each operation's result rounded as a narrower dtype would round it at worst, or the
+factors of products rounded to TF32 where the task lets them be.
 
 Where terms cancel, what is left is what they were rounded to on the way, and no nudge of the inputs shows that: the
 divergence of a row from itself is zero whatever the row, but p log p and p log q, each rounded, leave a rest. An
@@ -11,13 +12,16 @@ of a GELU's far tail 1 + erf(x) leaves nothing, in float64 from -8.3 on, and a k
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
 from torch.utils._python_dispatch import TorchDispatchMode
+
+#: half a unit of the last of TF32's ten bits
+_TF32 = 2.0**-11
 
 
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -49,6 +53,33 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return made(*args, **kwargs)
 
         return apart
+
+
+class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, each factor of the operators ``names`` is moved at random by at most half a unit of TF32's last place, as
+    tensor cores may round it. What follows may amplify that (a norm takes a large mean away), whatever precision the
+    framework itself chose."""
+
+    def __init__(self, names: Collection[str], seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = names
+        self.seed = seed
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in self.names:
+            args = [self._moved(a) for a in args]
+        return func(*args, **(kwargs or {}))
+
+    def _moved(self, value: Any) -> Any:
+        # a bias is no factor
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() < 2:
+            return value
+        self.seed += 1
+        generator = torch.Generator(value.device).manual_seed(self.seed % (1 << 31))
+        by = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
+        return by.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
 
 
 @cache

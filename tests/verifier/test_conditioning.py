@@ -195,3 +195,41 @@ def test_what_formulas_lose_is_asked_of_inputs_of_any_size_alone() -> None:
         assert found.nudged is not None
         far[family] = float((found.nudged - found.want)[0].abs().max())
     assert far[Family.NORMAL] == 0.0 < far[Family.SCALED]
+
+
+CONV_NORM = """
+import torch
+
+PRECISION = {'conv': 'tf32'}
+
+def reference(x, w, b):
+    return torch.nn.functional.instance_norm(torch.nn.functional.conv3d(x, w, b))
+
+def inputs():
+    return torch.rand(2, 3, 6, 12, 12), torch.randn(4, 3, 3, 3, 3) * 0.1, torch.randn(4)
+"""
+
+
+def cut(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Rounded to so many bits of mantissa."""
+    drop = 23 - bits
+    return ((x.view(torch.int32) + (1 << (drop - 1))) >> drop << drop).view(torch.float32)
+
+
+def test_factors_of_tf32_are_excused_before_a_norm_that_takes_a_large_mean_away() -> None:
+    """As on an H200, where cuDNN took float32 for three channels, and an honest TF32 kernel was refused."""
+
+    def answer(case: Case, bits: int) -> torch.Tensor:
+        x, w, b = case.args
+        return torch.nn.functional.instance_norm(torch.nn.functional.conv3d(cut(x, bits), cut(w, bits), b))
+
+    case, limits = Case(load_task(CONV_NORM, name="conv_norm"), (), Family.OFFSET, 5), Limits.of("float32", tf32=True)
+    assert compare(answer(case, 10), case.references[0], limits)[0] is not None, "the case does not show it"
+    assert compare(answer(case, 10), case.nudged[0], limits)[0] is None
+    # where there is no large mean, fewer bits are refused as before
+    own = replace(case, family=Family.OWN)
+    assert compare(answer(own, 10), own.nudged[0], limits)[0] is None
+    assert compare(answer(own, 5), own.nudged[0], limits)[0] is not None
+    # and without the task's word for TF32 there is no excuse
+    strict = Case(load_task(CONV_NORM.replace("'tf32'", "'ieee'"), name="strict"), (), Family.OFFSET, 5)
+    assert compare(answer(strict, 10), strict.nudged[0], Limits.of("float32"))[0] is not None
