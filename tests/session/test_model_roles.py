@@ -308,7 +308,9 @@ time.sleep(600)
 
 def test_after_a_kill_no_answered_request_is_asked_again(tmp_path: Path) -> None:
     with FakeServer(WRONG, silent("Let me"), RIGHT) as server:
-        (tmp_path / "kernellab.toml").write_text(ENDPOINT.format(url=server.url).replace("stall_s = 2", "stall_s = 99"))
+        # no silence is too long here: on a busy machine a first token takes its time
+        patient = ENDPOINT.replace("stall_s = 2", "stall_s = 99").replace("first_token_s = 2.0", "first_token_s = 99.0")
+        (tmp_path / "kernellab.toml").write_text(patient.format(url=server.url))
         child = subprocess.Popen(
             [sys.executable, "-c", _CHILD, str(tmp_path), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
         )
