@@ -46,8 +46,9 @@ def ghost_test(stages: Stages) -> str:
         right, names = _run(stages, tried, [ALL] if run == "without" else [], quiet)
         seen = list(dict.fromkeys([*seen, *names]))
         if run == "without":
-            # fresh memory holds zeros: where the reference gives nothing else, only poisoned memory tells
-            matters = matters and not (right and not (quiet and _constant(tried)))
+            # fresh memory holds zeros, or an earlier call's answer: where that would be right too, only poisoned memory
+            # tells
+            matters = matters and not (right and not (quiet and (_constant(tried) or _alike(stages, case, tried))))
         elif not right:
             raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
     if not seen and stages.v.request.backend is Backend.CUDA and not stages.v.options.allow_library:
@@ -74,6 +75,14 @@ def ghost_test(stages: Stages) -> str:
 def _constant(case: Case) -> bool:
     """Does the reference give one value throughout?"""
     return all(not r.native.numel() or bool((r.native == r.native.reshape(-1)[0]).all()) for r in case.references)
+
+
+def _alike(stages: Stages, earlier: Case, now: Case) -> bool:
+    """Would the answer to the ``earlier`` contents be taken for the answer to those of ``now``? A sum of very many
+    terms hardly depends on what they are."""
+    limits = stages.limits_for(now)
+    pairs = zip(earlier.references, now.references, limits, strict=True)
+    return all(r.native.shape == n.native.shape and compare(r.native, n, limit)[0] is None for r, n, limit in pairs)
 
 
 def _recorded(stages: Stages, case: Case) -> tuple[list[str], bool]:
