@@ -79,3 +79,17 @@ def test_rows_that_a_program_cannot_hold_are_refused_with_their_length() -> None
     with pytest.raises(DesignError, match="Rows of 20000 elements"):
         RulesDesigner().design(DesignBrief(load_task(text, "long"), GPU))
     RulesDesigner().design(DesignBrief(load_task(text, "long"), CPU))
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpp", "triton"])
+def test_a_tile_is_hardly_longer_than_a_short_axis_beside_a_shorter_one(target: Target) -> None:
+    """Rows of 32 pairs had tiles of 8192 rows, nearly all of them masked: 41 ms on a CPU, 0.5 ms since."""
+    task = load_task(
+        "import torch\ndef reference(x, y):\n    even, odd = x[..., ::2], x[..., 1::2]\n"
+        "    return torch.stack((even * y - odd, even + odd * y), -1).flatten(-2)\n"
+        "def inputs():\n    return torch.randn(16, 512, 64), torch.randn(512, 32)\n",
+        "pairs",
+    )
+    program = sketch.load_program(RulesDesigner().design(DesignBrief(task, target)).sketch)
+    rows = {c.name: c.value for c in program.constexprs}["ROWS"]
+    assert isinstance(rows, int) and rows < 64

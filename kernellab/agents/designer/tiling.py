@@ -178,7 +178,7 @@ class Tiler:
             rows = max(1, self.style.flat // max(size, 1))
             rows = 1 << max(0, min(rows, others).bit_length() - 1)
             t.whole = frozenset([inner])
-            t.blocks = {tiled[-2]: self._block("ROWS", rows)}
+            t.blocks = {tiled[-2]: self._block("ROWS", rows, tiled[-2])}
             return t
         if len(tiled) > 1 and not self.gpu and size <= self.style.whole_row:
             t.whole = frozenset([inner])
