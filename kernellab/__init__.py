@@ -2,6 +2,7 @@
 
 >>> %load_ext kernellab        # in a notebook: the %%kernel_design magic
 >>> kernellab.design(text)     # the same from Python: a Session
+>>> kernellab.evolve(text)     # a search over many candidates: a Run
 
 Everything here is imported on first use, so that ``import kernellab`` stays quick and never imports torch.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from kernellab import evolve
     from kernellab.errors import KernellabError
     from kernellab.session import Session, design
     from kernellab.task import Dim, load_task
@@ -26,6 +28,7 @@ __all__ = [
     "Session",
     "__version__",
     "design",
+    "evolve",
     "load_ipython_extension",
     "load_task",
     "unload_ipython_extension",
@@ -55,6 +58,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "evolve":  # a module that can be called
+        return import_module("kernellab.evolve")
     if name not in _HOMES:
         raise AttributeError(f"module 'kernellab' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -63,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "evolve"})

@@ -12,10 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from kernellab.dsls import ADAPTERS
-from kernellab.errors import KernellabError
-from kernellab.lowering import DSLS as LOWERED
+from kernellab.dsls.machine import cpu_chip, gpu_chip, gpu_products
+from kernellab.errors import KernellabError, ModelError
+from kernellab.lowering import lowered_dsls
+from kernellab.models import MODEL_ROLES, Configured, ModelSettings, configured
+from kernellab.models.probe import probe
 from kernellab.target import Chip
-from kernellab.target_detect import cpu_chip, gpu_chip, gpu_products
 
 #: what is looked for, and the arguments that make it say its version
 _COMPILERS = {
@@ -56,8 +58,11 @@ class Diagnosis:
         return found
 
 
-def diagnose() -> Diagnosis:
-    """Look at the machine. Takes a second the first time, while the CPU's rates are measured."""
+def diagnose(probe_models: bool = False) -> Diagnosis:
+    """Look at the machine. Takes a second the first time, while the CPU's rates are measured.
+
+    With ``probe_models`` each configured model is asked for one token.
+    """
     compilers = {name: _compiler(name, arguments) for name, arguments in _COMPILERS.items()}
     packages = {name: _package(name) for name in _PACKAGES}
     dsls = {name: _dsl(name) for name in ADAPTERS}
@@ -68,16 +73,16 @@ def diagnose() -> Diagnosis:
         compilers={name: found for name, found in compilers.items() if found},
         packages={name: found for name, found in packages.items() if found},
         sandbox=sandbox(),
-        models=(),
+        models=models_of(probe_models),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         install=_install(compilers, packages),
     )
 
 
-def report() -> str:
+def report(probe_models: bool = False) -> str:
     """The diagnosis as text for people."""
-    found = diagnose()
+    found = diagnose(probe_models)
     lines = [f"kernellab {_package('kernellab') or '?'} on {found.system}, Python {found.python}", "", "chips"]
     lines += [f"  {_chip_words(chip)}" for chip in found.chips]
     if len(found.chips) == 1:
@@ -89,10 +94,30 @@ def report() -> str:
     lines += ["", "compilers  " + (", ".join(f"{k} {v}" for k, v in found.compilers.items()) or "none")]
     lines += ["packages   " + ", ".join(f"{k} {v}" for k, v in found.packages.items())]
     lines += ["sandbox    " + found.sandbox, *(f"  {line}" for line in sandbox_gaps(found.sandbox))]
-    lines += ["models     " + (", ".join(found.models) or "none configured: every role has its rules")]
+    first, *more = found.models or ("none configured: every role has its rules",)
+    lines += ["models     " + first, *(f"           {line}" for line in more)]
     if found.install:
         lines += ["", "to install what is missing", *(f"  {line}" for line in found.install)]
     return "\n".join(lines)
+
+
+def models_of(probe_models: bool) -> tuple[str, ...]:
+    """One line for each model that roles are set to speak to; why it is not ready, where it is not."""
+    try:
+        settings = ModelSettings.load()
+    except ModelError as error:
+        return (f"not ready: {error}",)
+    alike: dict[tuple[str, str, bool], list[Configured]] = {}
+    for row in configured(settings):
+        if row.model or row.host:
+            alike.setdefault((row.model, row.host, row.ready), []).append(row)
+    lines = []
+    for (model, host, _), rows in alike.items():
+        players, reason = [row.role for row in rows], rows[0].reason
+        who = "all roles" if len(players) == len(MODEL_ROLES) else ", ".join(role.value for role in players)
+        state = f"not ready: {reason}" if reason else probe(players[0], settings) if probe_models else "configured"
+        lines.append(f"{who}: {model or 'no model'} at {host or 'no address'}, {state}")
+    return tuple(lines)
 
 
 def sandbox() -> str:
@@ -123,7 +148,7 @@ def _dsl(name: str) -> DslReport:
     except (ImportError, KernellabError) as error:
         return DslReport(False, f"Its adapter cannot be loaded: {error}.", "Install kernellab again.", "")
     backend = ready.backend.value if ready.backend else ""
-    return DslReport(ready.ready, ready.reason, ready.remedy, backend, name in LOWERED)
+    return DslReport(ready.ready, ready.reason, ready.remedy, backend, name in lowered_dsls())
 
 
 def _compiler(name: str, arguments: list[str]) -> str:

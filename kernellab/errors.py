@@ -36,9 +36,19 @@ class KernellabError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".strip()
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Each fault by itself, where the message only counts or sums them up."""
+        return ()
+
+    @property
+    def told(self) -> str:
+        """The message, each fault on a line of its own, the remedy: for a view that shows it whole."""
+        return "\n".join(filter(None, [self.message, *self.details, self.remedy]))
+
     def _render_traceback_(self) -> list[str]:
-        """Three lines in a notebook instead of a traceback; the cell still fails for nbclient and nbval."""
-        lines = [f"{type(self).__name__}: {self.message}"]
+        """Few lines in a notebook instead of a traceback; the cell still fails for nbclient and nbval."""
+        lines = [f"{type(self).__name__}: {self.message}", *(f"  {line}" for line in self.details)]
         return [*lines, f"  -> {self.remedy}"] if self.remedy else lines
 
 
@@ -84,6 +94,14 @@ class SessionError(KernellabError):
 
 class JournalError(KernellabError):
     """The journal cannot be opened or written; the message names the file."""
+
+
+class EvolveError(KernellabError):
+    """A search cannot be begun, or cannot go on."""
+
+
+class MemoryStoreError(KernellabError):
+    """The retrieval memory cannot be opened, read or written; the message names its place."""
 
 
 class ModelFault(str, Enum):

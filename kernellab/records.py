@@ -102,6 +102,8 @@ class Stage(str, Enum):
 
 
 class StageState(str, Enum):
+    #: told while a stage is under way; no verdict has it
+    RUNNING = "running"
     PASSED = "passed"
     FAILED = "failed"
     NOT_REACHED = "not reached"
@@ -122,13 +124,17 @@ class StageResult(Record):
 def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
     """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
 
-    A stage fails when a part does, and is skipped only when all of it was.
+    A stage fails when a part does, and is skipped only when all of it was. What was told of a stage under way counts
+    until its next part comes.
     """
     joined: dict[Stage, StageResult] = {}
     for part in stages:
         seen = joined.get(part.name)
-        if seen is None:
+        if seen is None or seen.state is StageState.RUNNING:
             joined[part.name] = part
+            continue
+        if part.state is StageState.RUNNING:
+            joined[part.name] = part.model_copy(update={"seconds": seen.seconds + part.seconds})
             continue
         states = {seen.state, part.state} - {StageState.SKIPPED}
         state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
@@ -158,6 +164,8 @@ class Evidence(Record):
     #: the failing case: sizes of the Dims, input family, output number
     sizes: dict[str, int] = Field(default_factory=dict)
     family: str | None = None
+    #: what its inputs are drawn from; None where they are no plain draw
+    seed: int | None = None
     output: int | None = None
     #: first wrong index and both sides' values there
     first_wrong: list[int] | None = None
@@ -183,6 +191,11 @@ class Timing(Record):
     samples: int
 
 
+#: up to this share of its bound a kernel may seem to reach: both are measured
+BOUND_PASSED = 1.05
+NO_BOUND = "no reliable bound here"
+
+
 class Comparison(Record):
     """Candidate against one baseline, paired in the same run."""
 
@@ -192,10 +205,23 @@ class Comparison(Record):
     #: bootstrap 95 % interval of the paired ratio
     low: float
     high: float
+    #: what the baseline is called where its name does not say it: a NumPy task's own reference is "NumPy"
+    called: str = ""
 
     @property
     def distinguishable(self) -> bool:
         return not self.low <= 1.0 <= self.high
+
+    @property
+    def against(self) -> str:
+        """What the baseline is called in a figure."""
+        return self.called or self.baseline
+
+    @property
+    def text(self) -> str:
+        """The one spelling of a speedup: ``2.82x eager [2.70, 2.95]``, and that none can be told where it holds 1."""
+        figure = f"{self.speedup:.2f}x {self.against} [{self.low:.2f}, {self.high:.2f}]"
+        return figure if self.distinguishable else f"{figure}, no difference"
 
 
 class Environment(Record):
@@ -273,6 +299,69 @@ class Verdict(Record):
         """Against eager; None when not timed."""
         eager = self.against("eager")
         return eager.speedup if eager else None
+
+    def __repr__(self) -> str:
+        said = f"passed, {self.trust.value}" if self.passed else f"failed at {self.stage.value}"
+        return f"<Verdict {': '.join(filter(None, [said, self.text, self.reason]))}>"
+
+    @property
+    def bound_share(self) -> float | None:
+        """The share of the speed-of-light bound that is reached; None without a time, a bound, or a bound to believe.
+
+        A kernel that is faster than its bound by more than 5 % shows that the bound was measured badly.
+        """
+        if self.time is None or not self.sol_ms or self.time.median_ms <= 0:
+            return None
+        share = self.sol_ms / self.time.median_ms
+        return share if share <= BOUND_PASSED else None
+
+    @property
+    def bound_text(self) -> str:
+        """``62% of bound``, ``no reliable bound here``, or "" where nothing was timed."""
+        if self.time is None or not self.sol_ms:
+            return ""
+        return NO_BOUND if self.bound_share is None else f"{100 * self.bound_share:.0f}% of bound"
+
+    @property
+    def text(self) -> str:
+        """Its figures in one line, as they are shown everywhere: speedups with intervals, else the time."""
+        figures = [c.text for c in self.comparisons]
+        if not figures and self.time is not None:
+            figures = [f"{self.time.median_ms:.3g} ms"]
+        return ", ".join(figures)
+
+
+class Ranking(Record):
+    """What a search is told of a candidate, at the trust T1: whether a few checks found an error, and about how fast it
+    is beside eager. It is no verdict: nothing is right, best or remembered by it."""
+
+    #: was nothing wrong found, and a time taken?
+    ranked: bool
+    #: the stage that found fault, or the last that ran
+    stage: Stage
+    reason: str
+    trust: Literal[Trust.T1] = Trust.T1
+    flags: list[str] = Field(default_factory=list)
+    evidence: Evidence | None = None
+    stages: list[StageResult] = Field(default_factory=list)
+    time: Timing | None = None
+    #: its calls in pairs with eager's
+    paired: Comparison | None = None
+    build_seconds: float | None = None
+    #: seconds of everything after the build and, on a device, the first calls
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """Its figures in one line; "" where it has none."""
+        if self.time is None:
+            return ""
+        beside = f", about {self.paired.text}" if self.paired else ""
+        return f"{self.time.median_ms:.3g} ms{beside}"
+
+    def __repr__(self) -> str:
+        said = self.text if self.ranked else f"failed at {self.stage.value}: {self.reason}"
+        return f"<Ranking, no verdict: {said}>"
 
 
 class RouteKind(str, Enum):

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.breadth import SHARES, chosen, everything, seed
 
 # before torch is imported anywhere: two test machines' cores are enough for small shapes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -45,12 +48,35 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Turns(str(run)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _take_shares(config, items)
     if _has_gpu():
         return
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves a share of the broad tests, unless all are asked for or one is named (``FILE::TEST``)."""
+    if everything() or any("::" in argument for argument in config.args):
+        return
+    left = [item for item in items if not _is_spared(item)]
+    if len(left) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if _is_spared(item)])
+        items[:] = left
+
+
+def _is_spared(item: pytest.Item) -> bool:
+    parts = SHARES.get(_path(item), 1)
+    return parts > 1 and hasattr(item, "callspec") and not chosen(item.nodeid, parts, seed())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A failing test names what to run alone."""
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    for name in dict.fromkeys(failed):
+        terminalreporter.write_line(f"run it alone: .venv/bin/python -m pytest {shlex.quote(name)}")
 
 
 class _Turns:
@@ -86,8 +112,10 @@ class _Turns:
 
 
 def _is_alone(item: pytest.Item) -> bool:
-    try:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
-    except ValueError:
-        return False
-    return path.startswith(ALONE)
+    return _path(item).startswith(ALONE)
+
+
+def _path(item: pytest.Item) -> str:
+    """The test's file below this folder; "" for a notebook elsewhere."""
+    here = Path(__file__).parent
+    return item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernellab import chips
+import kernellab
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.content import content
-from kernellab.session import design
-from kernellab.sketch import ops
-from kernellab.sketch.bind import bind
+from kernellab.dsls.machine import detect_target
+from kernellab.errors import DesignError
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
-from kernellab.target_detect import detect_target
+from kernellab.sketch.program.bind import bind
+from kernellab.target import chips
+from kernellab.task import load_task
 
+#: an operation without a rule, and the entry that the recipe asks for, and nothing else
 TASK = """
 import torch
 
-def reference(x, y):
-    return torch.hypot(x, y) + 1.0
+def reference(x):
+    return torch.special.erfcx(x.sigmoid()) + 1.0
 
 def inputs():
-    return torch.randn(9, 37), torch.randn(9, 37)
+    return (torch.randn(9, 37),)
+"""
+ENTRY = """
+    _pointwise("erfcx", 1, "torch.special.erfcx(a)", "(kl::exp({0} * {0}) * kl::erfc({0}))",
+               "(tl.exp({0} * {0}) * kl_erfc({0}))", 32, result="float", aten="special_erfcx"),
+"""
+PROGRAM = """
+import sys
+from kernellab.session import design
+
+session = design(open("task.py").read(), dsl=sys.argv[1], name="scaled", options={"level": "T1"}, workspace=".")
+session.wait(120)
+print("verdict", session.verdict.passed, "erfcx(" in (session.turns[0].sketch or ""))
 """
 
 SKETCH = """sketch lengths {
@@ -37,32 +56,38 @@ SKETCH = """sketch lengths {
         for n in range(0, N, BLOCK):
             load(X[m, n:n+BLOCK] -> x)
             load(Y[m, n:n+BLOCK] -> y)
-            store(length(x, y) + 1.0 -> Z[m, n:n+BLOCK])
+            store(x * y -> Z[m, n:n+BLOCK])
 }
 """
 
 
-@pytest.fixture
-def length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry that the recipe asks for, and nothing else."""
-    spelling = "kl{0}sqrt({{0}} * {{0}} + {{1}} * {{1}})"
-    entry = ops._pointwise(
-        "length", 2, "torch.hypot(a, b)", spelling.format("::"), spelling.format("_"), flops=9, result="float"
-    )
-    monkeypatch.setitem(ops.OPS, "length", entry)
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout in which a newcomer added the entry to the table."""
+    root = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(content("knowledge"), root / "knowledge")
+    shutil.copytree(Path(kernellab.__file__).parent, root / "kernellab", ignore=shutil.ignore_patterns("__pycache__"))
+    table = root / "kernellab/sketch/program/ops.py"
+    head, marker, rest = table.read_text().partition("    # reductions along axes\n")
+    assert marker
+    table.write_text(head + ENTRY + marker + rest)
+    (root / "task.py").write_text(TASK)
+    return root
 
 
-@pytest.mark.usefixtures("length")
+def test_an_operation_without_a_rule_is_refused_by_its_name() -> None:
+    task = load_task(TASK, "scaled")
+    with pytest.raises(DesignError, match=r"line 5 .*the operator aten.special_erfcx has no rule"):
+        RulesDesigner().design(DesignBrief(task, detect_target("cpp", None)))
+
+
 @pytest.mark.parametrize("dsl", ["cpp", "triton"])
-def test_one_entry_of_the_table_is_a_new_operation_in_every_dsl(dsl: str, tmp_path: Path) -> None:
-    counted = cost(load_program(SKETCH), {"M": 9, "N": 32}, {"BLOCK": 16})
-    assert counted.flops == {"f32": 9 * 32 * (9 + 1)}
-    session = design(TASK, dsl=dsl, name="lengths", sketch=SKETCH, options={"level": "T1"}, workspace=tmp_path).wait(
-        120
+def test_one_entry_of_the_table_is_a_new_operation_from_task_to_kernel(dsl: str, newcomer: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(newcomer)}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, dsl], cwd=newcomer, env=env, capture_output=True, text=True, timeout=200
     )
-    assert session.turns[0].gate is not None
-    assert session.turns[0].gate.state.value == "right"
-    assert session.verdict.passed
+    assert run.stdout.splitlines()[-1:] == ["verdict True True"], run.stdout + run.stderr
 
 
 @pytest.fixture
@@ -82,6 +107,6 @@ def new_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_one_file_is_a_new_chip_to_design_for(new_chip: str) -> None:
     target = detect_target("cpp", new_chip)
     assert (target.chip.name, target.chip.cores) == ("Tiny", 1)
-    program = load_program(SKETCH.replace("length(x, y)", "x * y"))
+    program = load_program(SKETCH)
     assert bind(program, None, None, target)
     assert cost(program, {"M": 9, "N": 37}, {"BLOCK": 16}, target.chip).time_ms is not None

@@ -16,12 +16,12 @@ def test_a_stage_with_a_skipped_part_is_one_passed_line_that_says_what_is_missin
     parts = [
         part(Stage.CORRECT, StageState.PASSED),
         part(Stage.ROBUST, StageState.SKIPPED, "not done yet: metamorphic checks"),
-        part(Stage.ROBUST, StageState.PASSED, "guards whole"),
+        part(Stage.ROBUST, StageState.PASSED, "no out-of-bounds writes"),
     ]
     correct, robust = one_line_each(parts)
     assert correct == parts[0]
     assert (robust.state, robust.seconds) == (StageState.PASSED, 1.0)
-    assert robust.note == "not done yet: metamorphic checks; guards whole"
+    assert robust.note == "not done yet: metamorphic checks; no out-of-bounds writes"
 
 
 def test_a_failed_part_fails_its_stage_and_a_stage_skipped_whole_stays_skipped() -> None:

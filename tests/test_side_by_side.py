@@ -48,7 +48,7 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
         "loadfile",
         ".",
     ]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_PROVE": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in (tmp_path / "times").read_text().splitlines()]
@@ -58,6 +58,28 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     assert (len(alone), len(others)) == (4, 24)
     assert not [pair for pair in product(alone, others) if _overlap(*pair)]
     assert any(_overlap(a, b) for a, b in product(others, others) if a != b)
+
+
+def test_a_run_takes_a_share_of_the_broad_tests_that_rotates_and_any_that_is_named(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "test_zoo.py").write_text(
+        "import pytest\n\n\n@pytest.mark.parametrize('i', range(40))\ndef test_it(i):\n    assert i != 39\n\n\n"
+        "def test_always():\n    pass\n"
+    )
+
+    def collected(*arguments: str, **changes: str) -> set[str]:
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_PROVE": "", **changes}
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        return {line for line in done.stdout.splitlines() if "::" in line}
+
+    everything = collected(KERNELLAB_PROVE="1")
+    one, other = (collected(KERNELLAB_SEED=seed) for seed in ("first", "second"))
+    assert len(everything) == 41
+    assert all(0 < len(share) < 20 and any("test_always" in name for name in share) for share in (one, other))
+    assert one != other
+    assert collected("zoo/test_zoo.py::test_it[7]", KERNELLAB_SEED="first") == {"zoo/test_zoo.py::test_it[7]"}
 
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:

@@ -1,5 +1,6 @@
 /**
- * Bundles the workbench: one minified ES module and one style sheet, with nothing to fetch at run time.
+ * Bundles the workbench and the monitor of a search: each one minified ES module and one style sheet, with nothing to
+ * fetch at run time.
  *
  *   node build.mjs [--out FOLDER] [--source HASH] [--watch] [--meta FILE]
  *
@@ -27,7 +28,7 @@ const out = resolve(given.out);
 /** @type {import("esbuild").BuildOptions} */
 const options = {
   absWorkingDir: HERE,
-  entryPoints: { workbench: "src/workbench.tsx" },
+  entryPoints: { workbench: "src/workbench.tsx", monitor: "src/monitor/monitor.tsx" },
   outdir: out,
   bundle: true,
   format: "esm",
@@ -39,11 +40,11 @@ const options = {
   charset: "utf8",
   metafile: true,
   logLevel: "warning",
-  banner: { js: `// kernellab workbench, source ${given.source}` },
+  banner: { js: `// kernellab, source ${given.source}` },
 };
 
 function report(metafile) {
-  for (const name of ["workbench.js", "workbench.css"]) {
+  for (const name of ["workbench.js", "workbench.css", "monitor.js", "monitor.css"]) {
     const bytes = readFileSync(join(out, name));
     const packed = (gzipSync(bytes, { level: 9 }).length / 1000).toFixed(1);
     console.log(`${name}  ${(bytes.length / 1000).toFixed(1)} kB, ${packed} kB gzipped`);

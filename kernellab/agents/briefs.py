@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 #: parts of the method that a session can do without, so that their worth can be measured
-ABLATIONS = ("gate", "routing", "sketch", "examples")
+ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates")
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -42,12 +42,21 @@ class Brief:
     notes: tuple[str, ...] = ()
     #: the share of the speed-of-light bound that the best candidate reaches (0 to 1); None before a timing
     headroom: float | None = None
+    #: the task's speed-of-light bound in ms, as the Verifier measured it; None before a timing
+    bound_ms: float | None = None
     #: what may still be spent, in words
     budget_left: str = ""
     #: the parts of :data:`ABLATIONS` that this session leaves out on purpose
     ablation: frozenset[str] = NOTHING
     #: the pinned lines of the sketch that a revision must keep
     pins: tuple[str, ...] = ()
+    #: a kernel may compose with the framework's library
+    allow_library: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Has a kernel passed in one of the rounds before?"""
+        return any(attempt.verdict is not None and attempt.verdict.passed for attempt in self.history)
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,6 @@ class DesignBrief(Brief):
     route: Route | None = None
     #: the sketch to revise; its pins and require lines must be kept
     previous: str | None = None
-    #: a kernel may compose with the framework's library
-    allow_library: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,16 @@ class CodeBrief(Brief):
     sketch: str
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
     route: Route | None = None
-    #: the source to mend
+    #: the last source of this line of turns
     previous: Source | None = None
+    #: the sketch and the constants that ``previous`` was made from; None without a previous source or a sketch
+    previous_sketch: str | None = None
+    previous_constexpr: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def redesigned(self) -> bool:
+        """Is the sketch another one than the one that the last source was made from?"""
+        return self.previous is not None and self.previous_sketch is not None and self.previous_sketch != self.sketch
 
 
 @dataclass(frozen=True)
@@ -108,8 +123,6 @@ class RouteBrief(Brief):
     improvers: frozenset[Role] = frozenset((Role.DESIGNER, Role.CODER))
     #: the fastest verdict that passed so far
     best: Verdict | None = None
-    #: a kernel may compose with the framework's library
-    allow_library: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,13 +144,17 @@ class AnalyseReply:
 class Designer(Protocol):
     author: Author
 
-    def design(self, brief: DesignBrief) -> DesignReply: ...
+    def design(self, brief: DesignBrief) -> DesignReply | Route:
+        """A sketch; a route to FINISH where a kernel has passed and no better design is known."""
+        ...
 
 
 class Coder(Protocol):
     author: Author
 
-    def code(self, brief: CodeBrief) -> CodeReply: ...
+    def code(self, brief: CodeBrief) -> CodeReply | Route:
+        """A source; a route to FINISH where the last one has passed and is left as it is."""
+        ...
 
 
 class Conductor(Protocol):

@@ -1,5 +1,7 @@
 """Who plays a role: ``rules | human | model[:name] | replay:FILE``, and the objects behind those words.
 
+``model:A>model:B>rules`` is a list: each is asked where the one before gave no answer.
+
 To add a variant, write one class that follows the role's protocol in :mod:`kernellab.agents.briefs`.
 """
 
@@ -19,10 +21,10 @@ ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 VARIANTS = ("rules", "human", "model", "replay")
 
 _RULES = {
-    Role.DESIGNER: ("kernellab.agents.designer", "RulesDesigner"),
-    Role.CODER: ("kernellab.agents.coder", "RulesCoder"),
-    Role.CONDUCTOR: ("kernellab.agents.conductor", "RulesConductor"),
-    Role.ANALYST: ("kernellab.agents.analyst", "RulesAnalyst"),
+    Role.DESIGNER: ("kernellab.agents.rules.designer", "RulesDesigner"),
+    Role.CODER: ("kernellab.agents.rules.coder", "RulesCoder"),
+    Role.CONDUCTOR: ("kernellab.agents.rules.conductor", "RulesConductor"),
+    Role.ANALYST: ("kernellab.agents.rules.analyst", "RulesAnalyst"),
 }
 
 _MODELS = {
@@ -70,6 +72,8 @@ def check_spec(spec: str) -> str:
         SessionError: an unknown variant, or a replay file that is not there.
     """
     spec = spec.strip()
+    if ">" in spec:
+        return _checked_list(spec)
     variant, sign, rest = spec.partition(":")
     if variant in ("rules", "human") and not sign:
         return variant
@@ -82,9 +86,24 @@ def check_spec(spec: str) -> str:
     raise SessionError(f"There is no role variant {spec!r}.", _nearest(variant, VARIANTS))
 
 
+def _checked_list(spec: str) -> str:
+    players = [check_spec(part) for part in spec.split(">")]
+    if "human" in players:
+        raise SessionError(
+            f"A person cannot be in the list {spec!r}.",
+            "List models and rules; a person takes a role over at any time.",
+        )
+    return ">".join(players)
+
+
+def players_of(spec: str) -> tuple[str, ...]:
+    """The players of a role, in the order in which they are asked: one, or those of a list."""
+    return tuple(spec.split(">"))
+
+
 def is_model(spec: str) -> bool:
-    """Is the role played by a model, live or replayed?"""
-    return spec.partition(":")[0] in ("model", "replay")
+    """Is the role played by a model, live or replayed, be it the first of a list?"""
+    return any(player.partition(":")[0] in ("model", "replay") for player in players_of(spec))
 
 
 def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) -> Any:
@@ -99,7 +118,7 @@ def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) ->
     if players is None:
         raise SessionError(
             f"The {role.value} was {spec.removeprefix('object:')}, which this process does not have.",
-            f"Give the role anew: set_role({role.value!r}, 'rules').",
+            f"Set the role again: set_role({role.value!r}, 'rules').",
         )
     module, cls = players[role]
     player = getattr(import_module(module), cls)

@@ -64,9 +64,9 @@ def _in_that_manner(request: dict[str, Any]) -> dict[str, Any]:
     task, candidate = _module("task", request["task"]), _module("candidate", request["candidate"])
     given = task.get_init_inputs() if hasattr(task, "get_init_inputs") else []
     torch.manual_seed(42)
-    reference = task.Model(*given).eval().to(device)
+    reference = task.Model(*given).to(device)
     torch.manual_seed(42)
-    model = candidate.ModelNew(*given).eval().to(device)
+    model = candidate.ModelNew(*given).to(device)
 
     def inputs(seed: int) -> list[Any]:
         torch.manual_seed(seed)

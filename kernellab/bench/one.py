@@ -43,7 +43,7 @@ class Job(Record):
     """What a worker is asked to do: the task, and how to design it.
 
     ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds. ``deadline`` is in seconds. A
-    ``late`` one waits for as much of a device as it needs.
+    ``late`` one waits for as much of a device as it needs. A ``dry`` one is designed and gated, and no more.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Job(Record):
     dynamic: bool
     workspace: str
     title: str = ""
+    note: str = ""
     dsl: str | None = None
     roles: str | None = None
     max_turns: int = 20
@@ -61,6 +62,7 @@ class Job(Record):
     tune: int = 0
     deadline: float = DEADLINE
     late: bool = False
+    dry: bool = False
 
 
 class Later(Exception):
@@ -79,13 +81,17 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     from kernellab.session import design
     from kernellab.task import load_task
 
+    if job.dry:
+        return _dry(job, begins)
     began = time.perf_counter()
     _warm(job)
     verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
+    notes: tuple[str, ...] = (job.note,) if job.note else ()
     try:
         small = _at_most(job)
         cut = small.words
         task = load_task(small.text, job.name)
+        notes += task.notes
         kind = kind or category(task)
         with _room(job, task, waits) as waited:
             began += waited
@@ -111,7 +117,24 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     except KernellabError as error:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
-    return named(row, job).model_copy(update={"cut": cut, "discriminating": proves})
+    return named(row, job).model_copy(update={"cut": cut, "note": "; ".join(notes), "discriminating": proves})
+
+
+def _dry(job: Job, begins: Callable[[], None]) -> Row:
+    from kernellab.bench.dry import dry_row
+    from kernellab.dsls.machine import detect_target
+    from kernellab.task import load_task
+
+    begins()
+    try:
+        small = _at_most(job)
+        task = load_task(small.text, job.name)
+    except KernellabError as error:
+        row = Row.of(job.name, job.category, job.dynamic, None, 0, 0.0, str(error))
+        return named(row.model_copy(update={"stage": "read"}), job)
+    row = dry_row(job.name, job.category, job.dynamic, task, detect_target(job.dsl))
+    notes = [said for said in (job.note, *task.notes, row.note) if said]
+    return named(row.model_copy(update={"cut": small.words, "note": "; ".join(notes)}), job)
 
 
 def _ended(session: Session, until: float) -> bool:
@@ -130,9 +153,9 @@ def _ended(session: Session, until: float) -> bool:
 
 def _warm(job: Job) -> None:
     """Starts the judge beside what comes first: reading the task, cutting it, waiting for room."""
-    from kernellab.session.engine import engine
-    from kernellab.target_detect import detect_target
-    from kernellab.verifier.options import VerifyOptions
+    from kernellab.dsls.machine import detect_target
+    from kernellab.session.engine.engine import engine
+    from kernellab.verifier.protocol.options import VerifyOptions
 
     def start() -> None:
         # the verification itself says what keeps a judge from starting
@@ -148,12 +171,12 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
 
     Raises Later.
     """
-    from kernellab.session.engine import engine
+    from kernellab.dsls.machine import detect_target
+    from kernellab.session.engine.engine import engine
     from kernellab.target import Backend
-    from kernellab.target_detect import detect_target
     from kernellab.task import forget_modules
-    from kernellab.task_inputs import input_bytes
-    from kernellab.verifier import turns
+    from kernellab.task.sample.sizes import input_bytes
+    from kernellab.verifier.judge import turns
 
     target = detect_target(job.dsl)
     if target.backend is not Backend.CUDA:
@@ -181,8 +204,8 @@ def named(row: Row, job: Job) -> Row:
 
 def _at_most(job: Job) -> Scaled:
     """Raises TaskError, TargetError."""
+    from kernellab.dsls.machine import detect_target
     from kernellab.target import Backend
-    from kernellab.target_detect import detect_target
     from kernellab.task import load_task
 
     backend = detect_target(job.dsl).backend

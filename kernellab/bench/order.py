@@ -18,9 +18,9 @@ def quickest_first(tasks: Sequence[SuiteTask]) -> list[SuiteTask]:
 
 
 def _seconds(given: SuiteTask) -> float:
-    from kernellab.sketch.gate_reference import reference_flops
+    from kernellab.sketch.gate.reference import reference_flops
     from kernellab.task import load_task
-    from kernellab.task_inputs import input_bytes
+    from kernellab.task.sample.sizes import input_bytes
 
     try:
         task = load_task(given.text, given.name)

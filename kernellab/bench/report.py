@@ -7,22 +7,21 @@ from collections.abc import Iterable, Sequence
 from kernellab.bench.rows import SLOWER, Row, Summary, summarise
 from kernellab.errors import counted
 from kernellab.records import Comparison
-from kernellab.verifier.metrics import geomean
+from kernellab.verifier.timing.metrics import geomean
 
 _WORST = 10
 
 
 def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> str:
     """The whole report. ``heading`` names hardware and versions, without which no number means anything; ``not_run``
-    are tasks that no row tells of."""
+    are tasks without a row."""
     telling = [r for r in rows if r.discriminating]
     run = " that were run" if not_run else ""
     if len(telling) == len(rows):
-        over = [f"Over all {len(rows)}{run}, which tell a right kernel from a trivial one: {headline(rows)}", ""]
+        over = [f"Over all {len(rows)}{run}, whose checks a trivial kernel fails: {headline(rows)}", ""]
     else:
-        them = f"{counted(len(telling), 'task')} that {'tells' if len(telling) == 1 else 'tell'}"
         over = [
-            f"Over the {them} a right kernel from a trivial one: {headline(telling)}",
+            f"Over the {counted(len(telling), 'task')} whose checks a trivial kernel fails: {headline(telling)}",
             "",
             f"Over all {len(rows)}{run}: {headline(rows)}",
             "",
@@ -108,7 +107,7 @@ def _row(row: Row) -> str:
     cells = [
         row.shown,
         row.category,
-        f"{'dynamic' if row.dynamic else 'static'}{f' ({row.cut})' if row.cut else ''}",
+        f"{'dynamic' if row.dynamic else 'static'}{''.join(f' ({said})' for said in (row.cut, row.note) if said)}",
         ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),
         str(row.turns),
         *(_ms(t) for t in (row.eager_ms, row.compile_ms, row.time_ms, row.sol_ms)),

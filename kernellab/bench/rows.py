@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernellab.records import Comparison, Environment, Record, Verdict
-from kernellab.verifier.metrics import fast_p, geomean, median
+from kernellab.verifier.timing.metrics import fast_p, geomean, median
 
 
 class Row(Record):
@@ -26,6 +26,8 @@ class Row(Record):
     label: str = ""
     #: how a problem too large for this backend was cut, extents before and after; empty when it was not
     cut: str = ""
+    #: what was decided where the suite leaves something open
+    note: str = ""
     where: Environment = Environment()
     #: what the suite calls the problem, and its folder there
     title: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -26,54 +27,65 @@ BEFORE = "rows.before.jsonl"
 _Key = tuple[str, str]
 
 
-def run_suite(
-    tasks: Sequence[SuiteTask],
-    out: Path,
-    dsl: str | None = None,
-    roles: str | None = None,
-    max_turns: int = 20,
-    resume: bool = False,
-    max_bytes: int | None = None,
-    on_row: Callable[[Row], None] = lambda row: None,
-    *,
-    workers: int | None = None,
-    deadline: float = DEADLINE,
-    allow_library: bool = False,
-    tune: int = 0,
-    quick_first: bool = False,
-    budget: float = inf,
-) -> list[Row]:
-    """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known.
-
-    With ``quick_first`` the problems that cost least are begun first; after ``budget`` seconds none is begun any more,
-    and what was not has no row.
+@dataclass(frozen=True)
+class SuiteRequest:
+    """How a suite is run; the first five are the arguments of :func:`kernellab.session.design` of that name.
 
     Tasks of fixed shapes whose tensors take more than ``max_bytes`` are cut along their batch dimensions. Not given,
     that is 64 MiB on a CPU for a KernelBench problem and no limit on a GPU; under Triton's interpreter it is never
     more than 1 MiB. ``workers`` processes (default: by the cores) each take one problem at a time, ``deadline``
-    seconds at most.
+    seconds at most. With ``quick_first`` the problems that cost least are begun first; after ``budget`` seconds none
+    is begun any more.
     """
+
+    dsl: str | None = None
+    roles: str | None = None
+    max_turns: int = 20
+    tune: int = 0
+    allow_library: bool = False
+    #: keep the rows of the folder that passed
+    resume: bool = False
+    max_bytes: int | None = None
+    workers: int | None = None
+    deadline: float = DEADLINE
+    quick_first: bool = False
+    #: read, audit, design and gate each task; build and time nothing
+    dry: bool = False
+    budget: float = inf
+
+
+def run_suite(
+    tasks: Sequence[SuiteTask],
+    out: Path,
+    how: SuiteRequest = SuiteRequest(),
+    on_row: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:
+    """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known. A task that
+    was not begun has no row."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
-    known = _last(path) if resume else {}
+    known = _last(path) if how.resume else {}
     done = {key for key, row in known.items() if row.passed}
-    if not resume:
+    if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:
             path.replace(out / BEFORE)
         path.write_text("")
     common = {
-        "dsl": dsl, "roles": roles, "max_turns": max_turns, "max_bytes": max_bytes or 0, "workspace": str(out),
-        "allow_library": allow_library, "tune": tune, "deadline": deadline,
+        "dsl": how.dsl, "roles": how.roles, "max_turns": how.max_turns, "max_bytes": how.max_bytes or 0,
+        "workspace": str(out), "allow_library": how.allow_library, "tune": how.tune, "deadline": how.deadline,
+        "dry": how.dry,
     }  # fmt: skip
     _whole_lines(path)
     jobs = []
-    for task in quickest_first(tasks) if quick_first else tasks:
+    for task in quickest_first(tasks) if how.quick_first else tasks:
         if task.key in done:
             continue
         given = {"name": task.name, "category": task.category, "text": task.text, "dynamic": task.dynamic}
         cpu_bytes = CPU_BYTES if task.large else 0
-        jobs.append(Job.model_validate({**common, **given, "title": task.title, "cpu_bytes": cpu_bytes}))
+        jobs.append(
+            Job.model_validate({**common, **given, "title": task.title, "note": task.note, "cpu_bytes": cpu_bytes})
+        )
 
     def keep(row: Row) -> None:
         with path.open("a") as file:
@@ -82,8 +94,8 @@ def run_suite(
         on_row(row)
 
     if jobs:
-        devices = visible_devices(dsl)
-        run_jobs(jobs, out, workers or usual_workers(dsl), deadline, keep, _on_cpu(dsl), devices, budget)
+        workers, devices = how.workers or usual_workers(how.dsl), visible_devices(how.dsl)
+        run_jobs(jobs, out, workers, how.deadline, keep, _on_cpu(how.dsl) and not how.dry, devices, how.budget)
     return _in_order(tasks, known)
 
 
@@ -105,8 +117,8 @@ def usual_workers(dsl: str | None) -> int:
 
 def visible_devices(dsl: str | None) -> list[str]:
     """What a worker is to see of several GPUs, one of them each; empty where there is one at most."""
+    from kernellab.dsls.machine import detect_target, gpu_products
     from kernellab.target import Backend
-    from kernellab.target_detect import detect_target, gpu_products
 
     if detect_target(dsl).backend is not Backend.CUDA:
         return []
@@ -155,7 +167,7 @@ def environment(rows: Sequence[Row]) -> str:
 
 
 def _on_cpu(dsl: str | None) -> bool:
+    from kernellab.dsls.machine import detect_target
     from kernellab.target import Backend
-    from kernellab.target_detect import detect_target
 
     return detect_target(dsl).backend is Backend.CPU

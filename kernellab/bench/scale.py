@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.errors import TaskError
+from kernellab.task.given.cases import CHOSEN, Listed
 
 if TYPE_CHECKING:
     from kernellab.task import Task
-    from kernellab.task_shrink import FreeAxis
+    from kernellab.task.sample.shrink import FreeAxis
 
 #: about 256 programs of a kilobyte each: what Triton's interpreter does in seconds
 INTERPRETED_BYTES = 1 << 20
@@ -59,11 +60,15 @@ class Scaled:
 def scaled(task: Task, limit_bytes: int) -> Scaled:
     """``task`` with inputs and outputs of at most ``limit_bytes``, or as near as its batch dimensions let it come.
 
-    Dynamic tasks stay as they are: the Verifier chooses their sizes. Leading axes are cut first, and none that a
-    parameter shares. A task whose indices would point past a cut axis stays as it is, too.
+    Dynamic tasks stay as they are: the Verifier chooses their sizes. Of a task that lists cases a smaller one is taken.
+    Leading axes are cut first, and none that a parameter shares. A task whose indices would point past a cut axis stays
+    as it is, too.
     """
     from kernellab.task import load_task
 
+    listed = task.module().listed
+    if listed is not None:
+        return _smaller_case(task, listed, limit_bytes)
     small = _cut(task, limit_bytes)
     if not small.words or not any(a.is_tensor and a.dtype.startswith(("int", "uint")) for a in task.args):
         return small
@@ -78,8 +83,8 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
 def _cut(task: Task, limit_bytes: int) -> Scaled:
     """As :func:`scaled`, whether or not what is left still runs."""
     from kernellab.task import ArgKind, TaskForm
-    from kernellab.task_inputs import input_bytes
-    from kernellab.task_shrink import bytes_after, free_axes, window_axes
+    from kernellab.task.sample.shrink import bytes_after, free_axes, window_axes
+    from kernellab.task.sample.sizes import input_bytes
 
     total = input_bytes(task)
     if task.dims or total <= limit_bytes:
@@ -116,9 +121,20 @@ def _cut(task: Task, limit_bytes: int) -> Scaled:
     return Scaled(text.rstrip() + "\n" + wrapper, words)
 
 
+def _smaller_case(task: Task, listed: Listed, limit_bytes: int) -> Scaled:
+    """The largest case that fits, the smallest where none does: outputs are taken to be as large as inputs."""
+    if 2 * listed.bytes[listed.main] <= limit_bytes:
+        return Scaled(task.text)
+    fitting = [i for i, size in enumerate(listed.bytes) if 2 * size <= limit_bytes]
+    position = max(fitting, key=listed.bytes.__getitem__) if fitting else listed.bytes.index(min(listed.bytes))
+    if position == listed.main:
+        return Scaled(task.text)
+    return Scaled(f"{task.text.rstrip()}\n\n{CHOSEN} = {position}\n", f"case {listed.main} -> {position}")
+
+
 def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> int:
     """The largest extent that fits, ``least`` where none does: axes that vary together count more than once."""
-    from kernellab.task_shrink import bytes_after
+    from kernellab.task.sample.shrink import bytes_after
 
     most = axis.size
     while least < most:
@@ -208,5 +224,5 @@ def parse_bytes(text: str) -> int:
     except ValueError:
         value = 0
     if value <= 0:
-        raise TaskError(f"{text!r} is no number of bytes.", "Write for example 64M or 1G.")
+        raise TaskError(f"{text!r} is not a number of bytes.", "Write for example 64M or 1G.")
     return value

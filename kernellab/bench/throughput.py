@@ -24,8 +24,9 @@ from kernellab.errors import KernellabError
 from kernellab.records import Author, Record, Source, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task, load_task
-from kernellab.verifier import Verifier, VerifyOptions, turns
-from kernellab.verifier.servers import clean_environment
+from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.judge import turns
+from kernellab.verifier.judge.servers import clean_environment
 
 #: a fresh evaluation that takes longer is given up
 FRESH_DEADLINE = 300.0
@@ -171,7 +172,7 @@ def measure(
         KernellabError: no candidates in the target's DSL, or no checkout at ``kernelbench``.
     """
     if kernelbench is not None and not (kernelbench / "src" / "kernelbench" / "eval.py").is_file():
-        raise KernellabError(f"{kernelbench} is no checkout of KernelBench.", "It has src/kernelbench/eval.py.")
+        raise KernellabError(f"{kernelbench} is not a checkout of KernelBench.", "It has src/kernelbench/eval.py.")
     task = load_task(TASK.format(rows=rows), "fused")
     numbers = iter(range(1, 1_000_000))
     failures: list[str] = []

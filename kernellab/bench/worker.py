@@ -32,7 +32,7 @@ def main() -> None:
             say(LATER)
             continue
         except Exception as error:  # a fault of ours costs one row, and its words say so
-            reason = f"kernellab broke: {type(error).__name__}: {error}"
+            reason = f"kernellab failed: {type(error).__name__}: {error}"
             row = Row.of(job.name, job.category, job.dynamic, None, 0, time.perf_counter() - began, reason)
             row = named(row, job)
         say(row.model_dump_json().encode())

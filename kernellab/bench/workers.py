@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from multiprocessing.connection import wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from kernellab.bench.one import BEGINS, LATER, WAITS, Job, named
 from kernellab.bench.rows import Row
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 #: how often a waiting thread looks whether it is to end
 _LOOK_SECONDS = 0.5
@@ -186,7 +186,7 @@ class _Worker:
             return Row.model_validate_json(line)
         seconds = time.monotonic() - began
         if stop.is_set():
-            why = "The run was broken off."
+            why = "The run was cut off."
         elif time.monotonic() >= self._until:
             why = f"It took longer than its deadline of {deadline:g} s."
         else:
@@ -199,7 +199,7 @@ class _Worker:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while time.monotonic() < self._until and not stop.is_set():
-            if not select.select([pipe], [], [], _LOOK_SECONDS)[0]:
+            if not wait([pipe], _LOOK_SECONDS):
                 continue
             block = os.read(pipe, 1 << 16)
             if not block:

@@ -84,7 +84,7 @@ def read_adapter(path: Path) -> Adapter:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Mend it.") from error
+        raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Fix it.") from error
     kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Adapter)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
     if len(own) != 1:

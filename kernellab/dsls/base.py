@@ -52,7 +52,7 @@ class Adapter:
     #: run in the source's folder before its entry is imported; empty where the import builds
     build: tuple[str, ...] = ()
     #: endings of the files that a source may have
-    suffixes: tuple[str, ...] = (".py", ".cpp", ".cu", ".h", ".hpp", ".cuh")
+    suffixes: tuple[str, ...] = (".py", ".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".cuh")
     #: where a source of this DSL is called unless it says otherwise
     entry_file: str = "kernel.py"
     entry: str = "kernel"

@@ -52,10 +52,12 @@ class CppAdapter(Adapter):
             file, error = found.broken
             return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
         if all(piece.header for piece in found.code):
-            return [Finding("no-kernel", "There is no C++ source.", source.entry_file, fatal=True)]
+            what = "There is no C++ source: it computes in Python, with what it imports."
+            return [Finding("no-kernel", what, source.entry_file, fatal=True)]
         exported = found.exported
         if not exported:
-            return [Finding("no-kernel", "The C++ source exports no function.", source.entry_file, fatal=True)]
+            # a macro of its own may export; whether it is called is seen when it runs
+            return [Finding("no-kernel", "No function that the C++ source exports was found.", source.entry_file)]
         if not exported.keys() & found.used:
             file, line = next(iter(exported.values()))
             return [Finding("no-launch", "No function of the C++ source is called.", file, line, fatal=True)]

@@ -33,7 +33,7 @@ class CudaCAdapter(Adapter):
     backends = (Backend.CUDA,)
     # not cuda.core: what it does to the driver when it is imported would be inherited by every worker
     preload = ("torch", "tvm_ffi", "tvm_ffi.cpp")
-    suffixes = (".py", ".cu", ".cuh", ".cpp", ".h", ".hpp")
+    suffixes = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 
     def readiness(self) -> Readiness:
         if find_spec("torch") is None:

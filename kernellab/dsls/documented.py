@@ -124,7 +124,8 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
-    """What is called, or reached as an attribute or by its name as text, outside the functions of ``skip``."""
+    """What is called or handed on, or reached as an attribute or by its name as text, outside the functions of
+    ``skip``."""
     inside = {id(node) for function in skip for node in ast.walk(function)}
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -133,6 +134,8 @@ def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
         if isinstance(node, ast.Call):
             names.add(_last_name(node.func))
             names |= {a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
+            # a kernel that is an argument is launched by who takes it: pallas_call(kernel, ...)
+            names |= {a.id for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Name)}
         elif isinstance(node, ast.Attribute):
             names.add(node.attr)
     return names

@@ -161,7 +161,7 @@ def read_spec(path: Path) -> DslSpec:
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}.", "A DSL's folder holds a spec.toml.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} is not TOML: {error}.", "Mend that line.") from None
+        raise SpecError(f"{path} is not TOML: {error}.", "Fix that line.") from None
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"

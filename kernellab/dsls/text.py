@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 
+from kernellab.dsls.functions import defined
 from kernellab.records import CompilerLine, Source
 
-CPP_ENDINGS = (".cpp", ".cc", ".cxx", ".h", ".hpp", ".cu", ".cuh")
+CPP_ENDINGS = (".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".cu", ".cuh")
 _HEADERS = (".h", ".hpp", ".cuh")
 
 
@@ -92,9 +93,9 @@ def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
     ]
 
 
+#: names given to Python by a macro, by pybind11 or by TORCH_LIBRARY (whose name may be a whole schema)
 _EXPORT = re.compile(
-    r"^[ \t]*(?:KL_EXPORT\((\w+)\)|TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)|.*\bextern\s+\"C\".*?\b(\w+)\s*\("
-    r"|\w+\.def\(\s*\"(\w+)\"|.*\bm\.impl\(\s*\"(\w+)\")",
+    r"(?P<line>^[ \t]*#[^\n]*)|\bKL_EXPORT\((\w+)\)|\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)|\.(?:def|impl)\(\s*\"(\w+)",
     re.MULTILINE,
 )
 
@@ -107,11 +108,18 @@ def exports(code: Code) -> tuple[tuple[str, int], ...]:
 
 
 def _exports(code: Code) -> Iterator[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
     for match in _EXPORT.finditer(code.text):
-        if match[0].lstrip().startswith("#") or "__global__" in match[0]:
-            continue
-        name = next(g for g in match.groups() if g)
-        yield name.removeprefix("__tvm_ffi_"), code.line(match.start())
+        if match["line"] is None:
+            found.append((next(g for g in match.groups() if g), match.start()))
+    functions = list(defined(code.text, code.file.endswith(".c")))
+    found += [(f.name, f.position) for f in functions if f.c_linkage and not f.internal]
+    if not found and not code.header:
+        # C that a compiler of C is given as a string or a file, whatever that is called
+        found = [(f.name, f.position) for f in functions if not f.internal]
+    lines = LineNumbers(code.text, code.first)
+    for name, position in sorted(found, key=lambda f: f[1]):
+        yield name.removeprefix("__tvm_ffi_"), lines.at(position)
 
 
 def named_functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -124,24 +132,39 @@ def named_functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def names_used(tree: ast.AST) -> set[str]:
-    """Attributes, ``module["name"]`` and ``get_function("name")``."""
-    names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    """Attributes, and names as text: ``module["name"]``, ``getattr(module, "name")``, ``get_function("name")``."""
+    names: set[str] = set()
+    exported = {id(n) for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "functions" for n in
+                ast.walk(k.value)}  # fmt: skip
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            names.add(str(node.slice.value))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get_function":
-            names |= {str(a.value) for a in node.args[:1] if isinstance(a, ast.Constant)}
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in exported:
+            names.add(node.value)
     return names
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+class LineNumbers:
+    """Lines of positions that are asked for in rising order, in one pass."""
+
+    def __init__(self, text: str, first: int) -> None:
+        self._text, self._line, self._position = text, first, 0
+
+    def at(self, position: int) -> int:
+        self._line += self._text.count("\n", self._position, position)
+        self._position = position
+        return self._line
+
+
+#: a comment or a string that never ends goes to the end: each character is looked at once
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'", re.DOTALL)
 
 
 def without_comments(text: str) -> str:
     """C++ with its comments blanked, every line where it was."""
 
     def blank(match: re.Match[str]) -> str:
-        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+        return re.sub(r"[^\n]", " ", match[0]) if match[0].startswith("/") else match[0]
 
     return _COMMENT.sub(blank, text)
 

@@ -27,8 +27,8 @@ def cut(
     """The sections that ``names`` and ``error`` need, in the document's order, within ``budget`` tokens.
 
     A section that has a wanted name in its heading, or in its line ``Sketch operations: ...``, goes before one that
-    only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it says. Nothing asked for
-    means the document from its beginning.
+    only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it says. Nothing asked for,
+    or nothing found, means the document from its beginning.
     """
     names = list(names)
     if not names and not error.strip():
@@ -44,7 +44,7 @@ def cut(
             found = [own if name else other for own, other, name in zip(found, asked, named, strict=True)]
         least = _SHARE * max((f for f, name in zip(found, named, strict=True) if not name), default=0.0)
         order = sorted(range(len(sections)), key=lambda i: (not named[i], -found[i]))
-        order = [i for i in order if named[i] or found[i] > least]
+        order = [i for i in order if named[i] or found[i] > least] or list(range(len(sections)))
         if keep_first and sections:
             order = [0, *(i for i in order if i != 0)]
     taken: list[int] = []

@@ -50,7 +50,7 @@ def read_example(path: Path, dsl: str) -> Example:
         text = path.read_text(encoding="utf-8")
         doc = ast.get_docstring(ast.parse(text)) or ""
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise DocumentError(f"The example {path} cannot be read: {error}.", "Mend the file.") from None
+        raise DocumentError(f"The example {path} cannot be read: {error}.", "Fix the file.") from None
     lines = doc.splitlines()
     if not lines:
         raise DocumentError(f"The example {path} has no docstring.", "Begin it with a title, family: and task:.")

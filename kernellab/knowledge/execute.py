@@ -31,14 +31,14 @@ from kernellab.dsls.spec import SPEC, DslSpec, read_spec
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.pages import Block, DocumentError, read_page
 from kernellab.target import Backend
-from kernellab.verifier.servers import clean_environment
+from kernellab.verifier.judge.servers import clean_environment
 
 #: seconds that one block may take
 DEADLINE = 120.0
 #: jobs that one warm process does; starting one costs as much as some ten of them
 _SHARE = 20
 #: what blocks import at their first use of torch.testing and torch.export
-_PRELOAD = ("torch", "torch._dynamo", "torch.export", "torch.testing", "kernellab.task_load")
+_PRELOAD = ("torch", "torch._dynamo", "torch.export", "torch.testing", "kernellab.task.module")
 _NOT_CODE = frozenset(["", "text", "console", "toml"])
 _TASKS = Path(__file__).parent.parent / "bench" / "builtin"
 

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernellab.errors import KernellabError
+from kernellab.knowledge.draft import Like, Module, spec_text
+from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words
-from kernellab.knowledge.toolchain import toolchain
+from kernellab.knowledge.toolchain import missing_names, toolchain
+from kernellab.sketch.program.ops import OPS
 
 PARTS = ("basic", "api", "suggestions")
 #: endings of the files that a folder is searched for
@@ -91,11 +94,31 @@ def import_raw(raw: str, dsl: str, *, framework: str = "torch", place: Place | N
             found.unplaced.append((" / ".join(section.path), section.line, why))
             continue
         found.placed.append((" / ".join(section.path), where))
+    module = _module(raw)
     for part in PARTS:
         body = "\n".join(parts[part]) or "Nothing of the raw documentation belongs here.\n"
-        found.files[f"{part}.md"] = f"# {dsl}: {part}\n\n{body}"
-    found.files["spec.toml"] = _spec(dsl, framework)
+        found.files[f"{part}.md"] = _without_unknown(f"# {dsl}: {part}\n\n{body}", module)
+    found.files["spec.toml"] = spec_text(dsl, Like(frameworks=(framework,)), module)
     return found
+
+
+def _module(raw: str) -> Module | None:
+    """The installed module that the documentation is of, as code calls it."""
+    if not raw.startswith("python:"):
+        return None
+    name = raw.removeprefix("python:")
+    return Module(name, name.rpartition(".")[2])
+
+
+def _without_unknown(text: str, module: Module | None) -> str:
+    """``text`` without the roots of names that the installed module does not have: its docstrings may speak of parts
+    that are imported apart."""
+    if module is None:
+        return text
+    modules = {module.alias: module.name}
+    for name in sorted(missing_names(modules, set(dotted(text, modules))), key=len, reverse=True):
+        text = text.replace(name, name.rpartition(".")[2])
+    return text
 
 
 def classify(section: Section) -> tuple[str, str]:
@@ -144,7 +167,27 @@ def _is_program(text: str) -> bool:
 
 def _as_second_level(section: Section) -> str:
     body = _HEADING.sub("", section.text).strip()
-    return f"## {section.title or 'Introduction'}\n\n{body}\n"
+    named = operations_of(section.title)
+    line = f"Sketch operations: {', '.join(named)}\n\n" if named and "Sketch operations:" not in body else ""
+    return f"## {section.title or 'Introduction'}\n\n{line}{body}\n"
+
+
+#: what DSLs call operations of the sketch language, where they call them otherwise
+_CALLED = {
+    "load": "load", "store": "store", "gemm": "gemm", "matmul": "dot", "mma": "gemm", "maximum": "max",
+    "minimum": "min", "fmax": "max", "fmin": "min", "sum": "reduce_sum", "prod": "reduce_prod", "amax": "reduce_max",
+    "amin": "reduce_min", "power": "pow", "fabs": "abs", "absolute": "abs", "negative": "neg", "logistic": "sigmoid",
+    "select": "where", "swapaxes": "transpose", "broadcast_to": "broadcast", "concatenate": "concat",
+    "astype": "cast", "take": "gather", "atomic_add": "atomic_add", "zeros": "alloc", "empty": "alloc",
+}  # fmt: skip
+
+
+def operations_of(heading: str) -> tuple[str, ...]:
+    """The sketch's operations that a function is for, by its name: ``pl.load(ref, idx)`` loads."""
+    name = re.match(r"[`\s]*(?:[\w]+\.)*(\w+)\s*\(", heading)
+    word = name[1].lower() if name else ""
+    known = _CALLED.get(word) or (word if word in OPS else "")
+    return (known,) if known else ()
 
 
 def _example(section: Section, name: str) -> str:
@@ -166,14 +209,6 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def _spec(dsl: str, framework: str) -> str:
-    return (
-        f'name = "{dsl}"\ntitle = "{dsl}"\nsummary = "FILL IN"\nbackends = ["cpu"]\nframeworks = ["{framework}"]\n\n'
-        '[[ready.needs]]\npackage = "FILL_IN"\nremedy = "pip install FILL_IN."\n\n'
-        "[static]\n# decorators = [...] or pattern = '...'\n"
-    )
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -184,11 +219,13 @@ def _texts(raw: str) -> list[str]:
     if path.is_dir():
         return [_text(file) for file in sorted(path.rglob("*")) if file.suffix.lower() in _DOCUMENTS]
     if not path.is_file():
-        raise DocumentError(f"{raw} is no file or folder.", "Give Markdown, HTML, a folder of them, or python:MODULE.")
+        raise DocumentError(
+            f"{raw} is neither a file nor a folder.", "Give Markdown, HTML, a folder of them, or python:MODULE."
+        )
     # Markdown is often served as llms.txt
     if path.suffix.lower() not in (*_DOCUMENTS, ".txt"):
         remedy = f"For a module's docstrings give python:{path.stem}." if path.suffix == ".py" else "Convert it."
-        raise DocumentError(f"{raw} is no document: Markdown and HTML are read.", remedy)
+        raise DocumentError(f"{raw} is not a document: Markdown and HTML are read.", remedy)
     return [_text(path)]
 
 
@@ -238,8 +275,9 @@ def _docstrings(module: str) -> str:
         raise DocumentError(error.message, error.remedy) from None
     if offered.missing:
         raise DocumentError(f"The module {module} is not installed.", "Install it, or give Markdown or HTML.")
-    lines = [f"# {module} API", ""]
+    lines, called = [f"# {module} API", ""], module.rpartition(".")[2]
     for name in offered.names.values():
         if name.signature and name.doc and name.name.count(".") <= module.count(".") + 1:
-            lines += [f"## `{name.name}{name.signature}`", "", "```text", name.doc.replace("```", "'''"), "```", ""]
+            spelled = name.name.replace(module, called, 1)
+            lines += [f"## `{spelled}{name.signature}`", "", "```text", name.doc.replace("```", "'''"), "```", ""]
     return "\n".join(lines)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernellab.chips import read_chip
 from kernellab.dsls import ADAPTER, BUILT_IN, adapter_files, get_adapter
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec, read_spec
 from kernellab.errors import KernellabError
@@ -17,9 +16,11 @@ from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import missing_names, toolchain
-from kernellab.sketch.hints import AXES, LOOP_HINTS, MEMORY_HINTS
-from kernellab.sketch.messages import MESSAGES
-from kernellab.sketch.ops import OPS
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.sketch.syntax.docs import operations
+from kernellab.sketch.syntax.messages import MESSAGES
+from kernellab.target.chips import read_chip
 
 _PARTS = ("basic.md", "api.md", "suggestions.md")
 #: optional where nothing can be run here
@@ -66,7 +67,8 @@ def _folders(root: Path) -> Iterator[Fault]:
     for folder in sorted(path for path in (root / "dsl").glob("*") if path.is_dir()):
         place = f"dsl/{folder.name}"
         if not (folder / SPEC).is_file():
-            yield Fault(place, f"It has no {SPEC}.", "See kernellab.dsls.spec.DslSpec.")
+            if not (folder / ADAPTER).is_file():  # an adapter needs no documents
+                yield Fault(place, f"It has no {SPEC}.", f"Write one: kernellab docs new {folder.name} --like triton.")
             continue
         try:
             spec = read_spec(folder / SPEC)
@@ -86,7 +88,7 @@ def _folders(root: Path) -> Iterator[Fault]:
             )
             if path.is_file() and not known and "__pycache__" not in path.parts:
                 relative = path.relative_to(root).as_posix()
-                yield Fault(relative, "The DocSpec has no place for it.", "Move it to one of the four parts.")
+                yield Fault(relative, "The DocSpec does not provide for it.", "Move it to one of the four parts.")
         yield from _examples(folder, spec, root)
 
 
@@ -114,7 +116,8 @@ def _spec(spec: DslSpec, place: str) -> Iterator[Fault]:
 def _examples(folder: Path, spec: DslSpec, root: Path) -> Iterator[Fault]:
     found = sorted(folder.glob("examples/*/*.py"))
     if not found:
-        yield Fault(f"dsl/{spec.name}", "It has no example.", "Add examples/<framework>/<name>.py.")
+        remedy = "Add examples/<framework>/<name>.py: a model learns most from one."
+        yield Fault(f"dsl/{spec.name}", "It has no example.", remedy, "warning")
     families = {path.stem for path in (root / "patterns").glob("*.md")}
     for path in found:
         place = path.relative_to(root).as_posix()
@@ -146,7 +149,7 @@ def _document(path: Path, root: Path) -> Iterator[Fault]:
         yield Fault(f"{place}:1", "It has no title.", "Begin it with '# Title'.")
     yield from _links(page, path, place)
     for code in sorted(set(_CODE.findall(page.text)) - {message.code for message in MESSAGES.values()}):
-        yield Fault(place, f"There is no diagnostic {code}.", "See kernellab/sketch/messages.py.")
+        yield Fault(place, f"There is no diagnostic {code}.", "See kernellab/sketch/syntax/messages.py.")
     for section in page.sections:
         for at, line in enumerate(section.text.splitlines()):
             if line.startswith("Sketch operations:"):
@@ -165,13 +168,13 @@ def _links(page: Page, path: Path, place: str) -> Iterator[Fault]:
             continue  # the network is not asked
         file, _, anchor = target.partition("#")
         if file and not (path.parent / file).exists():
-            yield Fault(f"{place}:{line}", f"The link to {target!r} is dead.", "Mend the path, or drop the link.")
+            yield Fault(f"{place}:{line}", f"The link to {target!r} is dead.", "Fix the path, or drop the link.")
         elif not file and anchor not in anchors:
-            yield Fault(f"{place}:{line}", f"There is no heading for {target!r}.", "Mend the anchor.")
+            yield Fault(f"{place}:{line}", f"There is no heading for {target!r}.", "Fix the anchor.")
 
 
 def _operations(line: str, where: str) -> Iterator[Fault]:
-    known = {*OPS, *LOOP_HINTS, *AXES, *MEMORY_HINTS, *_WORDS}
+    known = {*operations(), *OPS, *LOOP_HINTS, *AXES, *MEMORY_HINTS, *_WORDS}
     for name in (word.strip() for word in line.partition(":")[2].split(",")):
         if name not in known:
             yield Fault(where, f"The sketch language has no {name!r}.", "See language/operations.md.")
@@ -183,7 +186,7 @@ def _names(text: str, place: str, first: int, spec: DslSpec) -> Iterator[Fault]:
         line = first + text.count("\n", 0, text.find(name))
         offered = toolchain(modules).versions
         having = ", ".join(f"{package} {version}" for package, version in offered.items())
-        yield Fault(f"{place}:{line}", f"{having} has no {name}.", "Mend the name.")
+        yield Fault(f"{place}:{line}", f"{having} has no {name}.", "Fix the name.")
 
 
 # -- chips, and the record

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-from kernellab.chips import known_chips
+from kernellab.dsls.machine import user_cache
 from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
 from kernellab.knowledge.cut import Shorten, cut, shorten
@@ -17,9 +17,9 @@ from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
 from kernellab.knowledge.rank import scores
-from kernellab.knowledge.toolchain import Name, missing_names, toolchain
+from kernellab.knowledge.toolchain import Name, toolchain
 from kernellab.target import Chip, Target
-from kernellab.target_detect import user_cache
+from kernellab.target.chips import known_chips
 
 _MODEL_CACHE = "documents"
 
@@ -66,6 +66,18 @@ class Knowledge:
         wanted = list(names)
         chosen = cut(sections, wanted, error, budget, keep_first=True)
         return Passage("The sketch language", "language/", _join(chosen))
+
+    def meaning(self) -> Passage | None:
+        """The language's exact rules; None where there is no such document."""
+        page = next((page for path, page in self._pages("language") if path.stem == "meaning"), None)
+        return Passage("Exact rules", "language/meaning.md", page.text) if page is not None else None
+
+    def wrong_sketches(self, rules: Iterable[str]) -> Passage | None:
+        """The sections on these rules of the checker, each with a sketch that breaks it; None where there is none."""
+        pages = [page for path, page in self._pages("language") if path.stem == "errors"]
+        chosen = [s for page in pages for rule in rules for s in page.sections if s.title.endswith(f" {rule}")]
+        text = f"# Wrong sketches\n\nThese are wrong; the checker says why.\n\n{_join(chosen)}"
+        return Passage("Wrong sketches", "language/errors.md", text) if chosen else None
 
     # -- DSLs
 
@@ -128,11 +140,6 @@ class Knowledge:
         if model is not None:
             text = shorten(text, wanted, error, model, user_cache() / _MODEL_CACHE)
         return Passage(documents.api.title, source, text)
-
-    def unknown_names(self, dsl: str, text: str) -> list[str]:
-        """Names of the DSL's toolchain in ``text`` that the installed version does not have (``tl.softmx``)."""
-        modules = self.dsl(dsl).spec.documents.toolchain
-        return missing_names(modules, dotted(text, modules))
 
     def _signatures(self, spec: DslSpec, text: str, error: str) -> tuple[list[str], str]:
         modules = spec.documents.toolchain

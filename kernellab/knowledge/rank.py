@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+")
-_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+#: a number says nothing of what a text is about: -1 is an axis, 2 a power
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _K1, _B = 1.2, 0.75
 
 

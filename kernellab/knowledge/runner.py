@@ -11,12 +11,12 @@ import json
 import os
 import resource
 import runpy
-import select
 import signal
 import sys
 import time
 import traceback
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def run_job(job: dict[str, Any], scratch: Path, deadline: float) -> str:
     words, end = b"", time.monotonic() + deadline
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while True:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+            ready = wait([pipe.fileno()], max(0.0, end - time.monotonic()))
             if not ready:
                 os.killpg(child, signal.SIGKILL)
                 os.waitpid(child, 0)

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernellab.target_detect import user_cache
+from kernellab.dsls.machine import user_cache
 
 #: seconds for importing a toolchain's modules; the first import of one compiles its bytecode
 _DEADLINE = 180

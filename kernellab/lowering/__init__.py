@@ -1,22 +1,46 @@
 """Sketch -> Source, one package a DSL.
 
 :func:`lower` is the only way in. A lowering reads the resolved :class:`~kernellab.sketch.program.Program` and its
-:class:`~kernellab.sketch.bind.Binding`, never the text.
+:class:`~kernellab.sketch.program.bind.Binding`, never the text. To add one for a DSL that is not here, put a
+``lowering.py`` with a function ``lower(program, binding, target) -> Source`` into ``knowledge/dsl/<name>/``, of this
+installation or of a workspace: it is found by its place, as adapters are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from kernellab.dsls.spec import knowledge_roots
 from kernellab.errors import LoweringError
+from kernellab.lowering.carried import with_sketch
 from kernellab.records import Source
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
 from kernellab.target import Target
 
-DSLS = ("cpp", "triton", "cuda_c")
+#: writes one DSL; raises LoweringError, with the line, for a statement that it cannot express
+Lowering = Callable[[Program, Binding, Target], Source]
+
+#: DSL -> (module, function) of the lowerings of this package, imported when they are first used
+_OWN: Mapping[str, tuple[str, str]] = {
+    "cpp": ("kernellab.lowering.cpp", "lower_cpp"),
+    "triton": ("kernellab.lowering.triton", "lower_triton"),
+    "cuda_c": ("kernellab.lowering.cuda_c", "lower_cuda_c"),
+}
+#: the file that makes the rules Coder write a DSL of ``knowledge/dsl``
+LOWERING = "lowering.py"
+
+
+def lowered_dsls() -> tuple[str, ...]:
+    """The DSLs that a sketch can be lowered to: those of this package first."""
+    return tuple(dict.fromkeys([*_OWN, *_lowering_files()]))
 
 
 def lower(program: Program, binding: Binding, target: Target) -> Source:
-    """Source in ``target.dsl`` that computes what ``program`` means.
+    """Source in ``target.dsl`` that computes what ``program`` means, and carries its sketch.
 
     Raises:
         LoweringError: the DSL has no lowering, or a statement cannot be expressed in it (named, with the line).
@@ -26,18 +50,44 @@ def lower(program: Program, binding: Binding, target: Target) -> Source:
             f"The sketch uses the opaque operation {program.opaque[0]!r}, which has no meaning to lower.",
             "Let a model or a person write the code, or spell the operation out.",
         )
-    if target.dsl == "cpp":
-        from kernellab.lowering.cpp import lower_cpp
+    return with_sketch(_lowering(target.dsl)(program, binding, target), program, binding)
 
-        return lower_cpp(program, binding, target)
-    if target.dsl == "triton":
-        from kernellab.lowering.triton import lower_triton
 
-        return lower_triton(program, binding, target)
-    if target.dsl == "cuda_c":
-        from kernellab.lowering.cuda_c import lower_cuda_c
+def _lowering(dsl: str) -> Lowering:
+    if dsl in _OWN:
+        module, function = _OWN[dsl]
+        found: Lowering = getattr(import_module(module), function)
+        return found
+    path = _lowering_files().get(dsl)
+    if path is None:
+        known = ", ".join(lowered_dsls())
+        raise LoweringError(f"There is no lowering to {dsl!r}.", f"Choose one of {known}, or a model or human Coder.")
+    return _read(path)
 
-        return lower_cuda_c(program, binding, target)
-    raise LoweringError(
-        f"There is no lowering to {target.dsl!r}.", f"Choose one of {', '.join(DSLS)}, or a model or human Coder."
-    )
+
+def _lowering_files() -> dict[str, Path]:
+    """DSL -> its lowering.py; a workspace's own goes before the installation's."""
+    found: dict[str, Path] = {}
+    for root in knowledge_roots():
+        for path in sorted(root.glob(f"dsl/*/{LOWERING}")):
+            found.setdefault(path.parent.name, path)
+    return found
+
+
+def _read(path: Path) -> Lowering:
+    """The function ``lower`` of the file at ``path``."""
+    spec = spec_from_file_location(f"kernellab_lowering_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise LoweringError(f"{path} cannot be imported: {type(error).__name__}: {error}.", "Correct it.") from error
+    function = getattr(module, "lower", None)
+    if not callable(function):
+        raise LoweringError(f"{path} defines no function 'lower'.", "Define lower(program, binding, target) -> Source.")
+    found: Lowering = function
+    return found
+
+
+__all__ = ["LOWERING", "Lowering", "lower", "lowered_dsls"]

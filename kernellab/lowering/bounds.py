@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
-from kernellab.sketch import affine
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program import Loop
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import INDEX_BITS, IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import Loop
 
 #: the least and the greatest value, None where nothing is known
 Interval = tuple[int | None, int | None]
@@ -104,6 +104,19 @@ class Bounds:
         loop = self.loops.get(expr.name) if expr.kind is IntKind.LOOP else None
         return loop is not None and self.equal(loop.stop, size)
 
+    def check_shift(self, expr: IntExpr) -> None:
+        """An index is shifted as the DSL shifts: only by counts that every DSL takes.
+
+        Raises:
+            LoweringError: the count of the shift ``expr`` may be negative, or leave no bit.
+        """
+        low, high = self.interval(expr.args[1])
+        if low is None or high is None or low < 0 or high >= INDEX_BITS // 2:
+            raise LoweringError(
+                f"The count {expr.args[1]} of a shift of an index is not known to be from 0 to {INDEX_BITS // 2 - 1}.",
+                "Write // or * with a power of two, or bound the count with min and max.",
+            )
+
     def fits(self, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> bool:
         """Do ``extent`` elements from ``start``, ``step`` apart, always lie within ``size``?"""
         if self.const(start) == 0 and self.is_one(step) and self.equal(extent, size):
@@ -172,6 +185,8 @@ def canonical(expr: IntExpr, consts: Mapping[str, int]) -> str:
 def _combine(op: str, parts: list[Interval]) -> Interval:
     """The interval of ``op`` over arguments in ``parts``."""
     (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
+    if op == "~":
+        return (None if ah is None else ~ah), (None if al is None else ~al)
     if len(parts) == 1:
         return (None if ah is None else -ah, None if al is None else -al) if op == "-" else (0, 1)
     if op == "+":
@@ -190,7 +205,23 @@ def _combine(op: str, parts: list[Interval]) -> Interval:
         return _quotient(al, ah, max(bl, 1), bh, up=op == "cdiv")
     if op in ("min", "max"):
         return _extreme(op, parts)
-    return 0, 1
+    return _of_bits(op, parts) if op in ("&", "|", "^", "<<", ">>") else (0, 1)
+
+
+def _of_bits(op: str, parts: list[Interval]) -> Interval:
+    """The interval of a bit operation, where nothing is negative."""
+    (al, ah), (bl, bh) = parts
+    if op == "&":
+        # as few bits as either of those that are not negative
+        tops = [high for low, high in parts if low is not None and low >= 0]
+        return (0, min((t for t in tops if t is not None), default=None)) if tops else (None, None)
+    if al is None or bl is None or al < 0 or bl < 0:
+        return None, None
+    if op == ">>":
+        return (0 if bh is None else al >> bh), (None if ah is None else ah >> bl)
+    if ah is None or bh is None or (op == "<<" and bh >= INDEX_BITS - ah.bit_length()):
+        return (None if op == "<<" else 0), None
+    return (al << bl, ah << bh) if op == "<<" else (0, (1 << max(ah.bit_length(), bh.bit_length())) - 1)
 
 
 def _quotient(al: int | None, ah: int | None, bl: int, bh: int | None, *, up: bool) -> Interval:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
+from collections.abc import Callable
 
 from kernellab.lowering.host import HostFunction
 from kernellab.lowering.library_call import library_made
 from kernellab.lowering.python_text import Names
-from kernellab.sketch.ints import product
-from kernellab.sketch.program import Tensor, TensorRole
+from kernellab.sketch.program.ints import product
+from kernellab.sketch.program.program import Tensor, TensorRole
 
 
 class GpuHost(HostFunction):
@@ -17,8 +17,10 @@ class GpuHost(HostFunction):
 
     checks_shapes = False
 
-    def write(self) -> str:
-        """The function's text."""
+    def write(self, launches: Callable[[], None]) -> str:
+        """The function's text. ``launches`` puts the lines that launch every kernel, with sizes, constexprs, inputs
+        and outputs under their names.
+        """
         self._names = Names(frozenset(t.name for t in self.program.tensors) | self._integers())
         self._parameters = [self._names.of(("parameter", i), _identifier(p)) if self._clashes(i, p) else _identifier(p)
                             for i, p in enumerate(self.binding.parameters)]  # fmt: skip
@@ -26,7 +28,7 @@ class GpuHost(HostFunction):
         self._symbols()
         self._constants()
         self._outputs()
-        self.launches()
+        launches()
         self.put(f"return {', '.join(self.results()) or 'None'}")
         return "\n    ".join([f"def kernel({self.signature()}):", *self.lines]) + "\n"
 
@@ -35,10 +37,6 @@ class GpuHost(HostFunction):
 
     def parameter(self, position: int) -> str:
         return self._parameters[position]
-
-    @abstractmethod
-    def launches(self) -> None:
-        """Puts the lines that launch every kernel, with sizes, constexprs, inputs and outputs under their names."""
 
     def elements(self, tensor: Tensor) -> str:
         """How many elements the tensor has, also where a call of the library has yet to make it."""
@@ -77,14 +75,13 @@ class GpuHost(HostFunction):
                 self.put(f"{symbol} = {value}")
 
     def _constants(self) -> None:
+        for line in self.constants():
+            self.put(line)
         for constexpr in self.program.constexprs:
             name = constexpr.name
             value = self.binding.constexpr.get(name, constexpr.value)
             if name in self.binding.scalars:
                 given = self._parameters[self.binding.scalars[name]]
-                if constexpr.is_extent:
-                    self.put(f"if {given} != {value!r}:")
-                    self.put(f'    raise ValueError(f"{name} must be {value!r}, not {{{given}}}")')
                 if given != name:
                     self.put(f"{name} = {given}")
                 continue
@@ -100,12 +97,12 @@ class GpuHost(HostFunction):
             self.put(f"{tensor.name} = {name}.{copy}")
 
     def _outputs(self) -> None:
-        device = self._device()
+        device = self.device()
         for tensor, make, shape in self.made():
             dtype = f"torch.{tensor.dtype.torch_name}"
             self.put(f"{tensor.name} = torch.{make}({self.sizes(shape)}, dtype={dtype}, device={device})")
 
-    def _device(self) -> str:
+    def device(self) -> str:
         if self.program.inputs:
             return f"{self.program.inputs[0].name}.device"
         return 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'

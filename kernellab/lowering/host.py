@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from kernellab.lowering.library_call import CallWriter, library_calls, library_made
 from kernellab.lowering.python_text import python_int, tidy
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Program, Tensor, TensorRole
-from kernellab.sketch.program_walk import only_added_to, statements
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Program, Tensor, TensorRole
+from kernellab.sketch.program.walk import only_added_to, statements
 
 Shape = tuple[IntExpr, ...]
 
@@ -24,7 +24,7 @@ class HostFunction(ABC):
 
     def __init__(self, program: Program, binding: Binding) -> None:
         self.program, self.binding = program, binding
-        self.calls = library_calls(program, binding)
+        self.calls = library_calls(program)
         self.lines: list[str] = []
 
     @abstractmethod
@@ -61,9 +61,16 @@ class HostFunction(ABC):
         calls = CallWriter(self.program, self.binding, self.local, self.int_text)
         for kernel in self.program.kernels:
             if kernel.name in self.calls:
-                self.put(calls.line(kernel.name, self.calls[kernel.name]))
+                self.put(calls.line(self.calls[kernel.name]))
             elif kernel.name in launches:
                 launches[kernel.name]()
+
+    def constants(self) -> Iterator[str]:
+        """Lines that refuse other values of scalar arguments than those that the source was made for."""
+        for position, value in self.binding.constants.items():
+            name = self.parameter(position)
+            yield f"if {name} != {value!r}:"
+            yield f'    raise ValueError(f"{name} is {{{name}}}; this kernel was made for {value!r}.")'
 
     def made(self) -> Iterator[tuple[Tensor, str, Shape]]:
         """Each tensor that the function makes, ``zeros`` (what is only ever added to) or ``empty``, and its shape."""

@@ -6,7 +6,7 @@ import ast
 import keyword
 import re
 
-from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program.ints import IntExpr, IntKind
 
 _RESERVED = frozenset(keyword.kwlist) | {
     "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",

@@ -10,7 +10,7 @@ sent as they are, in their order, with nothing added.
 """
 
 from kernellab.errors import ModelError, ModelFault
-from kernellab.models.budget import Budget, Limits
+from kernellab.models.budget import TIME_LIMITS, Budget, Limits
 from kernellab.models.chat import THINKING, ChatModel, ChatReply, ChatRequest
 from kernellab.models.json_text import NoJson, read_object
 from kernellab.models.keys import scrub
@@ -21,7 +21,8 @@ from kernellab.models.settings import MODEL_ROLES, Configured, ModelSettings, Pr
 from kernellab.models.talk import Talk
 
 __all__ = [
-    "MODEL_ROLES", "THINKING", "Budget", "ChatModel", "ChatReply", "ChatRequest", "Configured", "Ledger", "Limits",
-    "ModelError", "ModelFault", "ModelSettings", "NoJson", "Price", "Replay", "ReplayModel", "RoleSettings", "Talk",
-    "Totals", "added", "configured", "open_model", "read_object", "read_replay", "scrub", "write_replay",
+    "MODEL_ROLES", "THINKING", "TIME_LIMITS", "Budget", "ChatModel", "ChatReply", "ChatRequest", "Configured",
+    "Ledger", "Limits", "ModelError", "ModelFault", "ModelSettings", "NoJson", "Price", "Replay", "ReplayModel",
+    "RoleSettings", "Talk", "Totals", "added", "configured", "open_model", "read_object", "read_replay", "scrub",
+    "write_replay",
 ]  # fmt: skip

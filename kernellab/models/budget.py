@@ -1,9 +1,10 @@
-"""How much a session may cost. Checked before each request, so that it stops within one."""
+"""How much a session may cost. Checked before each request; one that does not fit into what is left is not sent."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,9 @@ from kernellab.models.ledger import added, tokens
 from kernellab.records import Usage
 
 _LIMITS = ("tokens", "usd", "minutes", "gpu_s")
+#: what bounds work of any kind; the other limits bound requests to models alone
+TIME_LIMITS = ("minutes", "gpu_s")
+_RAISE = "Raise the budget and resume; nothing is lost."
 _EXAMPLE = "Write for example tokens=200000,usd=1,minutes=30,gpu_s=600."
 
 
@@ -62,7 +66,7 @@ class Budget:
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, number = (piece.strip() for piece in part.partition("="))
             if name not in _LIMITS or not equals:
-                raise KernellabError(f"A budget knows {', '.join(_LIMITS)}, not {part!r}.", _EXAMPLE)
+                raise KernellabError(f"A budget limits {', '.join(_LIMITS)}, not {part!r}.", _EXAMPLE)
             if name in values:
                 raise KernellabError(f"The budget names {name} twice.", _EXAMPLE)
             values[name] = _number(name, number)
@@ -97,22 +101,39 @@ class Budget:
                 "minutes": self._elapsed() / 60, "gpu_s": self._gpu_s,
             }  # fmt: skip
 
-    def reached(self) -> str:
-        """Which limit is reached, in a sentence; "" while there is something left."""
+    def reached(self, limits: Sequence[str] = _LIMITS) -> str:
+        """Which of ``limits`` is reached, in a sentence; "" while there is something left."""
         spent = self.spent()
-        for name in _LIMITS:
+        for name in limits:
             limit = getattr(self.limits, name)
             if limit is not None and spent[name] >= limit:
                 return f"The budget {name}={limit:g} is reached: {_figure(name, spent[name])} spent."
         return ""
 
-    def check(self) -> None:
-        """
+    @property
+    def tokens_left(self) -> int | None:
+        """What is left of the tokens; None without a limit."""
+        return None if self.limits.tokens is None else max(0, self.limits.tokens - int(self.spent()["tokens"]))
+
+    def check(self, tokens: int = 0, usd: float = 0.0) -> None:
+        """May a request of about ``tokens`` tokens and ``usd`` dollars be sent?
+
         Raises:
-            ModelError: a limit is reached, or dollars are limited and a model's price is unknown.
+            ModelError: a limit is reached, the request does not fit into what is left, or dollars are limited and a
+                model's price is unknown.
         """
         if reached := self.reached():
-            raise ModelError(ModelFault.BUDGET, reached, "Raise the budget and resume; nothing is lost.")
+            raise ModelError(ModelFault.BUDGET, reached, _RAISE)
+        spent = self.spent()
+        for name, needs in (("tokens", float(tokens)), ("usd", usd)):
+            limit = getattr(self.limits, name)
+            if limit is not None and spent[name] + needs > limit:
+                left = f"{_figure(name, limit - spent[name])} of {name}={limit:g} are left"
+                raise ModelError(
+                    ModelFault.BUDGET,
+                    f"The next request takes about {_figure(name, needs)} {name}, and {left}.",
+                    _RAISE,
+                )
         if self.limits.usd is not None and self._unpriced:
             raise ModelError(
                 ModelFault.BUDGET, "The budget limits dollars, and the price of the model in use is not known.",

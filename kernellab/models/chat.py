@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.records import ChatMessage, Finish, Usage
+
+if TYPE_CHECKING:
+    from kernellab.models.settings import Price
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class ChatRequest:
     """One request. Order ``messages`` from what never changes to what changes each time: servers cache equal prefixes.
 
     ``schema`` is a JSON schema that the reply should follow, ``schema_name`` its name; say the form in the prompt too,
-    since a server may know no schemas. ``max_tokens`` and ``temperature`` override the role's settings.
+    since a server may know no schemas. ``max_tokens`` and ``temperature`` override the role's settings. ``purpose``
+    says where in the work it is asked; it is not sent.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -23,13 +27,15 @@ class ChatRequest:
     schema_name: str = ""
     max_tokens: int | None = None
     temperature: float | None = None
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
 class ChatReply:
     """What came back. Only ``finish == Finish.STOP`` is an answer; ``text`` is without the reasoning.
 
-    ``usage`` covers every attempt, ``seconds`` is wall time, ``model`` the name that the server gave.
+    ``usage`` covers every attempt, ``seconds`` is wall time, ``model`` the name that the server gave. ``note`` says how
+    a recording's prompt differs from this one; empty for an answer to this very prompt.
     """
 
     text: str
@@ -39,6 +45,7 @@ class ChatReply:
     model: str
     seconds: float
     attempts: int
+    note: str = ""
 
 
 class ChatModel(Protocol):
@@ -46,6 +53,16 @@ class ChatModel(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def price(self) -> Price | None:
+        """What a token costs; None where it is not known."""
+        ...
+
+    @property
+    def free(self) -> bool:
+        """Does asking cost nothing, as with a recording?"""
+        ...
 
     def ask(
         self,

@@ -25,11 +25,13 @@ from kernellab.models.keys import scrub
 from kernellab.models.ledger import added
 from kernellab.models.loop import Line, loop
 from kernellab.models.partial import Partial, split_thinking
-from kernellab.models.settings import Endpoint, ModelSettings
+from kernellab.models.settings import Endpoint, ModelSettings, Price
 from kernellab.records import Finish, Usage
 
 #: a cancellation is seen, and text shown, this often
 _TICK_S = 0.05
+#: characters of a reply for each token that was asked for, beyond which the server does not count as it should
+_MOST_CHARS_A_TOKEN = 8
 #: a stall has already cost a minute or more: it is tried only once more
 _STALL_RETRIES = 1
 
@@ -44,6 +46,14 @@ class EndpointModel:
     @property
     def name(self) -> str:
         return self.endpoint.model
+
+    @property
+    def price(self) -> Price | None:
+        return self.settings.price(self.endpoint.model)
+
+    @property
+    def free(self) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return f"EndpointModel({self.name!r} at {self.endpoint.host})"
@@ -199,7 +209,7 @@ class _Asked:
         except openai.APIError as error:  # an error inside the stream
             return faults.from_event(error.body or error.message, self.endpoint), None
         except (json.JSONDecodeError, UnicodeError):
-            return faults.garbage(self.endpoint, "something that is no JSON"), None
+            return faults.garbage(self.endpoint, "something that is not JSON"), None
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl"):
                 raise
@@ -241,11 +251,17 @@ class _Asked:
                 self.partial.add(chunk)
                 if self.partial.chars:
                     self.heard = time.monotonic()
-                if self.partial.chars > self.settings.max_reply_chars:
+                if self.partial.chars > self._most_chars():
                     self.partial.finish = "length"
                     return
         finally:
             await stream.response.aclose()
+
+    def _most_chars(self) -> int:
+        """How long a reply may get. A server that ignores the limit of a request must not spend more than a budget."""
+        asked = self.request.max_tokens
+        most = self.settings.max_reply_chars
+        return most if asked is None else min(most, _MOST_CHARS_A_TOKEN * asked)
 
     async def _unstreamed(self, pieces: AsyncIterator[bytes], kind: str) -> None:
         """A server that does not stream sends the completion at once."""

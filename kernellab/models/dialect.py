@@ -16,6 +16,7 @@ _OPTIONAL = (
     ("max_tokens", "max_tokens"),
     ("max_completion_tokens", "max_completion_tokens"),
     ("temperature", "temperature"),
+    ("seed", "seed"),
     ("stream_options", "stream_options"),
 )
 #: "unknown", unlike "too large", which is for a person to mend
@@ -44,6 +45,8 @@ class Dialect:
         temperature = endpoint.temperature if request.temperature is None else request.temperature
         if temperature is not None and "temperature" not in self.refused:
             body["temperature"] = temperature
+        if endpoint.seed is not None and "seed" not in self.refused:
+            body["seed"] = endpoint.seed
         limit = endpoint.max_tokens if request.max_tokens is None else request.max_tokens
         if limit is not None:
             # newer models refuse the older name, most other servers know only that

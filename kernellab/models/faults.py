@@ -65,7 +65,7 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
         )
     if status in (404, 405):
         return ModelError(
-            ModelFault.CONFIG, f"{host} knows no model {endpoint.model!r}, or no chat completions there.{quoted}",
+            ModelFault.CONFIG, f"{host} does not serve the model {endpoint.model!r}.{quoted}",
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
     return ModelError(
@@ -76,22 +76,30 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
 def from_event(body: Any, endpoint: Endpoint) -> ModelError:
     """The error that came inside an answer of status 200, with an HTTP status as its code or without one."""
     code = str(body.get("code", "")) if isinstance(body, Mapping) else ""
-    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 500
-    return from_status(status, body, {}, endpoint)
+    return from_status(_status_of(code, words_of(body)), body, {}, endpoint)
+
+
+def _status_of(code: str, said: str) -> int:
+    """The HTTP status that an error inside a stream would have had."""
+    if re.fullmatch(r"[45]\d\d", code):
+        return int(code)
+    if _NO_CREDIT.search(said):
+        return 429
+    return 400 if _FILTER.search(said) else 500
 
 
 def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
     return ModelError(
-        ModelFault.NETWORK, f"{endpoint.host} cannot be reached: {scrub_error(reason)}.",
+        ModelFault.NETWORK, f"{endpoint.host} cannot be reached: {scrub_error(reason).rstrip('.')}.",
         "Check base_url and that the server runs, then resume.", resumable=True,
     )  # fmt: skip
 
 
 def cut(endpoint: Endpoint, reason: str) -> ModelError:
+    said = scrub_error(reason).rstrip(".")
     return ModelError(
-        ModelFault.NETWORK, f"The reply of {endpoint.host} broke off: {scrub_error(reason)}.", "Resume to ask again.",
-        resumable=True,
-    )  # fmt: skip
+        ModelFault.NETWORK, f"The reply of {endpoint.host} was cut off: {said}.", "Resume to ask again.", resumable=True
+    )
 
 
 def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> ModelError:
@@ -125,7 +133,7 @@ def tool_call(endpoint: Endpoint, names: str) -> ModelError:
 
 def odd_finish(endpoint: Endpoint, word: str) -> ModelError:
     return ModelError(
-        ModelFault.SERVER, f"{endpoint.host} ended the reply with {word!r}, which is no known ending.",
+        ModelFault.SERVER, f"{endpoint.host} ended the reply with {word!r}, which is not a known ending.",
         "Resume to ask again.", resumable=True,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ def read_key(env: str = "", file: Path | None = None) -> str | None:
         except (OSError, UnicodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ModelError(
-                ModelFault.CONFIG, f"The key file {file} cannot be read: {reason}.", "Mend the path in key_file."
+                ModelFault.CONFIG, f"The key file {file} cannot be read: {reason}.", "Fix the path in key_file."
             ) from None
         if not key or "\n" in key:
             raise ModelError(
@@ -55,7 +55,7 @@ def read_key(env: str = "", file: Path | None = None) -> str | None:
         return None
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ModelError(
-            ModelFault.CONFIG, f"What {env or file} holds is no key: it has characters that a key cannot have.",
+            ModelFault.CONFIG, f"What {env or file} holds is not a key: it has characters that a key cannot have.",
             "Copy the key again.",
         )  # fmt: skip
     if len(key) >= _SHORTEST:

@@ -1,7 +1,7 @@
 """The process's one thread for model traffic: an asyncio loop, its connections and the limits of each endpoint.
 
-Roles run on worker threads and block; everything that waits for a socket runs here, so that connections are shared
-and a cancellation needs no co-operation of the server.
+Roles run on worker threads and block; everything that waits for a socket runs here, so that the limits are shared
+and a cancellation needs no co-operation of the server. A connection lasts one request.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Loop:
 def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
     import openai
 
+    limits = openai.DEFAULT_CONNECTION_LIMITS
     return openai.AsyncOpenAI(
         # the package insists on a key; a server without one ignores it
         api_key=endpoint.key or "none",
@@ -95,7 +96,12 @@ def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
         max_retries=0,
         # a prompt and a key go where the settings say and nowhere else
         # and what is on this machine needs no proxy
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not _is_here(endpoint.base_url)),
+        http_client=openai.DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            trust_env=not _is_here(endpoint.base_url),
+            # a session that ends leaves no connection behind; a new one costs little beside a reply
+            limits=type(limits)(max_connections=limits.max_connections, max_keepalive_connections=0),
+        ),
     )
 
 

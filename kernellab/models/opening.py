@@ -25,4 +25,4 @@ def open_model(spec: str, role: Role, settings: ModelSettings | None = None) -> 
     if kind == "model" and (name or ":" not in spec):
         settings = settings or ModelSettings.load()
         return EndpointModel(settings.endpoint(role, name or None), settings)
-    raise ModelError(ModelFault.CONFIG, f"{spec!r} is no chat model.", "Write model, model:NAME or replay:FILE.")
+    raise ModelError(ModelFault.CONFIG, f"{spec!r} is not a chat model.", "Write model, model:NAME or replay:FILE.")

@@ -1,8 +1,9 @@
 """Recorded exchanges as a model: no key, no network, and the same answers again.
 
 A replay file is JSON lines: a header that says when and with which models it was recorded, then one
-:class:`~kernellab.records.Exchange` a line. Requests are matched by content, the messages and the schema, whatever
-model or settings are asked; measured figures may differ, since a prompt quotes them from this machine.
+:class:`~kernellab.records.Exchange` a line. A request is matched by its content, whatever model or settings are asked;
+figures that were measured, what is left of a budget and names of models may differ. Where the prompts have changed
+since, it is matched by its place: the likest request of its purpose for the same task, and the reply says what differs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -26,7 +27,7 @@ from kernellab.errors import ModelError, ModelFault
 from kernellab.models import faults
 from kernellab.models.chat import ChatReply, ChatRequest
 from kernellab.models.keys import scrub
-from kernellab.records import ChatMessage, Exchange, Finish, Role
+from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
 
 _FORMAT, _VERSION = "kernellab replay", 1
 #: what an endpoint once said; faults of a network or of a person's patience are not worth repeating
@@ -38,8 +39,15 @@ _MEASURED = re.compile(
     r"|[-+]?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?\s?"
     r"(?:ns|us|µs|ms|s|min|[KMGT]i?B(?:/s)?|bytes/s|[GT]?FLOPS?(?:/s)?|GHz|MHz|%|x|×|cores|threads)(?![\w/])"
     r"|\d+ (?:small cases|of \d+ sizes|lines: helpers)"
+    r"|; budget left: [^\n]*?(?= Say who works next)"
     r"|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
 )
+
+#: how a prompt states its task: a heading and the signature, then mostly the reference
+_TASK = re.compile(r"^# The task[^\n]*\n[^\n]*", re.MULTILINE)
+_CODE = re.compile(r"^```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+#: how a prompt speaks of a model that was itself a recording
+_MARK = re.compile(r" ?\(recorded on [^)\n]*\)")
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ def read_replay(path: Path) -> Replay:
     except ValueError:
         header = {}
     if not isinstance(header, Mapping) or header.get("format") != _FORMAT:
-        raise _unusable(f"{path} is no replay file: its first line is not the header of one.")
+        raise _unusable(f"{path} is not a replay file: its first line is not the header of one.")
     if header.get("version") != _VERSION:
         raise _unusable(f"{path} has version {header.get('version')} of the replay format, not {_VERSION}.")
     exchanges = []
@@ -112,24 +120,34 @@ class ReplayModel:
     """Answers as the file did. Equal requests are answered in the order in which they were recorded.
 
     A request is looked for word by word first, then with measured figures left out (times, rates, decimals, scratch
-    folders, addresses). Usage and seconds are those of the recording. Safe to use from several threads.
+    folders, addresses, budgets), then by its place. A recorded reply costs nothing. Safe to use from several threads.
     """
 
-    def __init__(self, replay: Replay, role: Role | None = None) -> None:
-        """``role`` limits the answers to what was recorded for it."""
+    def __init__(self, replay: Replay, role: Role | None = None, by_place: bool = True) -> None:
+        """``role`` limits the answers to what was recorded for it; without ``by_place`` the content alone decides."""
         self.replay = replay
+        self._by_place = by_place
         self._lock = threading.Lock()
         usable = [e for e in replay.exchanges if e.finish in _REPLAYED and role in (None, e.role)]
         self._usable = usable
         self._left: dict[str, list[int]] = defaultdict(list)
         for index, exchange in enumerate(usable):
-            for key in _keys(exchange.messages, exchange.schema_):
+            place = _place(exchange.purpose, _task_in(exchange.messages))
+            for key in (*_keys(exchange.messages, exchange.schema_), place):
                 self._left[key].append(index)
         self._given: set[int] = set()
 
     @property
     def name(self) -> str:
         return f"{', '.join(self.replay.models) or 'no model'} (recorded on {self.replay.recorded})"
+
+    @property
+    def price(self) -> None:
+        return None
+
+    @property
+    def free(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         return f"ReplayModel({str(self.replay.path)!r}, {self.replay.mark})"
@@ -138,7 +156,8 @@ class ReplayModel:
         """Count ``exchanges`` as answered: a session that is opened again goes on where it was."""
         for exchange in exchanges:
             if exchange.finish in _REPLAYED:
-                self._next(exchange.messages, exchange.schema_)
+                place = _place(exchange.purpose, _task_in(exchange.messages))
+                self._next((*_keys(exchange.messages, exchange.schema_), place))
 
     def ask(
         self,
@@ -155,25 +174,47 @@ class ReplayModel:
         """
         if cancel is not None and cancel.is_set():
             raise faults.cancelled()
-        found = self._next(request.messages, request.schema)
+        keys = _keys(request.messages, request.schema)
+        found = self._next(keys)
+        note = ""
         if found is None:
-            raise self._nothing(request)
+            found = self._likest(request) if request.purpose and self._by_place else None
+            if found is None:
+                raise self._nothing(request)
+            note = f"The prompt has changed since; {_difference(found, request)}."
         if on_text is not None and found.reply:
             on_text(found.reply)
         return ChatReply(
-            text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=found.usage,
-            model=f"{found.model} (recorded on {self.replay.recorded})", seconds=found.usage.seconds,
-            attempts=found.attempts,
+            text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=Usage(),
+            model=f"{found.model} (recorded on {self.replay.recorded})", seconds=0.0,
+            attempts=found.attempts, note=note,
         )  # fmt: skip
 
-    def _next(self, messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> Exchange | None:
+    def _next(self, keys: Sequence[str]) -> Exchange | None:
         with self._lock:
-            for key in _keys(messages, schema):
+            for key in keys:
                 for index in self._left.get(key, ()):
                     if index not in self._given:
                         self._given.add(index)
                         return self._usable[index]
         return None
+
+    def _likest(self, request: ChatRequest) -> Exchange | None:
+        """Of what was asked at this place and not answered yet, what is most alike; the first of several."""
+        task = _task_in(request.messages)
+        if not task:
+            return None
+        asked = {_masked(line) for line in _lines(request.messages)}
+        with self._lock:
+            left = [i for i in self._left.get(_place(request.purpose, task), ()) if i not in self._given]
+            if not left:
+                return None
+            held = {i: {_masked(line) for line in _lines(self._usable[i].messages)} & asked for i in left}
+            often = Counter(line for lines in held.values() for line in lines)
+            # a line that few recorded requests have tells most
+            index = max(left, key=lambda i: (sum(1 / often[line] for line in held[i]), -i))
+            self._given.add(index)
+            return self._usable[index]
 
     def _nothing(self, request: ChatRequest) -> ModelError:
         remedy = "Record it with a model (`model`), or take back the change that altered the prompt."
@@ -202,8 +243,29 @@ def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> 
     """What identifies a request: word by word, and with measured figures left out."""
     form = json.dumps(schema, sort_keys=True) if schema else ""
     word_by_word = "\0".join([form, *(f"{message.role}\0{message.content.strip()}" for message in messages)])
-    unmeasured = _MEASURED.sub("#", word_by_word)
+    unmeasured = _masked(word_by_word)
     return _hash("exact", word_by_word), _hash("unmeasured", unmeasured)
+
+
+def _masked(text: str) -> str:
+    """``text`` without what differs between two runs of the same session."""
+    return _MEASURED.sub("#", _MARK.sub("", text))
+
+
+def _task_in(messages: Sequence[ChatMessage]) -> str:
+    """The task that a prompt states: its reference's text, or its heading and signature; empty where it states none."""
+    text = "\n".join(message.content for message in messages)
+    stated = _TASK.search(text)
+    if stated is None:
+        return ""
+    code = _CODE.search(text, stated.end())
+    after = text.find("\n# ", stated.end())
+    return code["text"] if code is not None and (after < 0 or code.start() < after) else stated.group()
+
+
+def _place(purpose: str, task: str) -> str:
+    """Where in the work a request is made."""
+    return _hash("place", f"{purpose}\0{task}")
 
 
 def _hash(kind: str, text: str) -> str:
@@ -226,7 +288,7 @@ def _difference(recorded: Exchange, request: ChatRequest) -> str:
             return f"its message {number} is from {old.role}, here from {new.role}"
         before, after = old.content.strip().splitlines(), new.content.strip().splitlines()
         for line, (a, b) in enumerate(zip(before, after, strict=False), start=1):
-            if _MEASURED.sub("#", a) != _MEASURED.sub("#", b):
+            if _masked(a) != _masked(b):
                 place = f"in message {number} ({old.role}), line {line}"
                 return f"{place}, it has {_crop(a, b)} where this has {_crop(b, a)}"
         if len(before) != len(after):

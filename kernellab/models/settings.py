@@ -23,7 +23,7 @@ FILE = "kernellab.toml"
 MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 _OPENAI = "https://api.openai.com/v1"
 _HOW = (
-    "Set KERNELLAB_MODEL_URL, KERNELLAB_MODEL and, where the endpoint wants one, KERNELLAB_MODEL_KEY; "
+    "Set KERNELLAB_MODEL_URL, KERNELLAB_MODEL and, where the endpoint needs one, KERNELLAB_MODEL_KEY; "
     f"or write base_url and model under [models] in {FILE}."
 )
 
@@ -55,6 +55,8 @@ class RoleSettings(_Settings):
     key_file: Path | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     max_tokens: int | None = Field(default=None, ge=1)
+    #: sent with each request, so that a server that honours it answers alike
+    seed: int | None = None
 
     @field_validator("base_url")
     @classmethod
@@ -143,9 +145,9 @@ class ModelSettings(RoleSettings):
             reason = first["msg"].removeprefix("Value error, ")
             if first["type"] == "extra_forbidden":
                 is_key = name.rsplit(".", 1)[-1] in ("key", "api_key", "token", "secret")
-                reason = "a key has no place there; name its variable in key_env" if is_key else "no such setting"
+                reason = "a key does not belong there; name its variable in key_env" if is_key else "no such setting"
             raise ModelError(
-                ModelFault.CONFIG, f"In {where}, the model setting {name!r} is wrong: {reason}.", "Mend it there."
+                ModelFault.CONFIG, f"In {where}, the model setting {name!r} is wrong: {reason}.", "Fix it there."
             ) from None
 
     def endpoint(self, role: Role, model: str | None = None) -> Endpoint:
@@ -171,6 +173,7 @@ class ModelSettings(RoleSettings):
             key=read_key(keyed.key_env or "", keyed.key_file),
             temperature=self.temperature if own.temperature is None else own.temperature,
             max_tokens=self.max_tokens if own.max_tokens is None else own.max_tokens,
+            seed=self.seed if own.seed is None else own.seed,
         )
 
     def price(self, model: str) -> Price | None:
@@ -189,6 +192,7 @@ class Endpoint:
     key: str | None = field(repr=False)
     temperature: float | None = None
     max_tokens: int | None = None
+    seed: int | None = None
 
     @property
     def host(self) -> str:
@@ -259,7 +263,7 @@ def _from_file(workspace: Path | None) -> dict[str, Any]:
     try:
         models = tomllib.loads(path.read_text(encoding="utf-8")).get("models", {})
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        raise ModelError(ModelFault.CONFIG, f"{path} cannot be read: {error}.", "Mend the file.") from None
+        raise ModelError(ModelFault.CONFIG, f"{path} cannot be read: {error}.", "Fix the file.") from None
     if not isinstance(models, dict):
         raise ModelError(ModelFault.CONFIG, f"[models] in {path} should be a table.", "Write it as [models].")
     return models

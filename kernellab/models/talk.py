@@ -14,6 +14,7 @@ from kernellab.models.budget import Budget
 from kernellab.models.chat import ChatModel, ChatReply, ChatRequest
 from kernellab.models.json_text import NoJson, fault_of, read_object
 from kernellab.models.keys import scrub
+from kernellab.models.tokens import estimate
 from kernellab.records import ChatMessage, Exchange, Finish, Role, Section, Usage
 
 #: finishes that are no answer: kind, sentence, remedy
@@ -30,6 +31,8 @@ _NO_ANSWER = {
         ModelFault.EMPTY, "{model} answered with nothing{only}.", "Resume to ask again, or choose another model.",
     ),
 }  # fmt: skip
+#: tokens of the shortest reply that is of use, and of one that is rarely exceeded
+_SHORTEST, _USUAL = 200, 4_000
 #: asks again for JSON when a reply held none that fits
 _REPAIR = (
     "Your last reply cannot be used: {fault}. Answer again with one JSON object and nothing else, "
@@ -73,13 +76,12 @@ class Talk:
         Raises:
             ModelError: no answer, or the budget is spent. What had come is in the record.
         """
-        if self.budget is not None:
-            self.budget.check()
-        if self.cancel is not None and self.cancel.is_set():
-            raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
         # a key that a log or a person's cell brought into the prompt goes to nobody and is not kept
         messages = tuple(message.model_copy(update={"content": scrub(message.content)}) for message in messages)
-        request = ChatRequest(messages, schema, schema_name, max_tokens)
+        max_tokens = self._affordable(messages, max_tokens)
+        if self.cancel is not None and self.cancel.is_set():
+            raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
+        request = ChatRequest(messages, schema, schema_name, max_tokens, purpose=purpose)
         started = time.time()
 
         def keep(reply: ChatReply | None, finish: Finish, error: str = "") -> None:
@@ -88,7 +90,8 @@ class Talk:
                 self.budget.spend(usage)
             exchange = Exchange(
                 id=uuid.uuid4().hex, role=self.role, purpose=purpose, model=reply.model if reply else self.model.name,
-                messages=messages, schema_=dict(schema) if schema is not None else None, sections=tuple(sections),
+                messages=messages, schema_=dict(schema) if schema is not None else None,
+                sections=(*sections, *_recorded(reply)),
                 reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
             )  # fmt: skip
@@ -109,6 +112,26 @@ class Talk:
         if no_answer is not None:
             raise no_answer
         return reply
+
+    def _affordable(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> int | None:
+        """The longest reply that may be asked for: ``max_tokens``, or less where the budget is nearly spent.
+
+        Raises:
+            ModelError: the request does not fit into the budget.
+        """
+        if self.budget is None:
+            return max_tokens
+        asked = sum(estimate(message.content) for message in messages)
+        price = self.model.price
+        usd = price.of(Usage(input_tokens=asked)) if price else 0.0
+        if self.model.free:
+            self.budget.check()
+            return max_tokens
+        self.budget.check(asked + _SHORTEST, usd)
+        left = self.budget.tokens_left
+        if left is None or left - asked >= _USUAL:
+            return max_tokens
+        return min(left - asked, max_tokens or _USUAL)
 
     def ask_json(
         self,
@@ -147,6 +170,11 @@ class Talk:
             talked = (
                 *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=again)
             )  # fmt: skip
+
+
+def _recorded(reply: ChatReply | None) -> tuple[Section, ...]:
+    """How the recording that answered differs from what was asked, as a section of no length."""
+    return (Section(name="recording", source=reply.model, tokens=0, note=reply.note),) if reply and reply.note else ()
 
 
 _FINISH_OF = {

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics, their options and their completion; a second call replaces the first's."""
-    from kernellab.notebook.complete import install
-    from kernellab.notebook.config import KernelLab
-    from kernellab.notebook.formats import show_sessions
-    from kernellab.notebook.magics import ALL
+    from kernellab.notebook.magics.complete import install
+    from kernellab.notebook.magics.config import KernelLab
+    from kernellab.notebook.magics.table import ALL
+    from kernellab.notebook.saved.formats import show_sessions
 
     # %config finds its classes there
     configurables: list[Any] = shell.configurables
@@ -29,11 +29,11 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Remove what :func:`load` registered; sessions keep running."""
-    from kernellab.notebook.complete import remove
-    from kernellab.notebook.config import KernelLab
-    from kernellab.notebook.formats import forget_sessions
-    from kernellab.notebook.magic import KernelMagic
-    from kernellab.notebook.magics import names
+    from kernellab.notebook.magics.base import KernelMagic
+    from kernellab.notebook.magics.complete import remove
+    from kernellab.notebook.magics.config import KernelLab
+    from kernellab.notebook.magics.table import names
+    from kernellab.notebook.saved.formats import forget_sessions
 
     remove(shell)
     forget_sessions(shell)

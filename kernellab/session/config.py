@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernellab.agents.roles import is_model
+from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
 from kernellab.models import ModelSettings, open_model
 from kernellab.records import Role
@@ -28,7 +28,7 @@ class Defaults(BaseModel):
     roles: str | dict[str, str] | None = None
     approve: str | None = None
     budget: str | None = None
-    max_turns: int = Field(default=20, ge=1)
+    max_turns: int | None = Field(default=None, ge=1)
     improve: bool | None = None
 
 
@@ -48,7 +48,7 @@ def defaults(workspace: Path) -> Defaults:
     try:
         return Defaults.model_validate(tomllib.loads(path.read_text(encoding="utf-8")).get("session", {}))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        raise SessionError(f"{path} cannot be read: {error}.", "Mend the file.") from None
+        raise SessionError(f"{path} cannot be read: {error}.", "Fix the file.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "the table"
@@ -75,10 +75,9 @@ def check_model(role: Role, spec: str, workspace: Path | None) -> None:
     Raises:
         SessionError: no endpoint or key is configured, or the file is no recording.
     """
-    if not is_model(spec):
-        return
     try:
-        open_model(spec, role, None if spec.startswith("replay:") else model_settings(workspace))
+        for player in filter(is_model, players_of(spec)):
+            open_model(player, role, None if player.startswith("replay:") else model_settings(workspace))
     except ModelError as error:
         raise SessionError(error.message, error.remedy) from None
 

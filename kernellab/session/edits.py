@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from kernellab.errors import SessionError
@@ -15,8 +15,9 @@ def main_file(source: Source) -> str:
     return others[0] if len(others) == 1 else source.entry_file
 
 
-def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: Callable[[], str]) -> Source:
-    """The Source after an edit; a bare text replaces the main file. Without an earlier source it is a new one.
+def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: str) -> Source:
+    """The Source after an edit; a bare text replaces the main file. Without an earlier source it is a new one, in
+    ``dsl``.
 
     Raises:
         SessionError: a file outside the source's folder, or a new source whose entry file is not clear.
@@ -33,4 +34,4 @@ def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: Callable
     if "kernel.py" not in files and len(python) != 1:
         raise SessionError("It is not clear which file defines kernel(...).", "Name that file kernel.py.")
     entry = "kernel.py" if "kernel.py" in files else python[0]
-    return Source(dsl=dsl(), files=dict(files), entry_file=entry, origin=Author.HUMAN)
+    return Source(dsl=dsl, files=dict(files), entry_file=entry, origin=Author.HUMAN)

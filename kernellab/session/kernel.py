@@ -12,12 +12,16 @@ import textwrap
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import SessionError
+from kernellab.errors import KernellabError, SessionError
 from kernellab.records import Author, Source, Verdict
-from kernellab.session.state import Best
+from kernellab.session.calling import check_arguments
+from kernellab.session.record.state import Best
 from kernellab.target import Backend
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
 
 #: sources whose code a person has allowed to run in this process
 _ALLOWED: set[str] = set()
@@ -30,14 +34,15 @@ class BestKernel:
     ``best(x, allow_model_code=True)``.
     """
 
-    def __init__(self, best: Best, name: str, backend: Backend | None) -> None:
+    def __init__(self, best: Best, name: str, backend: Backend | None, task: Callable[[], Task]) -> None:
         self.name = name
-        self.turn = best.turn.number
+        self.turn = best.number
         self.candidate = best.candidate
         self.source = best.candidate.source
         self.sketch = best.candidate.sketch
         self.verdict: Verdict = best.verdict
         self._backend = backend
+        self._task = task
 
     def __call__(self, *args: Any, allow_model_code: bool = False) -> Any:
         if allow_model_code:
@@ -47,7 +52,16 @@ class BestKernel:
                 f"{self.name}'s kernel was written by a model and would run in this process, with your rights.",
                 "Read .source first; then best.allow(), or pass allow_model_code=True once.",
             )
-        return self.function(*args)
+        check_arguments(self.name, self._task(), args)
+        try:
+            return self.function(*args)
+        except KernellabError:
+            raise
+        except Exception as error:
+            raise SessionError(
+                f"{self.name}'s kernel refused its arguments: {type(error).__name__}: {error}",
+                f"It was verified for {self._task().signature}; {self.name}.best.function shows the whole traceback.",
+            ) from None
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -60,7 +74,7 @@ class BestKernel:
 
     def __repr__(self) -> str:
         verdict = self.verdict
-        parts = [f"{c.speedup:.2f}x {c.baseline}" for c in verdict.comparisons] or [verdict.label or "not timed"]
+        parts = [c.text for c in verdict.comparisons] or [verdict.label or "not timed"]
         time = f", {verdict.time.median_ms:.3g} ms" if verdict.time else ""
         return f"<kernel {self.name}: {', '.join(parts)}{time}, {verdict.trust.value}, turn {self.turn}>"
 
@@ -100,7 +114,7 @@ def _load(digest: str, held: _Held) -> Callable[..., Any]:
     name = f"kernellab_kernel_{digest}"
     spec = importlib.util.spec_from_file_location(name, folder / source.entry_file)
     if spec is None or spec.loader is None:
-        raise SessionError(f"{source.entry_file} is no Python module.", "The entry file must end in .py.")
+        raise SessionError(f"{source.entry_file} is not a Python module.", "The entry file must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -163,7 +177,7 @@ def _load():
 def standalone(best: BestKernel, signature: str, target: str) -> str:
     """The text of one Python module that defines the kernel and needs torch and the DSL's runtime, not kernellab."""
     source, verdict = best.source, best.verdict
-    figures = [f"{c.speedup:.2f}x {c.baseline} ({c.low:.2f} to {c.high:.2f})" for c in verdict.comparisons]
+    figures = [c.text for c in verdict.comparisons]
     lines = [
         f"{best.name}: {signature}",
         "",

@@ -5,27 +5,36 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
 from kernellab.errors import KernellabError, SessionError
-from kernellab.models import Ledger
-from kernellab.records import Role, Source, StageResult, Verdict
-from kernellab.session.bench import Bench
-from kernellab.session.byhand import ByHand
+from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
+from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
-from kernellab.session.driver import Driver
-from kernellab.session.engine import Engine, engine
-from kernellab.session.journal import Journal
+from kernellab.session.edits import edited
+from kernellab.session.engine import decisions
+from kernellab.session.engine.driver import Decision, Driver
+from kernellab.session.engine.engine import Engine, engine
+from kernellab.session.engine.steps import APPROVALS, Stops
 from kernellab.session.kernel import BestKernel, standalone
-from kernellab.session.records import SessionStatus, Turn
-from kernellab.session.state import State
-from kernellab.session.steps import APPROVALS, Stops
-from kernellab.session.view import Dumps, as_dict, target_words, turn_line
-from kernellab.session.waiting import Waiting
+from kernellab.session.manual import Account, answer, brief_of_role
+from kernellab.session.record.journal import Journal
+from kernellab.session.record.records import ClaimCheck, SessionStatus, Turn
+from kernellab.session.record.shown import Candidates, SketchText, Turns, candidates_of
+from kernellab.session.record.state import State
+from kernellab.session.record.view import Dumps, as_dict, target_words, turn_line
+from kernellab.session.turn.claims import checked
+from kernellab.session.turn.context import Bench
+from kernellab.session.turn.explaining import Explanation, explain
+from kernellab.session.turn.work import rank
+from kernellab.session.waiting import Teller, rest, wait
 from kernellab.target import Backend, Target
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 log = logging.getLogger("kernellab.session")
@@ -34,7 +43,7 @@ log = logging.getLogger("kernellab.session")
 _ACKNOWLEDGE = 5.0
 
 
-class Session(ByHand, Waiting):
+class Session:
     """A tree of turns on one Task and Target.
 
     ``best``, ``verdict`` and ``sketch`` wait until there is something to give. Decisions (:meth:`run`,
@@ -50,13 +59,13 @@ class Session(ByHand, Waiting):
         self._changed = threading.Condition()
         self._version = 0
         self._pending = 0
-        self._told: set[str] = set()
         self._subscribers: list[Callable[[Session], None]] = []
-        self._ledger, self._counted, self._counting = Ledger(), {}, threading.Lock()
         self._dumps = Dumps()
         self.id = session_id
         state = Driver.read(journal, session_id)
         self._bench = bench or Bench(state.created, {}, None, None, journal.workspace)
+        self._account = Account(self._bench)
+        self._tell = Teller(self)
         self._driver = Driver(self._engine, journal, session_id, self._bench, stops, self._on_change)
         if not resume:
             self._driver.look_only()
@@ -68,6 +77,11 @@ class Session(ByHand, Waiting):
     @property
     def name(self) -> str:
         return self.state.created.name
+
+    @property
+    def workspace(self) -> Path:
+        """The folder whose journal holds the session."""
+        return self._journal.workspace
 
     @property
     def state(self) -> State:
@@ -84,9 +98,14 @@ class Session(ByHand, Waiting):
         return self.state.reason
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> Turns:
         """Every turn of the tree, by number."""
-        return tuple(self.state.turns.values())
+        return Turns.of(self.state)
+
+    @property
+    def candidates(self) -> Candidates:
+        """Every kernel of the tree with its verdict, by the number of the turn that wrote it."""
+        return candidates_of(self.state)
 
     @property
     def head(self) -> Turn | None:
@@ -99,9 +118,14 @@ class Session(ByHand, Waiting):
         return candidate.source if candidate else None
 
     @property
-    def sketch(self) -> str:
+    def sketch(self) -> SketchText:
         """The newest sketch on the head's line; waits for the first one."""
-        return self._wanted(lambda: t.sketch if (t := self.state.sketch_turn()) else None, "sketch", first=True)
+
+        def find() -> str | None:
+            turn = self.state.sketch_turn()
+            return turn.sketch if turn else None
+
+        return SketchText(self._wanted(find, "sketch", first=True))
 
     @property
     def verdict(self) -> Verdict:
@@ -117,24 +141,24 @@ class Session(ByHand, Waiting):
             state = self.state
             best = state.best()
             backend = Backend(state.target.backend) if state.target else None
-            return BestKernel(best, self.name, backend) if best else None
+            return BestKernel(best, self.name, backend, self._bench.task) if best else None
 
         return self._wanted(find, "kernel that passed at T2")
 
     @property
     def stages(self) -> Mapping[str, list[StageResult]]:
         """The stages that a running verification has behind it, by turn."""
-        return {turn: list(stages) for turn, stages in list(self._driver.stages.items())}
+        return {turn: list(stages) for turn, stages in self._driver.running.stages.items()}
 
     def snapshot(self) -> State:
         """The state now: immutable, so that a view may take its time with it."""
         return self.state
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain data, with the stages of a verification that runs (:mod:`kernellab.session.view`)."""
+        """The state as plain data, with the stages of a verification that runs (``record.view``)."""
         driver = self._driver
-        found = as_dict(self.state, driver.stages, driver.message, self._version, self._dumps)
-        return {**found, "comparing": driver.comparing, "partial": self.partial, "ledger": self.ledger()}
+        found = as_dict(self.state, driver.running.stages, driver.message, self._version, self._dumps)
+        return {**found, "comparing": self.comparing, "partial": self.partial, "ledger": self.ledger()}
 
     def subscribe(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """``callback(session)`` after every change, on the engine thread: it must be quick and only note the change.
@@ -165,85 +189,87 @@ class Session(ByHand, Waiting):
 
     def step(self) -> None:
         """One more turn, then pause; an open proposal counts as approved."""
-        self._decide(self._driver.step)
+        self._request(lambda: self._driver.go_on(one=True))
 
     def run(self) -> None:
         """Go on until the session ends or asks; an open proposal counts as approved."""
-        self._decide(self._driver.run)
+        self._request(lambda: self._driver.go_on(one=False))
 
     def pause(self) -> None:
         """Stop after the turn that is running."""
-        self._decide(self._driver.pause)
+        self._request(self._driver.pause)
 
     def cancel(self) -> None:
-        """Break the running turn off and pause; run() takes it again. A model stops within a tenth of a second."""
-        self._decide(self._driver.cancel)
+        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once."""
+        self._decide(decisions.cancel)
 
     def stop(self) -> None:
-        """End it now: a model is broken off, a verification that runs is recorded when it is done."""
-        self._decide(self._driver.stop)
+        """End it now, with the model or the judge that works: nothing of the running turn is recorded afterwards."""
+        self._request(self._driver.stop)
 
     def approve(self, suggestion: str | None = None, to: str | None = None, card: str | None = None) -> None:
         """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
 
         ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
         """
-        self._decide(lambda: self._driver.approve(suggestion, to, card))
+        self._decide(
+            lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
+        )
 
     def redirect(self, to: str, suggestion: str = "") -> None:
         """Send the work to coder, designer, finish or stop: a Conductor's turn of yours."""
-        self._decide(lambda: self._driver.redirect(to, suggestion))
+        self._decide(lambda state: decisions.redirect(state, to, suggestion))
 
     def edit_sketch(self, text: str) -> None:
         """A Designer's turn of yours; code and verification follow."""
-        self._decide(lambda: self._driver.edit_sketch(text))
+        self._decide(lambda state: decisions.place_sketch(state, text))
 
     def edit_source(self, files: str | Mapping[str, str] | Source) -> None:
         """A Coder's turn of yours; verification follows. Files that are not named stay as they are."""
         if isinstance(files, Source):
             source = files
-            self._decide(lambda: self._driver.place_source(source))
+            self._decide(lambda state: decisions.place_source(state, source))
         else:
             given = files if isinstance(files, str) else dict(files)
-            self._decide(lambda: self._driver.edit_source(given))
+            self._request(lambda: self._driver.edit_source(given))
 
     def fork(self, turn: int | str | Turn) -> Session:
         """Put the head on an earlier turn and pause; what came after it stays in the tree."""
         which = turn.id if isinstance(turn, Turn) else turn
-        self._decide(lambda: self._driver.fork(which))
+        self._decide(lambda state: decisions.fork(state, which))
         return self
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
         """Who plays ``role`` from the next turn on: rules, human, model[:name], replay:FILE, or an object."""
         which = parse_role(role)
         if isinstance(spec, str):
-            word, player = check_spec(spec), None
+            word = check_spec(spec)
             check_model(which, word, self._journal.workspace)
         else:
-            word, player = f"object:{type(spec).__name__}", spec
-        self._decide(lambda: self._driver.set_role(which, word, player))
+            word = f"object:{type(spec).__name__}"
+            self._bench.put(which, spec)
+        self._decide(lambda state: decisions.set_role(state, which, word))
 
     def set_approval(self, approval: str | Stops) -> None:
         """Where to stop and ask: none, routing, all, or a predicate on the turn that has just ended."""
         word, stops = approval_of(approval)
-        self._decide(lambda: self._driver.set_approval(word, stops))
+        self._request(lambda: self._driver.set_approval(word, stops))
 
     def set_budget(self, budget: str) -> None:
         """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
 
         A session that stopped at its budget goes on with run() after it was raised.
         """
-        self._decide(lambda: self._driver.set_budget(budget))
+        self._decide(lambda _: decisions.set_budget(budget))
 
     def compare_when_done(self) -> None:
         """Time the best against torch.compile too when the session has finished, in the background."""
-        self._driver.compares = True
-        self._engine.call(self._driver.compare_best)
+        self._engine.call(self._driver.compare_when_done)
 
     @property
     def comparing(self) -> bool:
         """Is the best being timed against more baselines in the background?"""
-        return self._driver.comparing
+        return self._driver.comparing.runs
 
     def compare(self, *baselines: str, timeout: float | None = None) -> Verdict:
         """Time the best candidate against ``baselines`` (eager, compile) in one run; its turn's verdict becomes this.
@@ -259,34 +285,169 @@ class Session(ByHand, Waiting):
             found.append(result)
             done.set()
 
-        self._decide(lambda: self._driver.compare(baselines or ("eager", "compile"), tell))
+        self._request(lambda: self._driver.compare(baselines or ("eager", "compile"), tell))
         if not done.wait(timeout):
             raise SessionError(f"{self.name} is still being compared after {timeout:g} s.", "Wait longer.")
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
 
+    def rank(self, source: str | Mapping[str, str] | Source) -> Ranking:
+        """A quick look at a source for this session's task, for choosing among many: no verdict, no turn, and never the
+        best. Blocking; it waits for a verification that runs.
+
+        Raises:
+            TargetError: in Triton's interpreter, which says nothing of speed.
+            VerifierError: it could not be judged.
+        """
+        given = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
+        return rank(self._bench, given)
+
     def note(self, role: str | Role, text: str) -> None:
         """Tell a role something that it is to keep in mind in each of its turns."""
         which = parse_role(role)
-        self._decide(lambda: self._driver.note(which, text))
+        self._decide(lambda _: decisions.note(which, text))
+
+    def take_note_back(self, role: str | Role, text: str) -> None:
+        """Remove a note of a role. Raises SessionError when the role has none of that text."""
+        which = parse_role(role)
+        self._decide(lambda state: decisions.take_note_back(state, which, text))
+
+    # -- playing a role ------------------------------------------------------------------------------------------------
+
+    def brief(self, role: str | Role | None = None) -> str:
+        """What a model would be told now in ``role`` (default: the one that a person is asked to play), as text.
+
+        Raises:
+            SessionError: nothing is asked and no role is given, or there is nothing yet that the role could work on.
+            TaskError, TargetError: the session cannot run.
+        """
+        return brief_of_role(self._bench, self.state, role)
+
+    def answer(self, text: str, role: str | Role | None = None, card: str | None = None) -> None:
+        """Take a reply as a model would give it (pasted from another chat, or typed) as a turn of yours.
+
+        ``card`` is the question's id that it answers; an answer to one that is no longer open changes nothing.
+
+        Raises:
+            SessionError: nothing is asked, or another question is.
+            AnswerError: the reply does not hold what the role is asked for.
+        """
+        question = self.state.question
+        if card is not None and (question is None or question.id != card):
+            raise SessionError("That question is no longer open.", question.text if question else "Nothing is asked.")
+        self._decide(answer(self._bench, self.state, text, role))
+
+    def analyse(self, question: str = "", wait: float | None = None) -> Turn | None:
+        """Have the Analyst explain the session, or answer ``question``: a turn beside the line, which moves nothing.
+
+        Returns at once; with ``wait`` (seconds) the finished turn.
+
+        Raises:
+            SessionError: it took longer than ``wait``.
+        """
+        done = threading.Event()
+        made: list[str] = []
+        self._request(lambda: made.append(self._driver.analyse(question, done.set)))
+        if wait is None:
+            return None
+        if not done.wait(wait):
+            raise SessionError(f"The Analyst is still busy after {wait:g} s.", "Wait longer.")
+        return self.state.turns[made[0]]
+
+    def pin(self, line: int, reason: str = "") -> None:
+        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed."""
+        self._decide(lambda state: decisions.pin(state, line, True, reason))
+
+    def unpin(self, line: int) -> None:
+        self._decide(lambda state: decisions.pin(state, line, False, ""))
+
+    # -- the record ----------------------------------------------------------------------------------------------------
+
+    def exchanges(self, turn: int | str | Turn | None = None) -> list[Exchange]:
+        """What a turn's role asked its model and was answered; of the whole session without ``turn``."""
+        if turn is None:
+            return list(self.state.exchanges())
+        return list(self.state.exchanges(self._id_of(turn)))
+
+    def ledger(self) -> dict[str, Any]:
+        """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
+
+        ``text`` is one line for people. The numbers are those of :class:`kernellab.models.Ledger`.
+        """
+        return self._account.of(self.state)
+
+    @property
+    def partial(self) -> str:
+        """What the model of the running turn has written so far; empty when none runs."""
+        return self._driver.running.partial(self.state.head)
+
+    def claims(self, turn: int | str | Turn) -> tuple[ClaimCheck, ...]:
+        """A turn's claims against what the record holds by now."""
+        return checked(self._bench, self.state, self.state.turns[self._id_of(turn)])
+
+    def explain(self, what: str = "verdict", turn: int | str | Turn | None = None) -> Explanation:
+        """What the newest verdict up to ``turn`` (the head) means, or (``"speed"``) why its kernel is slow; by rules.
+
+        Raises:
+            SessionError: there is no verdict yet, or none that was timed.
+        """
+        return explain(self._bench, self.state, None if turn is None else self._id_of(turn), what)
+
+    def compare_candidates(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
+        """Two turns' candidates side by side: diffs of sketch and source, numbers with intervals, and which is faster.
+
+        Raises:
+            SessionError: there is no such turn, or none has a candidate.
+        """
+        return compare_candidates(self.state, self._id_of(a), self._id_of(b))
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    @property
+    def resting(self) -> bool:
+        """Has it ended, or does it wait for a person?"""
+        return self._pending == 0 and self._driver.at_rest
+
+    @property
+    def failure(self) -> KernellabError | None:
+        """The error that ended the session."""
+        return self._driver.failure
+
+    def wait(self, timeout: float | None = None, progress: bool = False) -> Self:
+        """Block until the session ends or needs a person. ``progress`` prints each turn's line on stderr.
+
+        Raises:
+            TaskError, TargetError, JournalError: what ended the session.
+            SessionError: it was still running after ``timeout`` seconds.
+        """
+        wait(self, self._changed, timeout, self._tell if progress else lambda: None)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        yield from rest(self).__await__()
+        return self
 
     # -- taking it away ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
         """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab."""
+        text, target = self.exported(), Path(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SessionError(f"{target} cannot be written: {error.strerror}.", "Give another path.") from None
+        return target
+
+    def exported(self) -> str:
+        """The text of that module."""
         best = self.best
-        target = Path(path)
         try:
             signature = self._bench.task().signature
         except KernellabError as error:
             raise SessionError(f"The task cannot be described: {error.message}", error.remedy) from None
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(standalone(best, signature, target_words(self.state)), encoding="utf-8")
-        except OSError as error:
-            raise SessionError(f"{target} cannot be written: {error.strerror}.", "Give another path.") from None
-        return target
+        return standalone(best, signature, target_words(self.state))
 
     @property
     def target(self) -> Target:
@@ -295,14 +456,20 @@ class Session(ByHand, Waiting):
 
     # -- what they share -----------------------------------------------------------------------------------------------
 
-    def _decide(self, decision: Callable[[], None]) -> None:
-        """Put a decision on the queue and wait until it is in the journal; on the engine thread only queue it."""
+    def _id_of(self, turn: int | str | Turn) -> str:
+        return turn.id if isinstance(turn, Turn) else self.state.turn(turn).id
+
+    def _decide(self, decision: Decision) -> None:
+        self._request(lambda: self._driver.decide(decision))
+
+    def _request(self, request: Callable[[], None]) -> None:
+        """Put a request on the queue and wait until it is in the journal; on the engine thread only queue it."""
         done = threading.Event()
         problem: list[KernellabError] = []
 
         def carry_out() -> None:
             try:
-                decision()
+                request()
             except KernellabError as error:
                 problem.append(error)
                 raise
@@ -337,14 +504,13 @@ class Session(ByHand, Waiting):
         found = find()
         if found is not None:
             return found
-        if self._driver.failure is not None:
-            raise self._driver.failure
+        if self.failure is not None:
+            raise self.failure
         question = self.state.question
         if self.status is SessionStatus.WAITING and question is not None:
             raise SessionError(f"{self.name} has no {what} yet: it waits for you. {question.text}", question.answer)
-        remedy = (
-            "Go on with run()." if self.status is SessionStatus.PAUSED else "Edit its sketch or code, or redirect it."
-        )
+        again = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
+        remedy = "Go on with run()." if again else "Edit its sketch or code, or redirect it."
         raise SessionError(f"{self.name} is {self.status.value} and has no {what}. {self.reason}", remedy)
 
 

@@ -6,92 +6,95 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from kernellab.errors import SessionError
-from kernellab.session.driver import Driver
-from kernellab.session.records import Turn, TurnState
-from kernellab.session.view import turn_line
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from kernellab.errors import KernellabError, SessionError
+from kernellab.session.record.records import Turn, TurnState
+from kernellab.session.record.view import turn_line
 
 
-class Waiting:
-    """The part of a Session that waits."""
-
-    _driver: Driver
-    _changed: threading.Condition
-    _pending: int
-    _told: set[str]
+class Awaited(Protocol):
+    """What waiting asks of a session."""
 
     @property
-    def name(self) -> str:
-        raise NotImplementedError
+    def name(self) -> str: ...
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
-        raise NotImplementedError
-
-    def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]:
-        raise NotImplementedError
+    def turns(self) -> tuple[Turn, ...]: ...
 
     @property
     def resting(self) -> bool:
         """Has it ended, or does it wait for a person?"""
-        return self._pending == 0 and self._driver.at_rest
 
-    def wait(self, timeout: float | None = None, progress: bool = False) -> Self:
-        """Block until the session ends or needs a person. ``progress`` prints each turn's line on stderr.
+    @property
+    def failure(self) -> KernellabError | None: ...
 
-        Raises:
-            TaskError, TargetError, JournalError: what ended the session.
-            SessionError: it was still running after ``timeout`` seconds.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while not self.resting:
-                left = 0.2 if until is None else min(0.2, until - time.monotonic())
-                if left <= 0:
-                    raise SessionError(
-                        f"{self.name} was still running after {timeout:g} s.", "Wait longer, or stop it."
-                    )
-                self._changed.wait(left)
-                if progress:
-                    self._tell()
-        if progress:
-            self._tell()
-        if self._driver.failure is not None:
-            raise self._driver.failure
-        return self
+    def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]: ...
 
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._rest().__await__()
 
-    async def _rest(self) -> Self:
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
+def wait(
+    session: Awaited, changed: threading.Condition, timeout: float | None, tell: Callable[[], None] = lambda: None
+) -> None:
+    """Block until the session rests; ``tell`` is called after each change.
 
-        def poke(_: object) -> None:
-            loop.call_soon_threadsafe(changed.set)
+    Raises:
+        TaskError, TargetError, JournalError: what ended the session.
+        SessionError: it was still running after ``timeout`` seconds.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    with changed:
+        while not session.resting:
+            left = 0.2 if until is None else min(0.2, until - time.monotonic())
+            if left <= 0:
+                raise SessionError(f"{session.name} was still running after {timeout:g} s.", "Wait longer, or stop it.")
+            changed.wait(left)
+            tell()
+    tell()
+    if session.failure is not None:
+        raise session.failure
 
-        end = self.subscribe(poke)
-        try:
-            while not self.resting:
-                try:
-                    await asyncio.wait_for(changed.wait(), 0.5)
-                except asyncio.TimeoutError:
-                    continue
-                changed.clear()
-        finally:
-            end()
-        if self._driver.failure is not None:
-            raise self._driver.failure
-        return self
 
-    def _tell(self) -> None:
-        for turn in self.turns:
+async def rest(session: Awaited) -> None:
+    """As :func:`wait`, on the caller's event loop."""
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+
+    def poke(_: object) -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    end = session.subscribe(poke)
+    try:
+        while not session.resting:
+            try:
+                await asyncio.wait_for(changed.wait(), 0.5)
+            except asyncio.TimeoutError:
+                continue
+            changed.clear()
+    finally:
+        end()
+    if session.failure is not None:
+        raise session.failure
+
+
+class Teller:
+    """Prints the line of each turn that has ended, once."""
+
+    def __init__(self, session: Awaited) -> None:
+        self._session = session
+        self._told: set[str] = set()
+
+    def __call__(self) -> None:
+        for turn in self._session.turns:
             if turn.state is not TurnState.RUNNING and turn.id not in self._told:
                 self._told.add(turn.id)
-                print(f"{self.name} {turn_line(turn)}", file=sys.stderr)
+                # stderr is a red box in a notebook, and the place of a script's or a command's progress
+                stream = sys.stdout if _in_notebook() else sys.stderr
+                print(f"{self._session.name} {turn_line(turn)}", file=stream)
+
+
+def _in_notebook() -> bool:
+    """Does a Jupyter kernel run this process's code? That its package is imported says nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None

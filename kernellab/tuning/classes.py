@@ -80,7 +80,7 @@ def merged(classes: Sequence[tuple[Mapping[str, int], Source]]) -> Source | None
         return None
     limits = [math.prod(sizes[d] for d in symbols) for sizes, _ in classes]
     between = [str(int(math.sqrt(a * b))) for a, b in pairwise(limits)] + ["None"]
-    table = ["#: measured: up to so many elements -> values", "TUNED = ("]
+    table = ["#: measured: up to this many elements -> values", "TUNED = ("]
     for k, most in enumerate(between):
         values_of = ", ".join(f'"{name}": {values[k]}' for name, values in wanted.items())
         table.append(f"    ({most}, {{{values_of}}}),")

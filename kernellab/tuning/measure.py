@@ -14,10 +14,10 @@ from kernellab.records import Source, Timing
 from kernellab.tuning.space import Point, Value
 
 if TYPE_CHECKING:
-    from kernellab.records import Verdict
+    from kernellab.records import Ranking
     from kernellab.target import Target
     from kernellab.task import Task
-    from kernellab.verifier import VerifyOptions
+    from kernellab.verifier import RankOptions
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class Measured:
 
 
 class Judge(Protocol):
-    def verify(
-        self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None
-    ) -> Verdict: ...
+    def rank(self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None) -> Ranking: ...
 
 
 Measure = Callable[[Point, float], Measured]
@@ -51,25 +49,25 @@ class WorkerMeasure:
 
     def __call__(self, point: Point, budget: float) -> Measured:
         """Raises TaskError: the task itself cannot be used."""
-        from kernellab.verifier import VerifyOptions
+        from kernellab.verifier import RankOptions
 
         try:
             source = self.source(point)
-            options = VerifyOptions(ranking=True, baselines=(), budget=budget, allow_library=self.allow_library)
-            verdict = self.judge.verify(self.task, source, self.target, options=options)
+            options = RankOptions(paired=False, budget=budget, allow_library=self.allow_library)
+            ranking = self.judge.rank(self.task, source, self.target, options=options)
         except TaskError:
             raise
         except KernellabError as error:
             return Measured(point, reason=error.message)
-        if not verdict.passed or verdict.time is None:
-            return Measured(point, reason=verdict.reason)
-        return Measured(point, verdict.time)
+        if not ranking.ranked or ranking.time is None:
+            return Measured(point, reason=ranking.reason)
+        return Measured(point, ranking.time)
 
     def source(self, point: Point) -> Source:
         """Raises SketchError, LoweringError."""
         from kernellab.lowering import lower
-        from kernellab.sketch.bind import bind
         from kernellab.sketch.check import load_program
+        from kernellab.sketch.program.bind import bind
 
         program = load_program(point.sketch)
         return lower(program, bind(program, self.task, {**dict(point.values), **self.fixed}, self.target), self.target)

@@ -74,9 +74,9 @@ class Space:
         return self._costs[point]
 
     def _cost(self, point: Point) -> float | None:
-        from kernellab.sketch.bind import bind
         from kernellab.sketch.check import load_program
         from kernellab.sketch.cost import cost
+        from kernellab.sketch.program.bind import bind
 
         try:
             program = load_program(point.sketch)

@@ -10,18 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernellab.verifier.again.reproduce import reproduce
     from kernellab.verifier.client import Verifier, verify
-    from kernellab.verifier.options import VerifyOptions
-    from kernellab.verifier.reproduce import reproduce
+    from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
     from kernellab.verifier.sandbox import sandbox_level
 
-__all__ = ["Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
+__all__ = ["RankOptions", "Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
 
 _HOMES = {
     "Verifier": "kernellab.verifier.client",
     "verify": "kernellab.verifier.client",
-    "VerifyOptions": "kernellab.verifier.options",
-    "reproduce": "kernellab.verifier.reproduce",
+    "RankOptions": "kernellab.verifier.protocol.options",
+    "VerifyOptions": "kernellab.verifier.protocol.options",
+    "reproduce": "kernellab.verifier.again.reproduce",
     "sandbox_level": "kernellab.verifier.sandbox",
 }
 

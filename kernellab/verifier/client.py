@@ -16,19 +16,22 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import Any
 
 from kernellab import errors
 from kernellab.errors import KernellabError, VerifierError
-from kernellab.records import Source, StageResult, Trust, Verdict
+from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task
-from kernellab.verifier import sandbox, turns, wire
-from kernellab.verifier.bound import CACHE
-from kernellab.verifier.options import VerifyOptions
-from kernellab.verifier.reproduced import reproduced
-from kernellab.verifier.rules import COMPILED, DEADLINES
-from kernellab.verifier.servers import ALLOCATOR, clean_environment
+from kernellab.verifier.again.reproduced import reproduced
+from kernellab.verifier.audit.folder import CACHE
+from kernellab.verifier.judge import turns
+from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
+from kernellab.verifier.protocol import wire
+from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
+from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
+from kernellab.verifier.sandbox import sandbox
 
 Progress = Callable[[StageResult], None]
 
@@ -36,6 +39,8 @@ Progress = Callable[[StageResult], None]
 PATIENCE, TURNS = 60.0, 1200.0
 _PREFIX = "kernellab-verifier-"
 _FRESH = 60.0
+#: seconds between two looks at whether a verification was cancelled
+_LOOK = 0.1
 
 
 class Verifier:
@@ -86,38 +91,60 @@ class Verifier:
 
     def verify(
         self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None,
-        progress: Progress | None = None,
+        progress: Progress | None = None, cancel: threading.Event | None = None,
     ) -> Verdict:  # fmt: skip
         """The verdict on ``source`` for ``task`` on ``target``. ``progress`` gets each stage's result as it comes.
 
-        At the level T4 a second judge, with processes and seeds of its own, verifies it again.
+        At the level T4 a second judge, with processes and seeds of its own, verifies it again. Setting ``cancel`` ends
+        the judge, with everything below it, within a tenth of a second.
 
         Raises:
             TaskError, TargetError: a task or target that cannot be used.
-            VerifierError: the judge died or could not do its work; the next call starts a new one.
+            VerifierError: the judge died, could not do its work, or was cancelled; the next call starts a new one.
         """
         options = options or VerifyOptions()
         if options.level is Trust.T4:
-            return self._twice(task, source, target, options, progress)
+            return self._twice(task, source, target, options, progress, cancel)
         request: dict[str, Any] = {
             "op": "verify", "task": task.text, "name": task.name, "source": source.model_dump(mode="json"),
             "backend": target.backend.value, "chip": _measured_on(target),
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            return Verdict.model_validate(self._ask(request, progress, "verdict", options.deadline)["verdict"])
+            found = self._ask(request, progress, "verdict", options.deadline, cancel)
+            return Verdict.model_validate(found["verdict"])
+
+    def rank(
+        self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None,
+        progress: Progress | None = None, cancel: threading.Event | None = None,
+    ) -> Ranking:  # fmt: skip
+        """A quick look at ``source``, for a search that chooses among many: plain errors are found, and its time beside
+        eager's to a few percent. It is no verdict; ask :meth:`verify` of what is chosen.
+
+        Raises as :meth:`verify`; TargetError in Triton's interpreter too.
+        """
+        options = options or RankOptions()
+        request: dict[str, Any] = {
+            "op": "rank", "task": task.text, "name": task.name, "source": source.model_dump(mode="json"),
+            "backend": target.backend.value, "chip": _measured_on(target),
+            "options": options.model_dump(mode="json"),
+        }  # fmt: skip
+        with self._lock:
+            found = self._ask(request, progress, "ranking", options.deadline, cancel)
+            return Ranking.model_validate(found["ranking"])
 
     def _twice(
-        self, task: Task, source: Source, target: Target, options: VerifyOptions, progress: Progress | None
-    ) -> Verdict:
+        self, task: Task, source: Source, target: Target, options: VerifyOptions, progress: Progress | None,
+        cancel: threading.Event | None,
+    ) -> Verdict:  # fmt: skip
         level = Trust.T3 if target.backend is Backend.CUDA else Trust.T2
         once = options.model_copy(update={"level": level})
-        first = self.verify(task, source, target, options=once, progress=progress)
+        first = self.verify(task, source, target, options=once, progress=progress, cancel=cancel)
         if not first.passed:
             return first
         began = time.perf_counter()
         with Verifier() as fresh:
-            again = fresh.verify(task, source, target, options=once)
+            again = fresh.verify(task, source, target, options=once, cancel=cancel)
         found = reproduced(first, again, time.perf_counter() - began)
         if progress is not None and len(found.stages) > len(first.stages):
             progress(found.stages[-1])
@@ -148,7 +175,10 @@ class Verifier:
     def judge_pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def _ask(self, request: dict[str, Any], progress: Progress | None, wanted: str, deadline: float) -> dict[str, Any]:
+    def _ask(
+        self, request: dict[str, Any], progress: Progress | None, wanted: str, deadline: float,
+        cancel: threading.Event | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         channel = self._start()
         # where judges take turns, a judge is silent for as long as the others have theirs
         patience = self.patience + (TURNS if turns.environment() else 0.0)
@@ -157,6 +187,8 @@ class Verifier:
             channel.settimeout(deadline + patience)
             wire.send(channel, request)
             while True:
+                if cancel is not None:
+                    self._hear(channel, cancel, deadline + patience)
                 message = wire.receive(channel)
                 if message is None:
                     break
@@ -195,6 +227,24 @@ class Verifier:
             "Nothing was decided; verify again, a new judge starts by itself.",
         )
 
+    def _hear(self, channel: socket.socket, cancel: threading.Event, patience: float) -> None:
+        """Wait until the judge says something.
+
+        Raises:
+            VerifierError: ``cancel`` was set; the judge is gone.
+            TimeoutError: it said nothing for ``patience`` seconds.
+        """
+        until = time.monotonic() + patience
+        while not cancel.is_set():
+            if wait([channel], _LOOK):
+                return
+            if time.monotonic() > until:
+                raise TimeoutError
+        if self._process is not None:
+            self._process.kill()
+        self.close()
+        raise VerifierError("The verification was stopped.", "Nothing was decided; verify again.")
+
     def _start(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:
             self.notice = "The judge had ended and was started again."
@@ -206,7 +256,7 @@ class Verifier:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "kernellab.verifier.judge", str(theirs.fileno()), self._root],
+                    [sys.executable, "-m", "kernellab.verifier.judge.main", str(theirs.fileno()), self._root],
                     env=clean_environment(
                         {
                             **ALLOCATOR, "TMPDIR": self._root, "HOME": self._root, "OMP_WAIT_POLICY": "PASSIVE",
@@ -252,7 +302,7 @@ def _measured_on(target: Target) -> str:
     """The machine's own chip: a design may be meant for another one, and its name says nothing of where it ran."""
     if target.backend is not Backend.CPU:
         return target.chip.name
-    from kernellab.target_detect import cpu_chip
+    from kernellab.dsls.machine import cpu_chip
 
     return cpu_chip().name
 

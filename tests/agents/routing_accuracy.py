@@ -1,10 +1,11 @@
 """How often does a Conductor send a planted fault to its owner?
 
-    python -m tests.agents.routing_accuracy [--conductor rules|model[:NAME]|replay:FILE] [--record FILE] [NAME ...]
+    python -m tests.agents.routing_accuracy [--set first|second] [--conductor rules|model[:NAME]|replay:FILE]
+                                            [--record FILE] [NAME ...]
 
-By the evidence that was recorded (planted/evidence.json), so that models can be compared and replayed; ``--keep``
-records it anew: every fault through the real sketch gate and, where that lets it through, the real Verifier, some
-seconds each. ``--record`` keeps a model's exchanges as a replay file. Exit 1 below ``--aim`` (0.95).
+By the evidence that was recorded (planted/evidence.json, planted/second.json), so that models can be compared and
+replayed; ``--keep`` records it anew: every fault through the real sketch gate and, where that lets it through, the real
+Verifier, some seconds each. ``--record`` keeps a model's exchanges as a replay file. Exit 1 below ``--aim`` (0.95).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 
 def conductor(spec: str, exchanges: list[Any]) -> Any:
-    from kernellab.agents.conductor import RulesConductor
     from kernellab.agents.model import ModelConductor
+    from kernellab.agents.rules.conductor import RulesConductor
     from kernellab.models import Talk, open_model
     from kernellab.records import Role
 
@@ -33,10 +34,11 @@ def conductor(spec: str, exchanges: list[Any]) -> Any:
 def main() -> int:
     from kernellab.models import write_replay
     from kernellab.verifier import Verifier
-    from tests.agents.planted.cases import brief_of, chosen, described, look, read_evidence, write_evidence
+    from tests.agents.planted.cases import SETS, brief_of, chosen, described, look, read_evidence, write_evidence
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("names", nargs="*", help="only faults whose names hold one of these words")
+    options.add_argument("--set", default="first", choices=("first", "second"), dest="of")
     options.add_argument("--conductor", default="rules")
     options.add_argument("--keep", action="store_true", help="look at every fault anew and keep what was seen")
     options.add_argument("--record", type=Path, help="keep a model's exchanges here")
@@ -45,8 +47,9 @@ def main() -> int:
     given = options.parse_args()
     exchanges: list[Any] = []
     rows: list[dict[str, Any]] = []
-    role, faults = conductor(given.conductor, exchanges), chosen(given.names)
-    evidence = read_evidence() if given.names or not given.keep else {}
+    role, faults = conductor(given.conductor, exchanges), chosen(given.names, given.of)
+    kept = SETS[given.of][1]
+    evidence = read_evidence(kept) if kept.exists() and (given.names or not given.keep) else {}
     if given.keep:
         with Verifier() as verifier:
             for fault in faults:
@@ -54,7 +57,7 @@ def main() -> int:
                 assert looked is not None
                 evidence[fault.name] = looked
                 print(f"looked at {fault.name}: {described(looked)[:100]}", flush=True)
-        write_evidence(evidence)
+        write_evidence(evidence, kept)
     for fault in faults:
         seen = evidence[fault.name]
         route = role.route(brief_of(fault, seen))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernellab.agents.analyst import RulesAnalyst
 from kernellab.agents.briefs import AnalyseBrief, Attempt
+from kernellab.agents.rules.analyst import RulesAnalyst
 from kernellab.records import Comparison, GateResult, GateState, Stage, Timing, Verdict
 
 TIME = Timing(median_ms=1, q1_ms=1, q3_ms=1, samples=9)

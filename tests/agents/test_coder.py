@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernellab.agents.briefs import CodeBrief
-from kernellab.agents.coder import RulesCoder
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import SketchError
 from kernellab.records import Source
 from kernellab.target import Backend, Chip, Target

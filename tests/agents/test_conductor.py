@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kernellab.agents.briefs import Attempt, RouteBrief
-from kernellab.agents.classify import ErrorClass, classify
-from kernellab.agents.conductor import RulesConductor
+from kernellab.agents.rules.classify import ErrorClass, classify
+from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.records import (
     Candidate,
     Comparison,
@@ -72,12 +72,13 @@ EDGE = failed(
 )  # fmt: skip
 
 
-def test_a_pass_finishes_with_its_figures() -> None:
+def test_a_pass_finishes_and_leaves_its_figures_to_the_verdict() -> None:
     time = Timing(median_ms=2, q1_ms=2, q3_ms=2, samples=9)
     eager = Comparison(baseline="eager", baseline_time=time, speedup=2.5, low=2.4, high=2.6)
     found = route(Verdict(passed=True, stage=Stage.FAST, reason="ok", comparisons=[eager]))
     assert found.to is RouteKind.FINISH
-    assert "2.50x eager" in found.reason
+    assert found.reason.startswith("Verified at T2.")
+    assert "2.5" not in found.reason
 
 
 def test_a_wrong_sketch_goes_to_the_designer_whatever_the_code_did() -> None:
@@ -90,7 +91,7 @@ def test_a_sketch_with_faults_names_the_line_and_the_remedy() -> None:
     fault = Diagnostic(line=9, col=3, code="SK020", message="z is not known.", remedy="Did you mean x?")
     found = route(None, OPAQUE.model_copy(update={"diagnostics": [fault]}))
     assert (found.to, found.error_class) == (RouteKind.DESIGNER, "syntax")
-    assert found.suggestion == "Mend line 9: z is not known. Did you mean x?"
+    assert found.suggestion == "Fix line 9: z is not known. Did you mean x?"
     assert any("SK020" in line for line in found.evidence)
 
 
@@ -189,10 +190,20 @@ def test_an_error_in_the_last_row_is_about_the_dimension_that_has_tiles() -> Non
     assert "errors lie only in the last tile of N (N=65)" in route(verdict).suggestion
 
 
+def test_errors_at_the_end_of_a_dimension_that_its_tiles_divide_are_no_missing_mask() -> None:
+    verdict = EDGE.model_copy(
+        update={"evidence": Evidence(signature="edge-tile", sizes={"M": 8, "N": 1024}, first_wrong=[0, 512])}
+    )
+    suggestion = route(verdict).suggestion
+    assert "no mask is missing" in suggestion and "(N=1024)" in suggestion and "Mask the load" not in suggestion
+    nowhere = EDGE.model_copy(update={"evidence": Evidence(signature="edge-tile", sizes={}, first_wrong=[])})
+    assert "where no tile is cut" in route(nowhere).suggestion
+
+
 def test_a_build_error_names_file_line_and_the_sketch_line_behind_it() -> None:
     mapped = candidate(line_map={"kernel.cpp": {12: 9}})
     found = route(failed(Stage.BUILD, compiler=COMPILER), candidate=mapped)
-    assert found.suggestion == "Mend kernel.cpp:12 (made from sketch line 9): expected ';' before 'for'"
+    assert found.suggestion == "Fix kernel.cpp:12 (made from sketch line 9): expected ';' before 'for'"
 
 
 def test_a_line_changed_since_it_last_passed_is_named() -> None:

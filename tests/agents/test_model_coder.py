@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from fake_server import answer
 
-from kernellab.agents.briefs import Attempt, CodeBrief
-from kernellab.agents.coder import RulesCoder
+from kernellab.agents.briefs import Attempt, CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError, ModelCoder, Options
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import ModelError
+from kernellab.lowering.carried import bare
 from kernellab.records import Author, Candidate, CompilerLine, Evidence, Role, Route, RouteKind, Source, Stage, Verdict
 from tests.agents.model_parts import AFFINE, CPU, SKETCH, line
 
@@ -38,7 +39,8 @@ def test_an_edit_changes_its_lines_alone_and_the_map_to_the_sketch_moves_along()
     with line(Role.CODER, reply_text) as to:
         source = ModelCoder(to.talk).code(BRIEF).source
     assert source.files["kernel.cpp"] == "#include <cstdint>\n" + CPP
-    assert source.files["kernel.py"] == LOWERED.files["kernel.py"] and source.origin is Author.MODEL
+    # a model's code is no lowering of the sketch, and carries none
+    assert source.files["kernel.py"] == bare(LOWERED).files["kernel.py"] and source.origin is Author.MODEL
     assert source.line_map["kernel.cpp"] == {k + 1: v for k, v in LOWERED.line_map["kernel.cpp"].items()}
 
 
@@ -60,7 +62,7 @@ def test_a_whole_file_replaces_its_file_and_the_helpers_stay() -> None:
 @pytest.mark.parametrize(
     ("faulty", "told"),
     [
-        (edit("  float nowhere = 1;", "  float x = 2;"), "does not stand in kernel.cpp"),
+        (edit("  float nowhere = 1;", "  float x = 2;"), "does not occur in kernel.cpp"),
         (edit(STORE, "") + edit("  no such line at all", "x"), "Edit 2"),
         (edit("}", "};"), "times in kernel.cpp"),
         (edit(STORE, "x", "other.cpp"), "there is no file other.cpp"),
@@ -71,6 +73,7 @@ def test_a_whole_file_replaces_its_file_and_the_helpers_stay() -> None:
         ("FILE: kernel.py\n```python\ndef other(x):\n    return x\n```", "does not define kernel"),
         ("FILE: kernel.cpp\n```cpp\nstatic int unused = 1;\n```", "No function of the C++ source is called"),
         ("```cpp\nint a;\n```\nand\n```cpp\nint b;\n```", "no file name"),
+        ("```cpp\nint a = 1;\n```", "Your block has no FILE: line, so it was taken for the whole of kernel.cpp"),
     ],
 )
 def test_an_answer_that_cannot_be_used_changes_nothing_and_goes_back(faulty: str, told: str) -> None:
@@ -79,6 +82,13 @@ def test_an_answer_that_cannot_be_used_changes_nothing_and_goes_back(faulty: str
     assert to.purposes == ["code", "edit"]
     assert told in to.asked[1][-1]["content"]
     assert "Nothing of your answer was applied" in to.asked[1][-1]["content"]
+
+
+def test_a_finding_names_no_file_that_its_author_has_not_seen() -> None:
+    with line(Role.CODER, "```cpp\nint a = 1;\n```", "KEEP") as to:
+        ModelCoder(to.talk).code(BRIEF)
+    told = to.asked[1][-1]["content"]
+    assert "No function of the C++ source is called" in told and "kl_tile.h" not in told
 
 
 def test_the_nearest_lines_are_shown_when_a_search_text_is_not_found() -> None:
@@ -143,6 +153,38 @@ def test_compiler_lines_go_before_the_log() -> None:
         ModelCoder(to.talk).code(brief)
     told = to.asked[0][-1]["content"]
     assert "kernel.cpp:7: error: 'foo' was not declared" in told and "noise noise" not in told
+
+
+WIDER = SKETCH.replace("BLOCK = 64 in {64, 128}", "BLOCK = 256 in {256, 512}")
+BY_HAND = LOWERED.model_copy(update={"files": {**LOWERED.files, "kernel.cpp": f"// by hand\n{CPP}"}})
+
+
+def test_after_a_redesign_the_new_sketchs_lowering_is_the_base_and_keep_means_it() -> None:
+    brief = replace(
+        BRIEF, sketch=WIDER, constexpr={"BLOCK": 512}, previous=BY_HAND, previous_sketch=SKETCH,
+        previous_constexpr={"BLOCK": 128}, history=(Attempt(candidate=Candidate(id="c1", source=BY_HAND)),),
+    )  # fmt: skip
+    with line(Role.CODER, "KEEP") as to:
+        reply = ModelCoder(to.talk).code(brief)
+    assert isinstance(reply, CodeReply)
+    assert reply.source == RulesCoder().code(brief).source != LOWERED
+    told = to.asked[0][-1]["content"]
+    assert "-    constexpr: scale = 2.0; BLOCK = 64 in {64, 128};" in told
+    assert "+// by hand" in told
+    assert "BLOCK = 512" in told
+    assert "Your last code" not in told
+
+
+def test_keep_of_code_that_passed_is_the_end() -> None:
+    passed = Attempt(
+        candidate=Candidate(id="c1", source=LOWERED, sketch=SKETCH), sketch=SKETCH,
+        verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"),
+    )  # fmt: skip
+    brief = replace(BRIEF, previous=LOWERED, previous_sketch=SKETCH, history=(passed,))
+    for reply in ("KEEP", '{"done": "One pass over memory."}'):
+        with line(Role.CODER, reply) as to:
+            route = ModelCoder(to.talk).code(brief)
+        assert isinstance(route, Route) and route.to is RouteKind.FINISH
 
 
 def test_without_a_sketch_the_task_is_all_and_no_code_is_lowered() -> None:

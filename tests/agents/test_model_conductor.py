@@ -12,8 +12,8 @@ from fake_server import answer, status
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.model import ModelConductor, Options
 from kernellab.agents.model.conductor import settle
-from kernellab.agents.model.library import Library
-from kernellab.agents.model.route_prompt import route_prompt
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.route import route_prompt
 from kernellab.errors import ModelError
 from kernellab.records import (
     Candidate,
@@ -55,13 +55,17 @@ def brief(verdict: Verdict | None, gate: GateResult | None = RIGHT, **fields: An
     return RouteBrief(task=AFFINE, target=CPU, gate=gate, verdict=verdict, **given)
 
 
+#: a failure whose sketch could not be run: the evidence leaves it open who is at fault
+OPEN = brief(failed(), OPAQUE)
+
+
 def says(to: str, suggestion: str = "Mask the tail.", **more: str) -> str:
     return json.dumps({"to": to, "error_class": "algorithm", "reason": "I think so.", "suggestion": suggestion} | more)
 
 
 def test_a_choice_that_evidence_allows_is_followed_with_the_models_advice() -> None:
     with line(Role.CONDUCTOR, says("coder")) as to:
-        route = ModelConductor(to.talk).route(brief(failed()))
+        route = ModelConductor(to.talk).route(OPEN)
     assert (route.to, route.suggestion, route.reason) == (RouteKind.CODER, "Mask the tail.", "I think so.")
     assert route.evidence, "the record's evidence, not the model's"
     assert to.purposes == ["route"] and to.exchanges[0].schema_ is not None
@@ -77,14 +81,16 @@ def test_a_choice_that_evidence_allows_is_followed_with_the_models_advice() -> N
         (brief(failed(), RIGHT), "stop", RouteKind.CODER),
     ],
 )
-def test_evidence_overrides_a_guess_and_the_reason_says_so(
+def test_evidence_that_leaves_no_choice_decides_and_the_model_is_not_asked(
     state: RouteBrief, proposed: str, settled: RouteKind
 ) -> None:
     with line(Role.CONDUCTOR, says(proposed)) as to:
         route = ModelConductor(to.talk).route(state)
-    assert route.to is settled
-    assert f"The model proposed {proposed}" in route.reason
-    assert route.suggestion != "Mask the tail.", "advice for another role is not handed on"
+    assert (route.to, to.exchanges) == (settled, [])
+    told = settle(state, route, Route(to=RouteKind(proposed), error_class="none", reason="So.", suggestion="Mask it."))
+    assert told.to is settled
+    assert f"The model proposed {proposed}" in told.reason
+    assert told.suggestion != "Mask it.", "advice for another role is not handed on"
 
 
 @pytest.mark.parametrize(
@@ -128,20 +134,20 @@ def test_a_loop_is_left_by_rule() -> None:
 @pytest.mark.parametrize("reply", ["Send it to the coder, please.", '{"to": "verifier"}', says("coder", reason="")])
 def test_an_unusable_answer_leaves_the_rules_route(reply: str) -> None:
     with line(Role.CONDUCTOR, reply) as to:
-        route = ModelConductor(to.talk).route(brief(failed()))
-    assert route.to is RouteKind.CODER and "By rule; the model's answer" in route.reason and route.suggestion
+        route = ModelConductor(to.talk).route(OPEN)
+    assert route.to in RouteKind and "By rule; the model's answer" in route.reason and route.suggestion
 
 
 def test_prose_and_fences_around_the_object_are_read_over() -> None:
     with line(Role.CONDUCTOR, f"Let me see.\n```json\n{says('coder')}\n```\nThat is all.") as to:
-        assert ModelConductor(to.talk).route(brief(failed())).suggestion == "Mask the tail."
+        assert ModelConductor(to.talk).route(OPEN).suggestion == "Mask the tail."
 
 
 def test_a_cut_answer_is_asked_for_again_and_a_refused_key_is_raised() -> None:
     with line(Role.CONDUCTOR, answer(says("coder"), finish="length"), says("coder")) as to:
-        assert ModelConductor(to.talk).route(brief(failed())).suggestion == "Mask the tail."
+        assert ModelConductor(to.talk).route(OPEN).suggestion == "Mask the tail."
     with line(Role.CONDUCTOR, status(401, "bad key")) as to, pytest.raises(ModelError):
-        ModelConductor(to.talk).route(brief(failed()))
+        ModelConductor(to.talk).route(OPEN)
 
 
 def test_a_passed_kernel_may_be_improved_by_anyone_or_be_good_enough_and_its_figures_are_told() -> None:

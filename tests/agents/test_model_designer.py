@@ -1,4 +1,4 @@
-"""A model's sketch is read, gated and mended inside its turn, and never breaks what a person has fixed."""
+"""A model's sketch is read, gated and fixed inside its turn, and never breaks what a person has fixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fake_server import answer
 from kernellab.agents.briefs import Attempt, DesignBrief
 from kernellab.agents.model import ModelDesigner, Options
 from kernellab.errors import DesignError, ModelError, ModelFault
-from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind
+from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 from tests.agents.model_parts import AFFINE, BROKEN, CPU, SKETCH, WRONG, fenced, line
 
 BRIEF = DesignBrief(task=AFFINE, target=CPU)
@@ -37,7 +37,7 @@ def test_a_right_sketch_is_taken_with_its_words_values_and_claims() -> None:
         (fenced("def kernel(x):\n    return x", "python"), "no sketch"),
     ],
 )
-def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_mended_one_is_taken(faulty: str, told: str) -> None:
+def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_fixed_one_is_taken(faulty: str, told: str) -> None:
     with line(Role.DESIGNER, faulty, fenced(SKETCH)) as to:
         reply = ModelDesigner(to.talk).design(BRIEF)
     assert reply.sketch.strip() == SKETCH.strip()
@@ -46,7 +46,7 @@ def test_a_faulty_reply_goes_back_with_what_is_wrong_and_the_mended_one_is_taken
     assert second[: len(first)] == first, "the prompt's prefix must stay the same for the server's cache"
     assert second[-2] == {"role": "assistant", "content": faulty}
     assert told in second[-1]["content"]
-    assert "Mended 1 time" in reply.rationale
+    assert "Fixed in 1 round" in reply.rationale
 
 
 def test_the_repairs_end_and_the_best_sketch_is_handed_on_with_what_is_open() -> None:
@@ -93,6 +93,23 @@ def test_the_same_sketch_again_for_a_route_back_is_sent_back() -> None:
     assert "same as before" in to.asked[1][-1]["content"]
 
 
+PASSED = Attempt(sketch=SKETCH, verdict=Verdict(passed=True, stage=Stage.FAST, reason="ok"))
+
+
+@pytest.mark.parametrize("reply", [fenced(SKETCH), 'Nothing better.\n```json\n{"done": "Nothing better."}\n```'])
+def test_a_designer_may_leave_a_kernel_that_passed_as_it_is(reply: str) -> None:
+    with line(Role.DESIGNER, reply) as to:
+        route = ModelDesigner(to.talk).design(replace(BRIEF, previous=SKETCH, history=(PASSED,)))
+    assert isinstance(route, Route) and route.to is RouteKind.FINISH
+    assert len(to.exchanges) == 1
+
+
+def test_nothing_is_done_before_a_kernel_has_passed() -> None:
+    with line(Role.DESIGNER, '{"done": "I know no better one."}', fenced(SKETCH)) as to:
+        assert ModelDesigner(to.talk).design(BRIEF).sketch == SKETCH
+    assert "No kernel has passed yet" in to.asked[1][-1]["content"]
+
+
 def test_without_the_gate_a_wrong_sketch_is_handed_on() -> None:
     with line(Role.DESIGNER, fenced(WRONG)) as to:
         reply = ModelDesigner(to.talk).design(replace(BRIEF, ablation=frozenset({"gate"})))
@@ -115,7 +132,8 @@ def test_a_reply_that_is_cut_again_or_filtered_ends_the_turn() -> None:
     refused = answer("I cannot.", finish="content_filter")
     with line(Role.DESIGNER, refused) as to, pytest.raises(ModelError) as failed:
         ModelDesigner(to.talk).design(BRIEF)
-    assert failed.value.kind is ModelFault.FILTERED and len(to.exchanges) == 1
+    assert failed.value.kind is ModelFault.FILTERED and len(to.exchanges) == 2
+    assert to.asked[0] == to.asked[1], "a filter is no question of length"
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
-from kernellab.agents.model.assembly import PromptError
+from kernellab.agents.model.prompts.assembly import PromptError
+from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.knowledge import Knowledge
-from kernellab.records import GateResult, GateState, Role, Stage, Verdict
+from kernellab.records import (
+    Comparison,
+    CompilerLine,
+    Evidence,
+    GateResult,
+    GateState,
+    Role,
+    Stage,
+    Timing,
+    Verdict,
+)  # fmt: skip
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from tests.agents.model_parts import CPU, SKETCH, fenced, line
@@ -51,10 +64,16 @@ def briefs(target: Target) -> dict[str, Any]:
 def test_sources_are_named_and_the_language_and_dsl_documents_are_there(target: Target, knowledge: Knowledge) -> None:
     made = {name: prompt(brief, knowledge) for name, brief in briefs(target).items()}
     sources = {name: {s.name: s.source for s in made[name].sections} for name in made}
-    assert sources["design"]["language"].startswith("language/")
+    assert sources["design"]["language"] == "kernellab.sketch; language/meaning.md; language/errors.md"
+    assert sources["design"]["what is fast"] == f"dsl/{target.dsl}/suggestions.md"
     assert sources["design"]["similar designs"].startswith("patterns/")
-    assert sources["code"][f"{target.dsl} basics"] == f"dsl/{target.dsl}/basic.md"
-    assert "api.md" in sources["code"]["API"] and "examples" in sources["code"]["examples"]
+    assert sources["code"][f"{target.dsl} suggestions"] == f"dsl/{target.dsl}/suggestions.md"
+    # code that was lowered shows how the language is written; its helpers are what an edit needs besides
+    assert not {f"{target.dsl} basics", "API", "examples"} & set(sources["code"])
+    written = prompt(CodeBrief(task=NORM, target=target, sketch=""), knowledge)
+    sources["written"] = {s.name: s.source for s in written.sections}
+    assert sources["written"][f"{target.dsl} basics"] == f"dsl/{target.dsl}/basic.md"
+    assert "api.md" in sources["written"]["API"] and "examples" in sources["written"]["examples"]
     assert all(made[name].tokens <= 16_000 for name in made)
     headings = [h for h in made["code"].messages[0].content.splitlines() if h.startswith("# ")]
     assert len(headings) == len(set(headings))
@@ -74,7 +93,7 @@ def test_any_budget_is_kept_or_refused(role: str, knowledge: Knowledge) -> None:
 
 
 def test_the_prefix_is_the_same_for_another_task(knowledge: Knowledge) -> None:
-    other = load_task(TASKS / "softmax" / "softmax.py")
+    other = load_task(f"{NORM.text}\n# written by somebody else\n", "another")
     for brief in (briefs(CPU)["design"], briefs(CPU)["code"]):
         one, two = prompt(brief, knowledge), prompt(replace(brief, task=other), knowledge)
         assert one.messages[0] == two.messages[0] and one.messages[1] != two.messages[1]
@@ -86,9 +105,48 @@ def test_examples_and_known_designs_can_be_left_out(knowledge: Knowledge) -> Non
         design = ModelDesigner(to.talk, knowledge, options).prompt(briefs(CPU)["design"])
         code = ModelCoder(to.talk, knowledge, options).prompt(briefs(CPU)["code"])
     names = {s.name for s in (*design.sections, *code.sections)}
-    assert not names & {"similar designs", "examples"} and {"language", "API"} <= names
+    assert not names & {"similar designs", "examples"} and {"language", "helpers"} <= names
+
+
+@pytest.mark.parametrize("task", ["softmax/softmax", "matmul/linear_relu", "normalisation/layer_norm", "loss/huber"])
+def test_first_prompts_are_short(task: str, knowledge: Knowledge) -> None:
+    loaded = load_task(TASKS / f"{task}.py")
+    design = DesignBrief(task=loaded, target=CPU)
+    made = RulesDesigner().design(design)
+    code = CodeBrief(task=loaded, target=CPU, sketch=made.sketch, constexpr=made.constexpr)
+    assert prompt(design, knowledge).tokens < 5_000
+    assert prompt(code, knowledge).tokens < 4_000
+
+
+def test_no_word_for_tools_is_in_a_prompt(knowledge: Knowledge) -> None:
+    for brief in briefs(CPU).values():
+        told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
+        assert not re.search(r"^```\w+ \S|^(sizes|family|Sketch operations):", told, re.MULTILINE)
+
+
+def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Knowledge) -> None:
+    time = Timing(median_ms=2.5, q1_ms=2.4, q3_ms=2.6, samples=9)
+    eager = Comparison(baseline="eager", baseline_time=time, speedup=1.0, low=0.9, high=1.1)
+    passed = FAILED.model_copy(update={"passed": True, "time": time, "comparisons": [eager]})
+    brief = replace(briefs(CPU)["code"], history=(Attempt(verdict=passed),), bound_ms=0.75)
+    told = "\n".join(message.content for message in prompt(brief, knowledge).messages)
+    assert "The result is float32; its error may be" in told
+    assert "The bound is 0.75 ms on this machine" in told
+    assert "The last kernel takes 2.5 ms; eager takes 2.5 ms; the bound is 0.75 ms." in told
+    assert "is refused" in told and "composes" not in told
+    free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
+    assert "may compose with the framework's library" in free and "is refused" not in free
 
 
 def test_the_same_brief_gives_the_same_prompt(knowledge: Knowledge) -> None:
     for brief in briefs(CPU).values():
         assert prompt(brief, knowledge) == prompt(brief, Knowledge.load(CPU))
+
+
+def test_one_message_of_the_compiler_is_said_once_with_the_line_that_it_is_about() -> None:
+    found = [CompilerLine(file="kernel.cpp", line=n, message="'y' was not declared") for n in (2, 3)]
+    verdict = FAILED.model_copy(update={"evidence": Evidence(compiler=found, wrong_fraction=0.997, error_map=["xx"])})
+    lines = verdict_lines(verdict, {"kernel.cpp": "int x;\n  y = x;\n  y = 2;\n"})
+    assert lines[1:2] == ["kernel.cpp:2: 'y' was not declared: `y = x;`"]
+    assert sum("not declared" in said for said in lines) == 1
+    assert error_map(verdict) == "", "a map of crosses tells nothing"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.agents.model.assembly import Part, PromptError, assemble, brief_text
-from kernellab.agents.model.claims import check_claims
-from kernellab.agents.model.edits import apply_edits, carry_lines
-from kernellab.agents.model.replies import AnswerError, Edit, parse_code
-from kernellab.agents.model.templates import blocks, render
-from kernellab.agents.model.tokens import estimate
+from kernellab.agents.model.prompts.assembly import Part, PromptError, assemble, brief_text
+from kernellab.agents.model.prompts.templates import blocks, render
+from kernellab.agents.model.reply.claims import check_claims
+from kernellab.agents.model.reply.edits import apply_edits, carry_lines
+from kernellab.agents.model.reply.reading import AnswerError, Edit, parse_code
 from kernellab.knowledge import Knowledge
+from kernellab.models.tokens import estimate
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
 
@@ -74,8 +74,8 @@ def test_prompt_files_are_whole(file: str) -> None:
 
 
 _ANY = {
-    "dsl": "cpp", "sketched": True, "entry": "kernel", "entry_file": "kernel.py", "operations": (), "dtypes": (),
-    "loop_hints": (), "axes": (), "memory_hints": (),
+    "dsl": "cpp", "sketched": True, "entry": "kernel", "entry_file": "kernel.py", "lowered": False, "library": False,
+    "operations": (), "dtypes": (), "loop_hints": (), "axes": (), "memory_hints": (),
 }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_edits_are_made_to_the_shown_text_whatever_their_order() -> None:
 @pytest.mark.parametrize(
     ("edits", "told"),
     [
-        ([("k.cpp", "nothing like it\n", "x")], "does not stand"),
+        ([("k.cpp", "nothing like it\n", "x")], "does not occur"),
         ([("k.cpp", "int a = 1;\n", "int a = 2;\n"), ("k.cpp", "int z;\n", "x")], "Edit 2"),
         ([("k.cpp", "    b += a;\n    c += a;\n", "x\n"), ("k.cpp", "    c += a;\n", "y\n")], "overlap"),
         ([("k.cpp", "  \n", "x")], "empty"),
@@ -121,7 +121,7 @@ def test_exactly_is_tried_before_loosely() -> None:
     assert apply_edits(files, [Edit("k", "  a = 1\n", "  a = 2\n", 1)])["k"] == "a = 1\n  a = 2\n"
     with pytest.raises(AnswerError) as refused:
         apply_edits(files, [Edit("k", "\ta = 1\n", "a = 2\n", 1)])
-    assert "stands 2 times in k (lines 1, 2)" in refused.value.findings[0]
+    assert "occurs 2 times in k (lines 1, 2)" in refused.value.findings[0]
 
 
 def test_a_piece_of_a_line_that_stands_once_is_replaced() -> None:

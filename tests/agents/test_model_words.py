@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, CodeReply, DesignBrief, DesignReply, RouteBrief
-from kernellab.agents.coder import RulesCoder
 from kernellab.agents.model import (
     AnswerError,
     ModelAnalyst,
@@ -20,6 +19,7 @@ from kernellab.agents.model import (
     prompt,
     task_from_words,
 )  # fmt: skip
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import DesignError, TaskError
 from kernellab.records import (
     Author,

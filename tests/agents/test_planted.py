@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
-from kernellab.agents.coder import RulesCoder
-from kernellab.agents.conductor import RulesConductor
 from kernellab.agents.model import ModelConductor
-from kernellab.agents.verbatim import is_verbatim
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.conductor import RulesConductor
+from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.models import Talk, open_model
 from kernellab.records import Candidate, Evidence, GateResult, GateState, Role, RouteKind, Stage, Verdict
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from tests.agents.model_parts import CPU
-from tests.agents.planted.cases import TASKS, brief_of, chosen, look, planted, read_evidence
+from tests.agents.planted.cases import SETS, TASKS, brief_of, chosen, look, planted, read_evidence, second
 
 RECORDED = Path(__file__).parent / "planted" / "conductor.jsonl"
 #: those that the gate finds in a fraction of a second
@@ -50,6 +50,20 @@ def test_the_rules_send_the_planted_faults_to_their_owners() -> None:
     assert len(astray) <= 0.05 * len(routes), astray
     # nobody can route what the Verifier lets pass
     assert astray <= {name for name, seen in evidence.items() if seen.verdict and seen.verdict.passed}
+
+
+def test_there_are_forty_others_nearly_all_of_other_operators() -> None:
+    assert Counter(fault.owner for fault in second()) == {RouteKind.DESIGNER: 20, RouteKind.CODER: 20}
+    assert not {fault.name for fault in second()} & {fault.name for fault in planted()}
+    assert len({fault.task for fault in second()} - {fault.task for fault in planted()}) >= 20
+    assert {fault.name for fault in second()} == read_evidence(SETS["second"][1]).keys()
+
+
+def test_the_rules_send_a_share_of_the_second_forty_to_their_owners() -> None:
+    """By recorded evidence: every fifth fault, planted anew in what is designed and lowered today."""
+    evidence = read_evidence(SETS["second"][1])
+    astray = {f.name for f in second()[::5] if RulesConductor().route(brief_of(f, evidence[f.name])).to is not f.owner}
+    assert not astray
 
 
 def test_a_recorded_model_sends_them_to_their_owners_too() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.cli_design import library_faster
+from kernellab.cli.design import library_faster
 from kernellab.records import Comparison, Stage, Timing, Verdict
 
 

@@ -11,7 +11,7 @@ from kernellab.bench.scale import _even, parse_bytes, scaled
 from kernellab.bench.suites import load_suite
 from kernellab.errors import TaskError
 from kernellab.task import load_task
-from kernellab.task_inputs import input_bytes
+from kernellab.task.sample.sizes import input_bytes
 
 LIMIT = 1 << 20
 

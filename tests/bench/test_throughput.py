@@ -60,10 +60,10 @@ def test_one_pair_and_one_judge_for_real(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workers", "two"], "no list of numbers"),
-        (["--workers", "0"], "no list of numbers"),
+        (["--workers", "two"], "not a list of numbers"),
+        (["--workers", "0"], "not a list of numbers"),
         (["--dsl", "numba"], "no candidates in 'numba'"),
-        (["--dsl", "cpp", "--kernelbench", "nowhere"], "no checkout of KernelBench"),
+        (["--dsl", "cpp", "--kernelbench", "nowhere"], "not a checkout of KernelBench"),
         (["--candidates", "0"], "--candidates"),
     ],
 )

@@ -137,7 +137,7 @@ def _editing(page: Lab, keys: int, turns: int) -> list[tuple[str, str]]:
 
 
 def _type(page: Lab, board: Board, panel: Any, keys: int) -> None:
-    """A line in the middle is retyped, broken and mended; each key waits for the answer to the one before."""
+    """A line in the middle is retyped, broken and fixed; each key waits for the answer to the one before."""
     editor = board.editor(panel)
     editor.click()
     page.page.keyboard.press("ControlOrMeta+Home")
@@ -174,7 +174,7 @@ def _scrolling(page: Lab, name: str, turns: int) -> list[tuple[str, str]]:
 
 
 def _journal(root: Path, turns: int) -> None:
-    from kernellab.session.journal import open_journal
+    from kernellab.session.record.journal import open_journal
 
     test_scale.TURNS = turns
     journal, owner, ident = open_journal(root), uuid.uuid4().hex, f"long-{turns}"

@@ -86,7 +86,7 @@ def _is_legible_in_every_theme_and_width(page: Lab, board: Board) -> None:
     page.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
     for width in (1400, 700, 480):
         page.page.set_viewport_size({"width": width, "height": 1000})
-        for panel in ("sketch", "code", "verdict", "roofline", "prompt", "candidates"):
+        for panel in ("sketch", "code", "verdict", "roofline", "prompt", "candidates", "accesses"):
             board.panel(panel)
             assert board.too_wide() == [], f"{panel} at {width}"
     page.page.set_viewport_size({"width": 1400, "height": 1000})

@@ -9,8 +9,8 @@ import pytest
 from kernellab.dsls import get_adapter
 from kernellab.lowering import lower
 from kernellab.records import Source
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 
 SKETCH = """sketch double {

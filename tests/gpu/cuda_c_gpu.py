@@ -24,13 +24,13 @@ CHIP = "h200"
 def lowered(path: Path, dsl: str) -> Any:
     """The source of the first schedule that the DSL's lowering takes, or the reason why there is none."""
     from kernellab.agents.briefs import DesignBrief
-    from kernellab.agents.designer import RulesDesigner
+    from kernellab.agents.rules.designer import RulesDesigner
+    from kernellab.dsls.machine import named_chip
     from kernellab.errors import KernellabError
     from kernellab.lowering import lower
-    from kernellab.sketch.bind import bind
     from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Target
-    from kernellab.target_detect import named_chip
     from kernellab.task import load_task
 
     target = Target(dsl, Backend.CUDA, named_chip(CHIP))

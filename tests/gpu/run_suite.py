@@ -40,13 +40,13 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.bench.suites import SuiteTask, load_suite
-from kernellab.chips import find_chip
 from kernellab.lowering import lower
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
+from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task, small_sizes
-from kernellab.task_inputs import input_bytes
+from kernellab.task.sample.sizes import input_bytes
 
 Json = dict[str, Any]
 
@@ -90,7 +90,7 @@ def neighbours(sketch: str) -> list[dict[str, int]]:
 
 def variants_of(task: Task, limit: int, tries: int = 0) -> list[Variant]:
     """The rules Designer's designs, lowered, best first; then each with ``tries`` other choices of its tunables."""
-    from kernellab.agents.designer import RulesDesigner
+    from kernellab.agents.rules.designer import RulesDesigner
 
     where = target()
     found: list[Variant] = []

@@ -235,10 +235,10 @@ def suite() -> list[Case]:
 def lowered(case: Case) -> Case:
     """The rules Designer's first design of the case's task, in Triton, where it has no source yet."""
     from kernellab.agents.briefs import DesignBrief
-    from kernellab.agents.designer import RulesDesigner
+    from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.lowering import lower
-    from kernellab.sketch.bind import bind
     from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.bind import bind
     from kernellab.target import Backend, Chip, Target
     from kernellab.task import load_task
 
@@ -423,8 +423,8 @@ def result(case: Case, what: str) -> Json | None:
 
 
 def judged(todo: list[Case], seconds: float) -> bool:
+    from kernellab.dsls.machine import detect_target
     from kernellab.records import Author, Source, Trust
-    from kernellab.target_detect import detect_target
     from kernellab.task import load_task
     from kernellab.verifier import Verifier, VerifyOptions
 

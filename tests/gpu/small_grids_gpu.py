@@ -31,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
-from kernellab.chips import find_chip
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
+from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task
 
 FOLDER = Path(os.environ.get("SMALL_GRIDS_FOLDER") or mkdtemp(prefix="kernellab-small-grids-"))

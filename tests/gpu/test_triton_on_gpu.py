@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernellab.lowering import lower
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 
 pytestmark = pytest.mark.gpu

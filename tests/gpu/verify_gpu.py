@@ -24,14 +24,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import load_suite
-from kernellab.chips import find_chip
 from kernellab.lowering import lower
 from kernellab.records import Author, Source, StageState, Verdict
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
+from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 

@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernellab.records import Stage
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 from tests.zoo.exhibit import Exhibit, exhibits
 from tests.zoo.show import NO_TIME, Finding, Keeper, row, totals
 

@@ -126,8 +126,8 @@ def test_a_modules_docstrings_become_an_api_document() -> None:
 @pytest.mark.parametrize(
     ("raw", "dsl", "message"),
     [
-        ("nowhere.md", "toy", "is no file or folder"),
-        (__file__, "toy", "test_import.py is no document: Markdown and HTML are read. .* python:test_import"),
+        ("nowhere.md", "toy", "is neither a file nor a folder"),
+        (__file__, "toy", "test_import.py is not a document: Markdown and HTML are read. .* python:test_import"),
         ("python:no_such_module", "toy", "is not installed"),
         ("python:textwrap", "To y", "cannot name a DSL"),
     ],

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.knowledge import Knowledge
 from kernellab.knowledge.cut import cut, shorten
+from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import parse_page
 from kernellab.knowledge.rank import scores
-from kernellab.target_detect import detect_target
+from kernellab.knowledge.toolchain import missing_names
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def test_an_error_brings_the_whole_docstring_of_what_it_names(knowledge: Knowled
 
 
 def test_names_that_the_toolchain_lacks_are_found(knowledge: Knowledge) -> None:
-    assert knowledge.unknown_names("triton", "x = tl.softmx(tl.load(p)); tl.extra.libdevice") == ["tl.softmx"]
+    modules = knowledge.dsl("triton").spec.documents.toolchain
+    used = dotted("x = tl.softmx(tl.load(p)); tl.extra.libdevice", modules)
+    assert missing_names(modules, used) == ["tl.softmx"]
 
 
 def test_examples_of_the_family_come_first(knowledge: Knowledge) -> None:

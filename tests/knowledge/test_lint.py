@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from kernellab.cli import main
+from kernellab.content import content
 from kernellab.knowledge.execute import State, execute, jobs
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.record import read_record, write_record
+from kernellab.sketch.program.ops import OPS
 
 SPEC = """name = "toy"
 title = "Toy"
@@ -56,7 +59,7 @@ def test_documents_that_follow_the_form_have_no_error(root: Path) -> None:
         ("basic.md", "# T\n\nThe checker says SK999.\n", "There is no diagnostic SK999."),
         ("basic.md", "Words without a title.\n", "It has no title."),
         ("api.md", "# T\n\nSketch operations: reduce_summ\n", "The sketch language has no 'reduce_summ'."),
-        ("extra.md", "# T\n", "The DocSpec has no place for it."),
+        ("extra.md", "# T\n", "The DocSpec does not provide for it."),
         ("spec.toml", SPEC + 'colour = "red"\n', "colour: Extra inputs are not permitted."),
         ("spec.toml", SPEC.replace('"toy"\ntitle', '"other"\ntitle'), "names 'other', and its folder is 'toy'."),
         ("spec.toml", SPEC.replace('decorators = ["toy"]', "pattern = '('"), "is not a regular expression"),
@@ -151,3 +154,9 @@ def test_a_record_of_one_folder_leaves_those_of_the_others(root: Path) -> None:
     assert main(["docs", "run", "dsl/toy/basic.md", "--root", str(root), "--record"]) == 0
     (toy,) = jobs(root, "dsl/toy/basic.md")
     assert read_record(root)[run.hash] == held[run.hash] and "numpy" in read_record(root)[toy.hash]
+
+
+def test_the_language_s_document_names_every_operation() -> None:
+    text = content("knowledge").joinpath("language/operations.md").read_text(encoding="utf-8")
+    words = [op.name for op in OPS.values() if not op.symbol and op.name != "newaxis"]
+    assert [name for name in words if not re.search(rf"\b{name}\b", text)] == []

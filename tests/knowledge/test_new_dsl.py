@@ -14,10 +14,10 @@ from kernellab.content import content
 from kernellab.doctor import diagnose
 from kernellab.dsls import ADAPTERS, get_adapter
 from kernellab.dsls.documented import DocumentedAdapter
+from kernellab.dsls.machine import detect_target
 from kernellab.dsls.sources import read_source
 from kernellab.errors import TargetError
 from kernellab.records import Source, Trust
-from kernellab.target_detect import detect_target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions
 

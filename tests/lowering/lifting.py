@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
 from kernellab.lowering import lower
+from kernellab.lowering.carried import bare
 from kernellab.records import Source
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
@@ -43,6 +44,11 @@ def lowered(name: str, dsl: str) -> Source:
 
 
 def source_of(text: str, task: Task, target: Target) -> Source:
+    """The lowered source without the sketch that it carries: lifting has its comments alone to go by."""
+    return bare(whole_source_of(text, task, target))
+
+
+def whole_source_of(text: str, task: Task, target: Target) -> Source:
     program = load_program(text)
     return lower(program, bind(program, task, {}, target), target)
 

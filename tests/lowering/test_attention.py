@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.lowering import lower
 from kernellab.records import Source
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
-from tests.agents.attention_cases import ATTENTION, attention_task
+from tests.designer.attention_cases import ATTENTION, attention_task
 
 from .test_cpp import load
 from .test_triton import call

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.bounds import Bounds, canonical
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program import Loop
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import Loop
 
 M, N = (IntExpr(IntKind.SYMBOL, name=n) for n in "MN")
 B = IntExpr(IntKind.CONSTEXPR, name="B")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kernellab import sketch
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
-from kernellab.cli_lift import lifted
+from kernellab.cli.lift import lifted
 from kernellab.errors import LoweringError
 from kernellab.lowering.lift import lift, readings
 from kernellab.records import GateState, Source
+from kernellab.sketch.syntax.printer import format
 from kernellab.task import load_task
-from tests.agents.attention_cases import ATTENTION
+from tests.designer.attention_cases import ATTENTION
 
 from .lifting import CPU, TARGETS, code_of, designed, lowered, source_of, task_of
 
@@ -39,7 +39,7 @@ def test_a_lifted_sketch_is_lowered_to_the_code_that_it_came_from(name: str, dsl
         pytest.skip(f"{name} has no lowering to {dsl}")
     source = lowered(name, dsl)
     text = lift(source, task_of(name))
-    assert sketch.format(text) == text
+    assert format(text) == text
     again = source_of(text, task_of(name), TARGETS[dsl])
     assert code_of(again) == code_of(source)
     assert lift(again, task_of(name)) == text

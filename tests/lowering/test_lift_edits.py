@@ -12,9 +12,9 @@ import torch
 from kernellab.errors import LoweringError
 from kernellab.lowering.lift import lift
 from kernellab.records import Source
-from kernellab.sketch import gate
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
 
 from .lifting import INTERPRETER, TARGETS, code_of, edits, lowered, source_of, task_of
@@ -116,7 +116,7 @@ def test_a_changed_header_a_missing_and_a_strange_file_are_refused() -> None:
     less = {n: t for n, t in source.files.items() if n != "kl_math.h"}
     with pytest.raises(LoweringError, match=r"kl_math\.h is missing"):
         lift(source.model_copy(update={"files": less}), task_of(name))
-    with pytest.raises(LoweringError, match=r"torch\.py is none"):
+    with pytest.raises(LoweringError, match=r"torch\.py is not one"):
         lift(source.model_copy(update={"files": {**source.files, "torch.py": "x = 1\n"}}), task_of(name))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from kernellab.lowering.lift import lift
-from kernellab.lowering.lift_move import move
-from kernellab.sketch import gate
+from kernellab.lowering.lift.retarget import move
 from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
 from kernellab.verifier import Verifier, VerifyOptions
 
 from .lifting import INTERPRETER, TARGETS, lowered, task_of

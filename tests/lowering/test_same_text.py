@@ -10,8 +10,8 @@ _PRINT = """
 from pathlib import Path
 import kernellab
 from kernellab.agents.briefs import CodeBrief, DesignBrief
-from kernellab.agents.coder import RulesCoder
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 

@@ -10,8 +10,8 @@ import torch
 
 from kernellab.errors import LoweringError
 from kernellab.lowering import lower
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import check, load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 

@@ -14,9 +14,9 @@ from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import LoweringError
 from kernellab.lowering import lower
 from kernellab.records import Source
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.program import Program
 from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernellab.lowering import lower
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
 
 from .generate import Generated, matmuls, pointwise, rows

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.dsls.machine import named_chip
 from kernellab.lowering import lower
 from kernellab.records import Source
-from kernellab.sketch.bind import bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
-from kernellab.target_detect import named_chip
 from kernellab.task import Task, load_task
-from tests.agents.window_cases import WINDOWS
+from tests.designer.window_cases import WINDOWS
 
 from .emulated import kernel_of
 from .test_cpp import load

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,13 @@ from typing import Any
 
 from fake_server import Act, Asked, FakeServer, answer, cut, endless, events, raw, refusing, silent, status, whole
 
-from kernellab.models import ChatReply, ModelError, ModelSettings, Talk, open_model
+from kernellab.models import Budget, ChatReply, ModelError, ModelSettings, Talk, open_model
 from kernellab.records import ChatMessage, Exchange, Role
+from kernellab.session.turn.players import first_answer
 
-QUICK = {"retries": 2, "retry_s": 0.01, "first_token_s": 0.4, "stall_s": 0.4, "total_s": 20.0}
+QUICK = {"retries": 2, "retry_s": 0.01, "first_token_s": 5.0, "stall_s": 0.4, "total_s": 20.0}
+#: for servers that say nothing; a busy machine may be slower than that with any other
+IMPATIENT = {"first_token_s": 0.4}
 SCHEMA = {
     "type": "object", "properties": {"route": {"enum": ["coder", "designer"]}}, "required": ["route"],
     "additionalProperties": False,
@@ -41,6 +45,8 @@ class Case:
     repaired: bool = False
     #: applied to the server's address
     address: Callable[[str], str] = str
+    #: what the talk may spend
+    budget: str = ""
 
 
 def _echo_key(asked: Any) -> None:
@@ -51,6 +57,12 @@ def _echo_key(asked: Any) -> None:
 
 
 FINE = answer("hello")
+_SAID = {**_CHUNK, "choices": [{"index": 0, "delta": {"content": "half a ker"}, "finish_reason": None}]}
+FILTERED = {
+    "error": {"message": "The response was filtered by the content management policy", "code": "content_filter"}
+}
+QUOTA = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+BUSY = {"error": {"message": "Rate limit reached", "code": 429}}
 ERROR = {"error": {"message": "upstream fell over", "code": 502}}
 CASES = [
     Case("401 wrong key", [status(401, "Incorrect API key provided", code="invalid_api_key")], "auth", 1),
@@ -85,8 +97,8 @@ CASES = [
         "garbage", 1, True,
     ),
     Case("finish: a word nobody knows", [answer("hello", finish="insufficient_system_resource")], "server", 3, True),
-    Case("no first token", [silent()], "stalled", 2, True),
-    Case("slow first token, then fine", [silent(), FINE], "", 2),
+    Case("no first token", [silent()], "stalled", 2, True, IMPATIENT),
+    Case("slow first token, then fine", [silent(), FINE], "", 2, False, IMPATIENT),
     Case("silence in the middle", [silent("half a ker")], "stalled", 2, True),
     Case("never done", [endless("x")], "stalled", 1, True, {"total_s": 0.6}),
     Case("huge reply", [endless("x" * 1000)], "truncated", 1, False, {"max_reply_chars": 50_000}),
@@ -102,6 +114,15 @@ CASES = [
     Case("stream of no JSON", [events(["not json at all"])], "garbage", 1, True),
     Case("stream of odd chunks", [events([{}, [], 7, "null", {"choices": None}])], "network", 3, True),
     Case("error inside the stream", [events([{**_CHUNK, "choices": []}, ERROR])], "server", 3, True),
+    Case("filtered in the middle", [answer("half a ker", finish="content_filter")], "filtered", 1),
+    Case("a filter's error inside the stream", [events([{**_CHUNK, "choices": []}, FILTERED])], "filtered", 1),
+    Case("quota used up inside the stream", [events([_SAID, QUOTA])], "rate-limit", 1),
+    Case("429 inside the stream, then fine", [events([_SAID, BUSY]), FINE], "", 2),
+    Case("429 inside the stream for ever", [events([_SAID, BUSY])], "rate-limit", 3, True),
+    Case("a budget that the request does not fit", [FINE], "budget", 0, budget="tokens=150"),
+    Case("a budget reached in the middle", [answer("half a ker", finish="length")], "truncated", 1,
+         budget="tokens=1000"),
+    Case("a budget reached in the middle, limit ignored", [endless("x" * 100)], "truncated", 1, budget="tokens=1000"),
     Case("no usage field", [answer("hello", usage=None)], "", 1),
     Case("server that does not stream", [whole("hello")], "", 1),
     Case("JSON in prose", [answer('Sure!\n```json\n{"route": "coder",}\n```\nDone.')], "", 1, as_json=True),
@@ -136,19 +157,20 @@ class Outcome:
     error: ModelError | None
     records: list[Exchange]
     requests: list[Asked]
-    #: the same talk, after the server was mended
-    mended: ChatReply | None
+    #: the same talk, after the server was fixed
+    fixed: ChatReply | None
 
 
 @contextmanager
 def played(case: Case) -> Iterator[Outcome]:
-    """Ask once through a Talk while the fault lasts, and once after it is mended."""
+    """Ask once through a Talk while the fault lasts, and once after it is fixed."""
     with FakeServer(*case.acts) as server:
         given = {**QUICK, **case.settings, "key_env": "KERNELLAB_MODEL_KEY"}
         settings = ModelSettings.load(base_url=case.address(server.url), model=case.fault, **given)
         records: list[Exchange] = []
-        talk = Talk(open_model("model", Role.CODER, settings), Role.CODER, records.append)
-        reply = value = error = mended = None
+        budget = Budget.parse(case.budget) if case.budget else None
+        talk = Talk(open_model("model", Role.CODER, settings), Role.CODER, records.append, budget)
+        reply = value = error = fixed = None
         try:
             if case.as_json:
                 value, reply = talk.ask_json("route", HELLO, SCHEMA)
@@ -158,23 +180,53 @@ def played(case: Case) -> Iterator[Outcome]:
             error = raised
         recorded, asked = list(records), list(server.requests)
         server.acts = [FINE]
-        if case.address is str:
+        if case.address is str and budget is None:
             talk.model = open_model("model", Role.CODER, settings.model_copy(update={"total_s": 20.0}))
-            mended = talk.ask("code", HELLO)
-        yield Outcome(reply, value, error, recorded, asked, mended)
+            fixed = talk.ask("code", HELLO)
+        yield Outcome(reply, value, error, recorded, asked, fixed)
+
+
+def answers_after(case: Case) -> str:
+    """Who answers a role played by ``model:A>model:B`` where A's endpoint has the fault: A, B, or nobody."""
+    with FakeServer(*case.acts) as faulty, FakeServer(answer('{"route": "coder"}')) as fine:
+        addresses = {"model:A": case.address(faulty.url), "model:B": fine.url}
+
+        def ask(player: str) -> str:
+            given = {**QUICK, **(case.settings if player == "model:A" else {}), "key_env": "KERNELLAB_MODEL_KEY"}
+            settings = ModelSettings.load(base_url=addresses[player], model=f"{player} {case.fault}", **given)
+            budget = Budget.parse(case.budget) if case.budget and player == "model:A" else None
+            talk = Talk(open_model("model", Role.CODER, settings), Role.CODER, lambda exchange: None, budget)
+            talk.ask_json("route", HELLO, SCHEMA) if case.as_json else talk.ask("code", HELLO)
+            return player
+
+        try:
+            return first_answer("model:A>model:B", ask).answer.removeprefix("model:")
+        except ModelError:
+            return "nobody"
 
 
 def main() -> None:
     import os
 
     os.environ["KERNELLAB_MODEL_KEY"] = KEY
-    print("| fault | requests | state | resumable | sentence and remedy |\n|---|---|---|---|---|")
+    print("| fault | requests | state | as expected | resumable | answers of A>B | sentence and remedy |")
+    print("|---|---|---|---|---|---|---|")
+    right, answered = 0, Counter[str]()
     for case in CASES:
+        who = answers_after(case)
+        answered[who] += 1
         with played(case) as outcome:
             error = outcome.error
             state = error.kind.value if error else "answered"
             again = ("yes" if error.resumable else "after a change") if error else ""
-            print(f"| {case.fault} | {len(outcome.requests)} | {state} | {again} | {error or ''} |")
+            good = state == (case.kind or "answered") and len(outcome.requests) == case.attempts
+            right += good
+            print(
+                f"| {case.fault} | {len(outcome.requests)} | {state} | {'yes' if good else 'NO'} | {again} | {who} "
+                f"| {error or ''} |"
+            )
+    said = ", ".join(f"{who} {count}" for who, count in sorted(answered.items()))
+    print(f"\n{right} of {len(CASES)} faults end in their state; of a list of two models, who answers: {said}")
 
 
 if __name__ == "__main__":

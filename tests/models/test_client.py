@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,6 +234,32 @@ def test_the_request_overrides_the_settings(served: Any) -> None:
     model.ask(ChatRequest(HELLO, max_tokens=5, temperature=0.0))
     sent = [(asked.body["temperature"], asked.body["max_tokens"]) for asked in server.requests]
     assert sent == [(0.7, 100), (0.0, 5)]
+
+
+def sockets() -> int:
+    """The sockets that this process has open, both ends of those to a server of the test's own."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # closed while the list is read
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
+def test_no_connection_outlives_its_requests(served: Any) -> None:
+    _, model = served(answer("warm"))
+    model.ask(ASK)
+    before = sockets()
+    for _ in range(4):
+        _, model = served(answer("hello"), whole("hi"), status(400, "no"), answer("x", finish="length"))
+        for _ in range(4):
+            with suppress(ModelError):
+                model.ask(ASK)
+        before += 1  # the server listens until the test ends
+    until = time.monotonic() + 5
+    while sockets() > before and time.monotonic() < until:
+        time.sleep(0.02)
+    assert sockets() <= before
 
 
 def test_only_a_closed_schema_is_sent_as_strict() -> None:

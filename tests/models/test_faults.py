@@ -1,9 +1,9 @@
-"""Each fault ends in one clear state, is recorded once, and leaves a talk that goes on when it is mended."""
+"""Each fault ends in one clear state, is recorded once, and leaves a talk that goes on when it is fixed."""
 
 from __future__ import annotations
 
 import pytest
-from fault_cases import CASES, KEY, Case, played
+from fault_cases import CASES, KEY, Case, answers_after, played
 
 from kernellab.records import Finish
 
@@ -20,6 +20,9 @@ def test_a_fault_ends_in_its_state(case: Case, monkeypatch: pytest.MonkeyPatch) 
             assert error.message.endswith(".")
             assert error.remedy.endswith(".")
             assert KEY not in str(error) and KEY[:8] not in str(error)
+            if not case.attempts and case.budget:
+                assert not outcome.records, "what was not sent is in no record"
+                return
             last = outcome.records[-1]
             if case.as_json:
                 assert last.finish is Finish.STOP, "the model answered; its answer did not fit"
@@ -29,4 +32,22 @@ def test_a_fault_ends_in_its_state(case: Case, monkeypatch: pytest.MonkeyPatch) 
             assert outcome.reply is not None and outcome.reply.finish is Finish.STOP
             assert outcome.records[-1].error == ""
         assert len(outcome.records) == (2 if case.repaired else 1)
-        assert outcome.mended is None or outcome.mended.text == "hello"
+        assert outcome.fixed is None or outcome.fixed.text == "hello"
+
+
+#: the next of a list is asked but where a person has to put something right
+NOBODY_ELSE = ("auth", "config")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)
+def test_the_next_player_of_a_list_answers_where_the_first_cannot(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLAB_MODEL_KEY", KEY)
+    assert answers_after(case) == ("A" if not case.kind else "nobody" if case.kind in NOBODY_ELSE else "B")
+
+
+def test_a_reply_without_end_spends_little_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLAB_MODEL_KEY", KEY)
+    (case,) = [case for case in CASES if case.fault == "a budget reached in the middle, limit ignored"]
+    with played(case) as outcome:
+        spent = sum(record.usage.input_tokens + record.usage.output_tokens for record in outcome.records)
+        assert 500 < spent < 3000

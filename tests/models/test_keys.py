@@ -15,7 +15,7 @@ from fault_cases import CASES, HELLO, KEY, QUICK, Case, played
 from kernellab.models import ModelError, ModelSettings, Talk, configured, open_model, scrub, write_replay
 from kernellab.models.keys import REMOVED, scrub_error
 from kernellab.records import ChatMessage, Exchange, Role
-from kernellab.verifier.servers import clean_environment
+from kernellab.verifier.judge.servers import clean_environment
 
 TELLING = [
     case for case in CASES if case.fault in ("401 that quotes the key", "307 redirect elsewhere", "500 for ever")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.models import (
+    Budget,
     ChatRequest,
     ModelError,
     ModelFault,
@@ -96,6 +97,40 @@ def test_measured_figures_may_differ_and_nothing_else(tmp_path: Path) -> None:
         model.ask(ChatRequest(asked("s", here.replace("Tile 64", "Tile 32"))))
 
 
+def test_what_is_left_of_a_budget_and_who_was_recorded_may_differ(tmp_path: Path) -> None:
+    told = "9 turns are left; budget left: 35,996 tokens. Say who works next. {} did not answer in the form."
+    here = told.replace("35,996", "1,204,000").format("big-1 (recorded on 2026-11-21)")
+    model = model_of(tmp_path, exchange("a", "s", told.format("big-1")))
+    assert model.ask(ChatRequest(asked("s", here))).text == "a"
+
+
+def test_a_changed_prompt_is_answered_by_its_place_and_the_reply_says_what_differs(tmp_path: Path) -> None:
+    task = "# The task: softmax\nx: f32 [M, N]\n```python\nimport torch\n```\n"
+    kept = [
+        exchange("other task", "s", task.replace("torch", "math"), purpose="design"),
+        exchange("first", "s", f"{task}old words", purpose="design"),
+        exchange("fixed", "s", f"{task}old words, fixed", purpose="repair-sketch"),
+        exchange("second", "s", f"{task}more old words\nand a hint", purpose="design"),
+    ]
+    model = model_of(tmp_path, *kept)
+    changed = ChatRequest(asked("s", f"{task}new words\nand a hint"), purpose="design")
+    replies = [model.ask(changed), model.ask(changed)]
+    assert [reply.text for reply in replies] == ["second", "first"], "the likest goes first"
+    assert "it has 'old words' where this has 'new words'" in replies[1].note
+    assert model.ask(ChatRequest(asked("s", f"{task}old words, fixed"), purpose="repair-sketch")).note == ""
+    other = ChatRequest(asked("s", f"{task.replace('torch', 'numpy')}new words"), purpose="design")
+    for unknown in (changed, other):
+        with pytest.raises(ModelError):
+            model.ask(unknown)
+
+
+def test_a_recording_costs_nothing_when_it_is_played(tmp_path: Path) -> None:
+    records: list[Exchange] = []
+    model = model_of(tmp_path, exchange("a", "s", "u", usage=Usage(input_tokens=900, usd=0.5)))
+    Talk(model, Role.CODER, records.append, Budget(tokens=10)).ask("code", asked("s", "u"))
+    assert records[0].usage == Usage()
+
+
 def test_a_recording_outlives_a_longer_helper_that_it_was_not_shown(tmp_path: Path) -> None:
     told = "(kl_tile.h, {} lines: helpers that come with it, not shown)"
     model = model_of(tmp_path, exchange("a", "s", told.format(509)))
@@ -159,8 +194,8 @@ def test_a_session_that_is_opened_again_goes_on_where_it_was(tmp_path: Path) -> 
     ("text", "sentence"),
     [
         (None, "cannot be read: No such file"),
-        ("", "is no replay file"),
-        ("hello\n", "is no replay file"),
+        ("", "is not a replay file"),
+        ("hello\n", "is not a replay file"),
         ('{"format": "kernellab replay", "version": 9}\n', "has version 9 of the replay format"),
         ('{"format": "kernellab replay", "version": 1}\n\n{"id": 1}\n', "line 3: id is wrong"),
         ('{"format": "kernellab replay", "version": 1}\n{"id":\n', "line 2: the line is wrong"),

@@ -96,7 +96,7 @@ def test_who_names_a_key_file_replaces_the_variable_of_a_lower_place(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('api_key = "sk-very-secret-1"', "'api_key' is wrong: a key has no place there"),
+        ('api_key = "sk-very-secret-1"', "'api_key' is wrong: a key does not belong there"),
         ('key_env = "sk-very-secret-1"', "'key_env' is wrong: it should be the NAME"),
         ('key_env = "verysecret1secret"', "'key_env' is wrong: it should be the NAME"),
         ('base_url = "http://me:secret@host/v1"', "'base_url' is wrong: it may hold no user name"),
@@ -139,7 +139,7 @@ def test_doctor_says_ready_with_the_host_and_without_the_key(monkeypatch: pytest
 
 @pytest.mark.parametrize("spec", ["gpt", "", "model:", "replay:", "replay", "human"])
 def test_a_word_that_is_no_model_is_refused(spec: str) -> None:
-    with pytest.raises(ModelError, match="is no chat model"):
+    with pytest.raises(ModelError, match="is not a chat model"):
         open_model(spec, Role.CODER, ModelSettings.load(base_url=URL, model="m"))
 
 

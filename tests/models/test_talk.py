@@ -71,19 +71,26 @@ def test_a_failed_exchange_is_recorded_with_what_had_come(act: Act, finish: Fini
     assert kept.error == f"{caught.value.kind.value}: {caught.value.message}"
 
 
-def test_a_budget_stops_before_the_next_request() -> None:
-    budget = Budget(tokens=200)
+def test_a_request_that_does_not_fit_is_not_sent() -> None:
+    budget = Budget(tokens=440)
     line = Line(answer("hello"), budget=budget)
     line.ask()
-    line.ask()  # 120 of 200 were spent: this one may begin
-    with pytest.raises(ModelError, match="tokens=200 is reached: 240 spent") as caught:
-        line.ask()
+    line.ask()
+    with pytest.raises(ModelError, match=r"takes about 20\d tokens, and 200 of tokens=440 are left") as caught:
+        line.ask()  # 240 were spent; a short reply to it takes 200
     assert caught.value.kind is ModelFault.BUDGET
     assert len(line.server.requests) == len(line.records) == 2, "what was not asked is not recorded"
 
 
+def test_a_seed_reaches_the_endpoint_and_none_is_sent_unasked() -> None:
+    for given in ({"seed": 7}, {}):
+        line = Line(answer("hello"), **given)
+        line.ask()
+        assert line.server.requests[0].body.get("seed") == given.get("seed")
+
+
 def test_a_failed_request_counts_what_it_cost() -> None:
-    line = Line(answer("half", finish="length"), budget=Budget(tokens=100))
+    line = Line(answer("half", finish="length"), budget=Budget(tokens=300))
     for kind in (ModelFault.TRUNCATED, ModelFault.BUDGET):
         with pytest.raises(ModelError) as caught:
             line.ask()
@@ -98,7 +105,7 @@ def test_a_budget_in_dollars_needs_a_price() -> None:
 
 
 def test_budgets_stop_a_repair_too() -> None:
-    line = Line(answer("no JSON here"), budget=Budget(tokens=100))
+    line = Line(answer("no JSON here"), budget=Budget(tokens=300))
     with pytest.raises(ModelError) as caught:
         line.talk.ask_json("route", HELLO, SCHEMA)
     assert caught.value.kind is ModelFault.BUDGET and len(line.records) == 1

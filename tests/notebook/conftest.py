@@ -28,7 +28,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
 @pytest.fixture
 def session(shell: InteractiveShell) -> Iterator[Any]:
     """A session that waits for a person's sketch; with people in the roles nothing waits for a compiler."""
-    from kernellab.notebook.shown import workbench_of
+    from kernellab.notebook.board.registry import workbench_of
 
     shell.run_cell_magic("kernel_design", "add_one --dsl cpp --roles designer=human,coder=human", TASK)
     session = shell.user_ns["add_one"]
@@ -41,7 +41,7 @@ def session(shell: InteractiveShell) -> Iterator[Any]:
 
 @pytest.fixture
 def page(session: Any) -> Page:
-    from kernellab.notebook.shown import workbench_of
+    from kernellab.notebook.board.registry import workbench_of
 
     return Page(workbench_of(session))
 
@@ -49,7 +49,7 @@ def page(session: Any) -> Page:
 @pytest.fixture(scope="session")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Page]]:
     """A session that waits for a person's sketch, and a page, for tests that change nothing: ``(session, page)``."""
-    from kernellab.notebook.workbench import Workbench
+    from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
 
     roles = "designer=human,coder=human"
@@ -68,7 +68,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]
 
     Turns: 1 Designer, 2 Coder, 3 Verifier, 4 Conductor; turn 2's measurement was predicted to be 2 times eager's.
     """
-    from kernellab.notebook.workbench import Workbench
+    from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
 
     workspace = tmp_path_factory.mktemp("story")

@@ -1,6 +1,6 @@
 """How long a keystroke waits for its diagnostics: ``python tests/notebook/latency.py``.
 
-A person edits a sketch of 200 lines: words are typed, retyped, broken and mended, all over the text. Each edit goes
+A person edits a sketch of 200 lines: words are typed, retyped, broken and fixed, all over the text. Each edit goes
 through the workbench's own path, message to answer, with an idle kernel, and the task and chip of a real session, so
 that cost and footprint are worked out too. Prints the 50th and 95th percentiles in ms.
 """
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def measure(keys: int, workspace: Path, as_json: bool) -> str:
-    from kernellab.notebook.workbench import Workbench
+    from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
 
     session = design(TASK, dsl="cpp", name="softmax", roles="designer=human", workspace=workspace)

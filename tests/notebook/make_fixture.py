@@ -91,7 +91,7 @@ def record_model(out: Path, workspace: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
     from fake_server import Connection, FakeServer
 
-    from kernellab.notebook.workbench import Workbench
+    from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
 
     go_on = threading.Event()
@@ -136,7 +136,7 @@ def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.01)
 
 
-def ask(bench: Any, what: str, **body: Any) -> Any:
+def ask(bench: Any, what: str, /, **body: Any) -> Any:
     """The workbench's answer, as the front end would get it."""
     sent: list[dict[str, Any]] = []
     bench.send = lambda content, buffers=None: sent.append(content)
@@ -146,7 +146,7 @@ def ask(bench: Any, what: str, **body: Any) -> Any:
 
 
 def record(out: Path, workspace: Path) -> None:
-    from kernellab.notebook.workbench import Workbench
+    from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
 
     session = design(TASK, dsl="cpp", name="rms_norm", approve="routing", workspace=workspace)
@@ -193,6 +193,8 @@ def record(out: Path, workspace: Path) -> None:
         "compare": ask(bench, "compare", a=coders[0], b=coders[1]),
         "artefact": ask(bench, "artefact", name="asm"),
         "brief": ask(bench, "brief"),
+        "explain": ask(bench, "explain", what="speed"),
+        "touches": ask(bench, "touches", text=SKETCH),
         "unknown": ask(bench, "weather"),
     }
     (out / "answers.json").write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")

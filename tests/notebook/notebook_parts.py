@@ -70,7 +70,7 @@ class Page:
         assert found["kind"] == "done"
         return str(found.get("error", ""))
 
-    def ask(self, what: str, **fields: Any) -> Any:
+    def ask(self, what: str, /, **fields: Any) -> Any:
         found = self.reply(self.post({"ask": what, **fields}))
         assert found["kind"] == "answer" and "error" not in found, found
         return found["value"]

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from notebook_parts import Page
 
-from kernellab.notebook.facts import Facts
 from kernellab.notebook.language.check import amount, checked
 from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.language.place import names_in_sight
-from kernellab.sketch import check, docs
-from kernellab.sketch.hints import AXES, LOOP_HINTS, MEMORY_HINTS
-from kernellab.sketch.ops import OPS
-from kernellab.sketch.program import DType
+from kernellab.notebook.views.facts import Facts
+from kernellab.sketch.check import check
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import DType
+from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.sketch.syntax import docs
 
 SKETCH = """sketch rms_norm {
     symbols: M, N;

@@ -14,17 +14,17 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_parts import TASK
 
 from kernellab.errors import ModelError, SessionError, TargetError
-from kernellab.notebook.complete import candidates
-from kernellab.notebook.magics import names, parsers
-from kernellab.notebook.shown import workbench_of
+from kernellab.notebook.board.registry import workbench_of
+from kernellab.notebook.magics.complete import candidates
+from kernellab.notebook.magics.table import names, parsers
 from kernellab.records import Role
 from kernellab.session.start import check_coder
 
 LINE = [
-    "approve", "ask", "budget", "compare", "config", "doctor", "export", "fork", "insert", "note", "pause", "pin",
-    "predict", "replay", "run", "show", "step", "stop",
+    "approve", "ask", "budget", "compare", "config", "doctor", "evolve", "explain", "export", "fork", "help", "insert",
+    "note", "pause", "pin", "predict", "replay", "run", "show", "step", "stop",
 ]  # fmt: skip
-CELL = ["answer", "code", "design", "sketch", "task", "verify"]
+CELL = ["answer", "code", "design", "evolve", "sketch", "task", "verify"]
 
 
 def completions(shell: InteractiveShell, text: str) -> set[str]:
@@ -93,7 +93,7 @@ def test_other_lines_are_left_to_other_completers(shell: InteractiveShell) -> No
 def test_a_wrong_argument_shows_the_usage_line(shell: InteractiveShell) -> None:
     with pytest.raises(UsageError, match=r"invalid choice: 'never'[\s\S]*%kernel_design \[--dsl"):
         shell.run_cell_magic("kernel_design", "x --approve never", "pass")
-    with pytest.raises(UsageError, match="no name for a variable"):
+    with pytest.raises(UsageError, match="cannot name a variable"):
         shell.run_cell_magic("kernel_design", "rms-norm", "pass")
 
 
@@ -120,11 +120,11 @@ def test_an_error_has_no_traceback_unless_verbose(shell: InteractiveShell, capsy
     shell.run_cell("%kernel_step nothing")
     short = capsys.readouterr()
     assert "no session" in short.out + short.err
-    assert "magic.py" not in short.out + short.err
+    assert "base.py" not in short.out + short.err
     shell.run_cell("%kernel_config verbose=1")
     shell.run_cell("%kernel_step nothing")
     long = capsys.readouterr()
-    assert "magic.py" in long.out + long.err
+    assert "base.py" in long.out + long.err
 
 
 def test_config_shows_what_it_sets(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,3 +204,17 @@ def test_a_described_operator_becomes_a_cell_to_read_and_run(
     assert inserted[0].startswith("%%kernel_design add_one --approve routing\n")
     assert "def reference(x):" in inserted[0]
     assert "read it" in capsys.readouterr().out
+
+
+def test_help_lists_every_magic_and_tells_the_arguments_of_one(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_line_magic("kernel_help", "")
+    told = capsys.readouterr().out
+    for name in (*names("line"), *names("cell")):
+        line = next(line for line in told.splitlines() if line.split(" ")[0].lstrip("%") == name)
+        assert line.rstrip().endswith((".", ")")), f"{name} has no sentence"
+    shell.run_line_magic("kernel_help", "compare")
+    assert "another's" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="did you mean kernel_compare"):
+        shell.run_line_magic("kernel_help", "kernel_compar")

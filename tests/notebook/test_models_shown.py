@@ -12,8 +12,8 @@ from fake_server import Connection, FakeServer, answer
 from notebook_parts import SKETCH, TASK, Page, until
 
 from kernellab.models import write_replay
-from kernellab.notebook.detail import detail
-from kernellab.notebook.workbench import Workbench
+from kernellab.notebook.board.workbench import Workbench
+from kernellab.notebook.views.detail import detail
 from kernellab.session import design
 
 REPLY = f"Each row is cut into blocks; I expect 2.5x eager.\n```sketch\n{SKETCH}```\n"
@@ -58,7 +58,7 @@ def test_what_a_model_was_told_and_what_it_answered_is_one_question_away(configu
     row = next(row for row in [*bench.changed, *bench.turns] if row["id"] == "t1")
     assert (row["author"], row["tokens"]) == ("model", 120)
     quoted = {passage["text"] for passage in bench.detail["memory"]}
-    assert "language/" in quoted and not any("prompts/" in source for source in quoted)
+    assert "patterns/pointwise.md" in quoted and not any("prompts/" in source for source in quoted)
     bench.close()
     session.stop()
     file = write_replay(tmp_path / "said.jsonl", session.exchanges())

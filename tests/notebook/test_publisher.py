@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kernellab.notebook.publisher import Publisher
+from kernellab.notebook.board.publisher import Publisher
 
 
 def ignore(_: object = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from notebook_parts import SKETCH, TASK, Page, until
 
-from kernellab.notebook.workbench import Workbench
+from kernellab.notebook.board.workbench import Workbench
 from kernellab.records import (
     Author,
     Candidate,
@@ -26,8 +26,8 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session import open_session
-from kernellab.session.journal import open_journal
-from kernellab.session.records import (
+from kernellab.session.record.journal import open_journal
+from kernellab.session.record.records import (
     Created,
     Event,
     SessionStatus,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
-from kernellab.notebook.artefacts import flags_of
-from kernellab.notebook.candidates import as_text, comparison, page, rows_of
-from kernellab.notebook.detail import detail
-from kernellab.notebook.facts import Facts
-from kernellab.notebook.head import head
-from kernellab.notebook.library import library
-from kernellab.notebook.receipt import summary, turns_text
-from kernellab.notebook.roofline import roofline
-from kernellab.notebook.rows import CHANGED_LIMIT, difference, turn_rows
-from kernellab.notebook.snapshot import receipt, snapshot
-from kernellab.notebook.texts import partial, texts
-from kernellab.notebook.verdict import both, headline, stage_rows, verdict_text, verdict_view
+from kernellab.notebook.saved.receipt import summary, turns_text
+from kernellab.notebook.saved.snapshot import receipt, snapshot
+from kernellab.notebook.views.artefacts import flags_of
+from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
+from kernellab.notebook.views.detail import detail
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.head import head
+from kernellab.notebook.views.headers import library
+from kernellab.notebook.views.roofline import roofline
+from kernellab.notebook.views.rows import CHANGED_LIMIT, difference, turn_rows
+from kernellab.notebook.views.texts import partial, texts
+from kernellab.notebook.views.verdict import both, headline, stage_rows, verdict_text, verdict_view
 from kernellab.records import (
     Author,
     Candidate,
@@ -36,7 +39,7 @@ from kernellab.records import (
     Timing,
     Verdict,
 )
-from kernellab.session.records import (
+from kernellab.session.record.records import (
     Created,
     Event,
     HeadMoved,
@@ -49,7 +52,7 @@ from kernellab.session.records import (
     TurnStarted,
     TurnState,
 )
-from kernellab.session.state import State, fold
+from kernellab.session.record.state import State, fold
 from kernellab.target import Backend, Chip, Target
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=30)
@@ -147,7 +150,7 @@ def test_the_best_stays_the_best_and_every_number_says_what_it_means() -> None:
     best = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL))["best"]
     assert best["turn"] == "t3"
     assert best["headroom"]["text"] == "50% of bound"
-    assert best["speedups"][0]["text"] == "2.91x eager"
+    assert best["speedups"][0]["text"] == "2.91x eager [2.70, 3.10]"
     assert "2.91 times as fast as PyTorch eager, 95 % interval" in best["speedups"][0]["title"]
     assert "T2 isolated" in best["time"]["title"] and "quartiles" in best["time"]["title"]
 
@@ -224,19 +227,49 @@ def test_all_stages_are_listed_and_the_next_one_runs() -> None:
     assert "running" not in [row["state"] for row in stage_rows(WRONG.stages)]
 
 
+def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None:
+    again = [TurnStarted(turn=Turn(id="t5", number=5, parent="t4", role=Role.VERIFIER, author=Author.RULES))]
+
+    def part(name: Stage, done: StageState, seconds: float, note: str = "") -> StageResult:
+        return StageResult(name=name, state=done, seconds=seconds, note=note)
+
+    stages = [part(Stage.BUILD, StageState.PASSED, 1.0), part(Stage.SMOKE, StageState.PASSED, 0.5),
+              part(Stage.CORRECT, StageState.PASSED, 4.0), part(Stage.FAST, StageState.PASSED, 2.0)]  # fmt: skip
+    passed = turn(3, Role.VERIFIER, "t2", verdict=FAST.model_copy(update={"stages": stages}))
+    told = [part(Stage.BUILD, StageState.RUNNING, 0.0), stages[0], part(Stage.CORRECT, StageState.RUNNING, 0.0),
+            part(Stage.CORRECT, StageState.RUNNING, 2.0, "case 7 of 14")]  # fmt: skip
+    now = state(DESIGN, CODE, passed, EDIT, again)
+    assert head(now, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14; about 4 s left"
+    assert head(now, "", Facts(), stages={"t5": told[:2]})["doing"] == ""
+    first = state(DESIGN, CODE, again)
+    assert head(first, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14"
+    assert head(now, "", Facts(), stages={})["doing"] == ""
+    rows = {row["name"]: row for row in stage_rows(told, running=True)}
+    assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
+    assert rows["correct"]["note"] == "case 7 of 14"
+
+
 def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None:
     slower = turn(5, Role.VERIFIER, "t4", verdict=fast(1.5, 1.4, 1.6))
     found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t2", "t4")
     assert found["verdict"] == "Turn 2 has no verdict, so there is nothing to compare but the texts."
     found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t3", "t5")
-    assert found["verdict"] == "Turn 3 is 1.94 times as fast as turn 5 (95 %: 1.69 to 2.21)."
+    assert found["verdict"] == "Turn 2 is 1.94 times as fast as turn 4 (95 %: 1.69 to 2.21)."
     assert "-// c" in found["diff"] and "+// d" in found["diff"]
-    lines = as_text(found, "3", "t5").splitlines()
-    head = next(line for line in lines if "turn 5" in line and "turn 3" in line and "times" not in line)
+    lines = as_text(found, "turn 2", "turn 4").splitlines()
+    head = next(line for line in lines if "turn 4" in line and "turn 2" in line and "times" not in line)
     trust = next(line for line in lines if line.startswith("trust"))
-    assert head.index("turn 5") == trust.rindex("T2")
+    assert head.index("turn 4") == trust.rindex("T2")
     same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
-    assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"].startswith("No difference")
+    assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"].count("is not significant") == 1
+
+
+def test_a_comparison_is_written_as_a_table_for_a_spreadsheet() -> None:
+    slower = turn(5, Role.VERIFIER, "t4", verdict=fast(1.5, 1.4, 1.6))
+    found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t2", "t4")
+    lines = list(csv.reader(io.StringIO(compared_csv(found, "turn 2", "turn 4"))))
+    assert lines[0] == ["", "turn 2", "turn 4"] and lines[-1] == ["difference", found["verdict"], ""]
+    assert [line[1:] for line in lines[1:-1]] == [[row["a"], row["b"]] for row in found["rows"]]
 
 
 def test_candidates_are_listed_by_number_or_the_fastest_first() -> None:
@@ -256,11 +289,11 @@ def test_what_a_model_writes_is_cut_to_its_end() -> None:
 
 
 def test_a_saved_notebook_can_be_read_and_what_was_written_in_it_cannot_act() -> None:
-    html = snapshot(state(*ALL))
+    html = re.sub(r"</?span[^>]*>", "", snapshot(state(*ALL)))
     for words in ("2.91x", "sketch a {}", "// c", "3 % of elements are &lt;wrong&gt;", "assert reference(x)", "<svg"):
         assert words in html
     assert "<wrong>" not in html and "<script" not in html
-    assert receipt(state(*ALL)).startswith("<details><summary>norm: waiting for you; 2.91x eager")
+    assert receipt(state(*ALL)).startswith("<details><summary>norm: waiting for you; 2.91x eager [2.70, 3.10]")
 
 
 def test_one_line_says_how_it_stands() -> None:
@@ -274,7 +307,7 @@ def test_one_line_says_how_it_stands() -> None:
 def test_a_verdict_is_told_in_words() -> None:
     text = verdict_text(WRONG)
     assert "failed at correct" in text and "edge-tile" in text and "[0, 992]: got 0.0, want 1.5" in text
-    assert headline(FAST) == "2.91x eager, 50% of bound, T2"
+    assert headline(FAST) == "2.91x eager [2.70, 3.10], 50% of bound, T2"
     assert headline(WRONG) == ""
     view = verdict_view(WRONG)
     assert view["first_wrong"] == {"index": [0, 992], "got": "0.0", "want": "1.5"}

@@ -14,8 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_parts import SKETCH, TASK, Page, until
 
 from kernellab.errors import SessionError, TaskError
-from kernellab.notebook.shown import workbench_of
-from kernellab.notebook.workbench import Workbench
+from kernellab.notebook.board.registry import workbench_of
+from kernellab.notebook.board.workbench import Workbench
 from kernellab.session import Session, SessionStatus
 
 
@@ -54,7 +54,7 @@ def test_another_process_shows_the_true_state_from_the_journal(session: Session,
     code = (
         "import json\n"
         "from kernellab.session import open_session\n"
-        "from kernellab.notebook.workbench import Workbench\n"
+        "from kernellab.notebook.board.workbench import Workbench\n"
         f"bench = Workbench(open_session({session.id!r}, resume=False))\n"
         "print(json.dumps([bench.head, bench.turns + bench.changed, bench.texts['sketch']]))\n"
         "bench.close()\n"
@@ -94,7 +94,8 @@ def test_the_view_can_be_read_without_a_front_end(session: Session, page: Page) 
     bundle = page.bench._repr_mimebundle_()
     assert bundle is not None
     data = bundle[0]
-    assert "add_one" in data["text/plain"] and "for m in range(M)" in data["text/html"]
+    shown = re.sub(r"<[^>]+>", "", data["text/html"])  # the sketch is coloured: its words stand in spans
+    assert "add_one" in data["text/plain"] and "for m in range(M)" in shown
     assert "application/vnd.jupyter.widget-view+json" in data
 
 
@@ -313,7 +314,11 @@ def test_the_head_names_the_best_with_its_baseline_and_trust(story: tuple[Any, A
     assert verdict["comparisons"][0]["baseline"] == "eager"
     assert "PyTorch eager" in verdict["comparisons"][0]["title"] and "T2" in verdict["comparisons"][0]["title"]
     best = bench.head["best"]
-    assert best["turn"] == "t3" and best["trust"] == "T2" and best["speedups"][0]["text"].endswith("x eager")
+    assert (
+        best["turn"] == "t3"
+        and best["trust"] == "T2"
+        and best["speedups"][0]["text"].startswith(f"{best['speedups'][0]['value']:.2f}x eager [")
+    )
     assert "speed-of-light" in best["headroom"]["title"]
 
 
@@ -374,3 +379,24 @@ def test_a_cell_without_a_reference_is_one_sentence_and_binds_nothing(shell: Int
     with pytest.raises(TaskError, match="does not define a reference"):
         shell.run_cell_magic("kernel_design", "nothing --dsl cpp", "x = 1")
     assert "nothing" not in shell.user_ns
+
+
+def test_a_note_is_listed_and_can_be_taken_back(session: Any, page: Page) -> None:
+    assert page.act("note", role="coder", text="keep BLOCK small") == ""
+    assert until(lambda: page.bench.head["notes"] == {"coder": ["keep BLOCK small"]})
+    assert "no such note" in page.act("unnote", role="coder", text="something else")
+    assert page.act("unnote", role="coder", text="keep BLOCK small") == ""
+    assert until(lambda: page.bench.head["notes"] == {})
+
+
+def test_the_best_kernel_and_the_candidates_can_be_downloaded(story: tuple[Any, Any]) -> None:
+    _, bench = story
+    page = Page(bench)
+    module = page.reply(page.post({"ask": "export", "what": "module"}))["value"]
+    assert module["name"] == "add_one.py"
+    compile(module["text"], "add_one.py", "exec")
+    assert "def kernel" in module["text"] and "kernellab" not in module["text"].split('"""')[2]
+    table = page.reply(page.post({"ask": "export", "what": "candidates"}))["value"]["text"].splitlines()
+    assert table[0].startswith("candidate,author,passed,best")
+    assert table[1].startswith("2,rules,True,True,T2,")
+    assert bench.head["call"] == "add_one.best(x)"

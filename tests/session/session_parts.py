@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.agents.briefs import CodeBrief, CodeReply, DesignBrief, DesignReply
-from kernellab.agents.coder import RulesCoder
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.records import Author, Source
 from kernellab.session import Session
 

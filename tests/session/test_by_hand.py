@@ -14,8 +14,8 @@ from kernellab.agents.briefs import CodeBrief, CodeReply, DesignBrief, DesignRep
 from kernellab.errors import KernellabError, SessionError, SketchError
 from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
-from kernellab.session.driver import Driver
-from kernellab.session.journal import Journal
+from kernellab.session.engine.driver import Driver
+from kernellab.session.record.journal import Journal
 
 LOAD = 9  # load(X[m, n:n+BLOCK] -> x)
 
@@ -281,8 +281,8 @@ def test_a_second_look_from_the_journal_shows_the_same_tree_and_goes_on(begin: B
 
 
 def test_five_hundred_turns_stay_quick_to_fold_and_to_show(begin: Begin, tmp_path: Path) -> None:
-    from kernellab.session.state import apply, fold
-    from kernellab.session.view import Dumps, as_dict
+    from kernellab.session.record.state import apply, fold
+    from kernellab.session.record.view import Dumps, as_dict
 
     session = begin()
     session.wait(120)
@@ -309,7 +309,7 @@ def test_five_hundred_turns_stay_quick_to_fold_and_to_show(begin: Begin, tmp_pat
 
 
 def _begun_and_ended(turn: Any) -> list[Any]:
-    from kernellab.session.records import TurnEnded, TurnStarted
+    from kernellab.session.record.records import TurnEnded, TurnStarted
 
     return [TurnStarted(turn=turn.model_copy(update={"state": TurnState.RUNNING})), TurnEnded(turn=turn)]
 

@@ -6,14 +6,15 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kernellab.errors import JournalError, SessionError
 from kernellab.records import Author, Role
-from kernellab.session.journal import Journal, find_workspace, on_network
-from kernellab.session.records import Created, HeadMoved, NoteAdded, Turn, TurnStarted
+from kernellab.session.record.journal import Journal, find_workspace, on_network
+from kernellab.session.record.records import Created, HeadMoved, NoteAdded, Turn, TurnStarted
 
 
 @pytest.fixture
@@ -31,6 +32,28 @@ def test_events_come_back_in_order_and_equal(journal: Journal) -> None:
     events = [created(), TurnStarted(turn=turn), HeadMoved(to="t1", reason="fork")]
     journal.append("s", "me", events)
     assert [event for _, event in journal.read("s")] == events
+
+
+def test_a_prompt_that_was_kept_before_takes_no_room_again(journal: Journal, tmp_path: Path) -> None:
+    journal.acquire("s", "me")
+    # no two lines alike, so that compression alone could not explain it
+    text = "\n".join(f"{n} {n * 7919 % 10007}" for n in range(3000))
+    events = [created(), *(NoteAdded(role=Role.CODER, text=text) for _ in range(20))]
+    journal.append("s", "me", events)
+    assert [event for _, event in journal.read("s")] == events
+    assert journal.first("s") == events[0]
+    with closing(sqlite3.connect(journal.path)) as other:
+        (count,) = other.execute("SELECT count(*) FROM pieces").fetchone()
+        (kept,) = other.execute("SELECT sum(length(line)) FROM events").fetchone()
+    assert count < 200 and kept < 2 * len(text)
+
+
+def test_an_older_journal_of_whole_lines_is_read(journal: Journal) -> None:
+    event = NoteAdded(role=Role.CODER, text="long " * 400)
+    with closing(sqlite3.connect(journal.path)) as other:
+        other.execute("INSERT INTO events (session, line) VALUES ('s', ?)", (event.model_dump_json(),))
+        other.commit()
+    assert [found for _, found in journal.read("s")] == [event]
 
 
 def test_reading_can_begin_after_a_number(journal: Journal) -> None:
@@ -74,7 +97,7 @@ def test_only_the_holder_of_the_lease_appends(journal: Journal) -> None:
 
 
 def test_the_lease_of_a_dead_process_is_taken_over(journal: Journal) -> None:
-    code = "import sys; from pathlib import Path; from kernellab.session.journal import Journal;"
+    code = "import sys; from pathlib import Path; from kernellab.session.record.journal import Journal;"
     code += "assert Journal(Path(sys.argv[1])).acquire('s', 'gone') is None"
     subprocess.run([sys.executable, "-c", code, str(journal.workspace)], check=True)
     assert journal.acquire("s", "me") is None
@@ -116,3 +139,15 @@ def test_the_workspace_is_the_nearest_marked_parent(tmp_path: Path, mark: str) -
 def test_a_local_folder_uses_wal(journal: Journal, tmp_path: Path) -> None:
     mode = sqlite3.connect(journal.path).execute("PRAGMA journal_mode").fetchone()[0]
     assert mode == ("delete" if on_network(tmp_path) else "wal")
+
+
+def test_another_stream_is_kept_beside_the_sessions_and_is_none_of_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    last = journal.add("memory", ["one", "two"])
+    assert journal.add("run:a", ["three"]) > last
+    assert [line for _, line in journal.stream("memory")] == ["one", "two"]
+    assert [line for _, line in Journal(tmp_path).stream("run:a")] == ["three"]
+    assert [line for _, line in journal.stream("memory", after=last - 1)] == ["two"]
+    assert journal.sessions() == []
+    with pytest.raises(JournalError, match="never removed"), journal._writing() as db:
+        db.execute("DELETE FROM streams")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from session_parts import SKETCH, TASK
+from session_parts import SKETCH, TASK, Begin
 
 from kernellab.records import Author, Role
 from kernellab.session import SessionStatus, TurnState, open_session, sessions
-from kernellab.session.journal import Journal
+from kernellab.session.record.journal import Journal
 
 # designs, and sleeps in the Conductor's turn (the verification is over then), so that the kill falls in a turn
 _CHILD = """
@@ -109,8 +110,8 @@ def test_what_a_person_decided_survives(tmp_path: Path) -> None:
 def test_a_kill_between_any_two_events_leaves_a_journal_that_folds(tmp_path: Path) -> None:
     """Kills a process that appends as fast as it can; what it said was written must all be there."""
     code = (
-        "import sys; from pathlib import Path; from kernellab.session.journal import Journal;"
-        "from kernellab.session.records import Created, NoteAdded; from kernellab.records import Role;"
+        "import sys; from pathlib import Path; from kernellab.session.record.journal import Journal;"
+        "from kernellab.session.record.records import Created, NoteAdded; from kernellab.records import Role;"
         "j = Journal(Path(sys.argv[1])); j.acquire('s', 'me');"
         "j.append('s', 'me', [Created(name='s', text='', key='')])\n"
         "for n in range(10**6):\n"
@@ -185,3 +186,42 @@ def test_a_second_process_sees_what_the_first_one_does(tmp_path: Path) -> None:
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 stream.close()
+
+
+def test_the_process_that_began_it_sees_within_two_seconds_what_another_does(begin: Begin) -> None:
+    session = begin(approve="all")
+    assert session.wait(100).status is SessionStatus.WAITING
+    code = (
+        "import sys; from kernellab.session import open_session;"
+        "s = open_session(sys.argv[1], sys.argv[2]); s.step(); s.wait(100); print(len(s.turns), flush=True);"
+        "sys.stdin.readline()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, session.id, str(session.workspace)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == "2"
+        end = time.monotonic() + 2
+        while (len(session.turns), session.status) != (2, SessionStatus.WAITING) and time.monotonic() < end:
+            time.sleep(0.02)
+        question = session.state.question
+        assert question is not None
+        assert (session.status, question.turn) == (SessionStatus.WAITING, "t2")
+        session.step()
+        assert len(session.wait(100).turns) == 3
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_a_workspace_that_was_removed_is_noticed(tmp_path: Path, begin: Begin) -> None:
+    place = tmp_path / "gone"
+    session = begin(workspace=place, roles={"designer": "human"}).wait(60)
+    shutil.rmtree(place)
+    end = time.monotonic() + 10
+    while session.status is not SessionStatus.FAILED and time.monotonic() < end:
+        time.sleep(0.05)
+    assert session.status is SessionStatus.FAILED
+    assert "was removed" in session.reason

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import inspect
 import subprocess
 import sys
 import threading
@@ -15,7 +17,8 @@ from session_parts import BAD_SKETCH, SKETCH, TASK, WRONG_SKETCH, Begin, Clumsy,
 
 from kernellab.errors import SessionError, TargetError, TaskError
 from kernellab.records import Author, Role, RouteKind, Source
-from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
+from kernellab.session import DesignRequest, QuestionKind, Session, SessionStatus, TurnState, design, open_session
+from kernellab.session.record.records import Created
 
 #: everything is checked, little time is spent on timing
 QUICK = {"budget": 0.2}
@@ -80,7 +83,8 @@ def test_its_data_form_holds_what_a_view_draws(finished: Session) -> None:
     assert found["status"] == "finished"
     assert [turn["role"] for turn in found["turns"]] == roles_of(finished)
     assert all(turn["on_path"] for turn in found["turns"])
-    assert found["best"]["number"] == 3
+    # a kernel's number is that of the turn that wrote it
+    assert found["best"]["number"] == 2
     assert found["question"] is None
     assert found["target"].startswith("cpp on ")
 
@@ -303,7 +307,7 @@ def test_an_edited_tile_is_designed_coded_and_verified_anew(begin: Begin) -> Non
     assert session.best.verdict.passed
 
 
-def test_a_broken_edit_of_the_code_is_found_and_mended_by_the_rules(begin: Begin) -> None:
+def test_a_broken_edit_of_the_code_is_found_and_fixed_by_the_rules(begin: Begin) -> None:
     session = begin().wait(120)
     source = session.source
     assert source is not None
@@ -443,8 +447,11 @@ def test_a_finished_kernel_is_compared_with_torch_compile(begin: Begin) -> None:
     assert session.verdict.against("compile") is None
     verdict = session.compare("eager", "compile", timeout=180)
     assert {c.baseline for c in verdict.comparisons} == {"eager", "compile"}
-    for figure in ("time", "comparisons", "label", "reason", "flags"):
+    for figure in ("label", "reason", "flags"):
         assert getattr(session.verdict, figure) == getattr(verdict, figure)
+    # a repeated measurement is pooled with the first
+    assert session.verdict.time.samples > verdict.time.samples
+    assert {c.baseline for c in session.verdict.comparisons} == {"eager", "compile"}
     assert session.status is SessionStatus.FINISHED
     assert len(session.turns) == 4
     with pytest.raises(SessionError, match="cannot all be compared"):
@@ -465,3 +472,13 @@ def test_a_person_may_take_the_proposed_work(begin: Begin) -> None:
     verdict = session.turns[-2].verdict
     assert verdict is not None
     assert not verdict.passed  # it computes with torch's own operators
+
+
+def test_design_takes_what_its_request_lists_and_what_is_stored_is_in_the_request() -> None:
+    listed = [field.name for field in dataclasses.fields(DesignRequest)]
+    assert list(inspect.signature(design).parameters) == listed
+    renamed = {"approval", "start_sketch", "start_source"}
+    made_here = {"time", "kind", "text", "key", "previous", "version"}
+    assert set(Created.model_fields) - renamed - made_here <= set(listed)
+    with pytest.raises(TypeError, match="max_turn"):
+        design(TASK, max_turn=3)  # type: ignore[call-arg]

@@ -20,7 +20,8 @@ from kernellab.records import (
     Trust,
     Verdict,
 )  # fmt: skip
-from kernellab.session.records import (
+from kernellab.session.engine.steps import Ask, Do, End, next_action, stops_for
+from kernellab.session.record.records import (
     Approved,
     Created,
     Event,
@@ -31,9 +32,8 @@ from kernellab.session.records import (
     TurnEnded,
     TurnStarted,
     TurnState,
-)  # fmt: skip
-from kernellab.session.state import State, fold
-from kernellab.session.steps import Ask, Do, End, next_action, stops_for
+)
+from kernellab.session.record.state import State, fold
 
 NEVER = stops_for("none")
 RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.")

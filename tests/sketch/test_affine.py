@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.sketch import affine
-from kernellab.sketch.access import at_least
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.access import at_least
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 
 T, N = (IntExpr(IntKind.SYMBOL, name=n) for n in "TN")
 I = IntExpr(IntKind.LOOP, name="i")  # noqa: E741
@@ -16,7 +16,8 @@ ENVS = [{"T": 3, "N": 7, "i": 0}, {"T": 4, "N": 8, "i": 2}, {"T": 1, "N": 1, "i"
 exprs = st.recursive(
     st.sampled_from([T, N, I]) | st.integers(-3, 5).map(num),
     lambda inner: (
-        st.builds(int_op, st.sampled_from(["+", "-", "*", "min", "max"]), inner, inner)
+        st.builds(int_op, st.sampled_from(["+", "-", "*", "min", "max", "&", "|", "^"]), inner, inner)
+        | st.builds(int_op, st.sampled_from(["<<", ">>"]), inner, st.integers(0, 3).map(num))
         | st.builds(int_op, st.sampled_from(["//", "%", "cdiv"]), inner, st.sampled_from([T, num(2), num(3)]))
     ),
     max_leaves=7,
@@ -62,3 +63,10 @@ def test_coefficient() -> None:
     assert affine.coefficient(int_op("+", int_op("*", I, T), N), "i") == T
     assert affine.coefficient(int_op("*", I, I), "i") is None
     assert affine.coefficient(int_op("%", I, T), "i") is None
+
+
+def test_division_by_a_number_leaves_the_rest() -> None:
+    twice = int_op("*", num(2), N)
+    assert affine.simplify(int_op("cdiv", int_op("-", twice, num(1)), num(2))) == N
+    assert affine.simplify(int_op("//", int_op("+", twice, num(5)), num(2))) == int_op("+", N, num(2))
+    assert affine.constant(int_op("%", int_op("-", twice, num(1)), num(2))) == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import NotRunnable, SketchError
-from kernellab.sketch.bind import Binding, bind
 from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import Binding, bind
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 
@@ -101,6 +101,18 @@ def test_a_product_of_symbols_takes_consecutive_dimensions() -> None:
     binding = bind(program, task)
     assert dict(binding.symbols) == {"B": (0, 0), "T": (0, 1), "D": (0, 2)}
     assert shapes(binding) == [["B", "T", "D"]]
+
+
+def test_a_dimension_of_known_extent_may_be_split() -> None:
+    task = task_of("x", "torch.randn(M, 12)", "x * 2", 'Dim("M", 1, 64)')
+    body = """
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(X[m, 0:3, 0:4] -> x)
+        store(x * 2 -> Y[m, 0:3, 0:4])
+"""
+    program = load_program(sketch_of("X[M, 3, 4]: f32; Y[M, 3, 4]: f32 out", body, "M"))
+    assert dict(bind(program, task).symbols) == {"M": (0, 0)}
 
 
 def test_dimensions_of_extent_one_come_and_go() -> None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from kernellab.sketch import check
-from kernellab.sketch.messages import MESSAGES
+from kernellab.sketch.check import check
+from kernellab.sketch.syntax.messages import MESSAGES
 from kernellab.target import Chip
 
 HEAD = "sketch s {\n  symbols: M, N;\n  tensors: X[M, N]: f32; Y[M, N]: f32 out;\n  constexpr: T = 8;\n"
@@ -103,7 +103,8 @@ CASES = {
     "scatter-meets": (10, sketch(PICK + "    gather(Y[at, 0:T] -> y)\n    scatter(x + y -> Y[at, 0:T], unique=true)\n", PICKED)),
     "unordered-add": (9, sketch(PICK + "    atomic_add(x -> Y[at, 0:T])\n", PICKED)),
     "scatter-pad": (9, sketch(PICK.replace(", pad=-1", "") + "    scatter(x -> Y[at, 0:T], unique=true)\n", PICKED)),
-    "library": (6, sketch(COPY.replace('"parallel"', '"parallel", "library"').replace("x ->", "x * 2 ->"))),
+    "library": (5, sketch("  Y = library.mm(X, W)\n  x = 1.0\n")),
+    "library-hint": (5, sketch(COPY.replace('"parallel"', '"parallel", "library"'))),
     "require": (4, sketch(COPY, HEAD + "  require: T % 16 == 0;\n")),
     "require-scope": (5, sketch(COPY, HEAD + "  require: N > 4;\n")),
     "opaque": (5, sketch(COPY.replace("store(x", "y = fft(x)\n      store(y"), HEAD + "  opaque: fft(x[K]: f32) -> [K]: f32;\n")),

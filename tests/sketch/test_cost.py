@@ -55,6 +55,41 @@ def test_a_pointwise_sketch_moves_each_element_once() -> None:
     assert result.parallelism == 100
 
 
+INTERLEAVED = """
+sketch twice {
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[2*M, 2*N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        store(x -> Y[2*m, 0:2*N:2])
+        store(x -> Y[2*m, 1:2*N+1:2])
+        store(x -> Y[2*m+1, 0:2*N:2])
+        store(x -> Y[2*m+1, 1:2*N+1:2])
+}
+"""
+
+
+def test_stores_that_interleave_move_each_line_of_the_output() -> None:
+    result = cost(load_program(INTERLEAVED), {"M": 1000, "N": 2000}, chip=CHIP)
+    assert result.bytes_slow == pytest.approx(4 * (1000 * 2000 + 2000 * 4000), rel=0.01)
+
+
+def test_one_strided_load_moves_whole_lines() -> None:
+    every_other = """
+sketch half {
+    symbols: M, N;
+    tensors: X[M, 2*N]: f32; Y[M, N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(X[m, 0:2*N:2] -> x)
+        store(x -> Y[m, 0:N])
+}
+"""
+    result = cost(load_program(every_other), {"M": 1000, "N": 2000}, chip=CHIP)
+    assert result.bytes_slow == pytest.approx(4 * 1000 * (4000 + 2000), rel=0.01)
+
+
 def test_bytes_beyond_the_edge_do_not_count() -> None:
     result = cost(load_program(ADD), {"N": 6401})
     assert result.bytes_total == pytest.approx(3 * 6401 * 4)

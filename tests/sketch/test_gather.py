@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab import sketch
 from kernellab.errors import SketchError
+from kernellab.sketch.check import check, load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.run import run
+from kernellab.sketch.run.tracer import trace
+from kernellab.sketch.syntax.printer import format
 from tests.lowering.gather_cases import EMBEDDING, IN_ORDER, INDEX_ADD, PICKS, PUT
 
 
 def messages(text: str) -> list[tuple[str, str]]:
-    return [(d.rule, d.message) for d in sketch.check(text).diagnostics]
+    return [(d.rule, d.message) for d in check(text).diagnostics]
 
 
 @pytest.mark.parametrize("name", PICKS)
 def test_right_uses_print_as_they_are_written_and_have_no_error(name: str) -> None:
     text = PICKS[name].text
-    assert sketch.format(sketch.format(text)) == sketch.format(text)
-    assert [d for d in sketch.check(text).diagnostics if d.severity == "error"] == []
+    assert format(format(text)) == format(text)
+    assert [d for d in check(text).diagnostics if d.severity == "error"] == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_a_broken_promise_is_found_when_the_sketch_runs() -> None:
 
     given = {"ids": torch.tensor([1, 2, 1]), "S": torch.randn(3, 4), "B": torch.zeros(5, 4)}
     with pytest.raises(SketchError, match="one element of B twice"):
-        run(sketch.load_program(PUT), given)
+        run(load_program(PUT), given)
 
 
 def test_padding_of_an_index_reaches_a_reduction_as_the_gathers_own_pad() -> None:
@@ -70,7 +72,7 @@ def test_padding_of_an_index_reaches_a_reduction_as_the_gathers_own_pad() -> Non
 
 
 def test_traffic_is_that_of_the_rows_that_are_named() -> None:
-    found = cost(sketch.load_program(EMBEDDING), {"V": 100_000, "D": 64, "N": 1000})
+    found = cost(load_program(EMBEDDING), {"V": 100_000, "D": 64, "N": 1000})
     table = next(t for t in found.tensors if t.tensor == "W")
     assert (table.unique, table.total) == (1000 * 64 * 4, 1000 * 64 * 4)
 
@@ -79,5 +81,5 @@ def test_the_trace_shows_which_rows_are_read() -> None:
     import torch
 
     given = {"ids": torch.tensor([2, 0, 2]), "W": torch.randn(4, 3)}
-    trace = sketch.trace(sketch.load_program(EMBEDDING), given)
-    assert trace.count("W", False) == [1] * 3 + [0] * 3 + [2] * 3 + [0] * 3
+    seen = trace(load_program(EMBEDDING), given)
+    assert seen.count("W", False) == [1] * 3 + [0] * 3 + [2] * 3 + [0] * 3

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.sketch import check, format, parse
+from kernellab.sketch.check import check
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.printer import format
 
 SAMPLES = [p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))]
 _TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
@@ -79,3 +81,54 @@ def test_odd_texts(text: str) -> None:
     result = check(text)
     assert result.ok or all(d.line >= 1 for d in result.diagnostics)
     assert result.ok or result.errors
+
+
+#: a name that a plain assignment or a store reads
+_READ = re.compile(r"^\s*(?:\w+ = |store\()[^\"#\n]*?\b([a-z]\w*)\b(?!\s*[(=.])", re.MULTILINE)
+_PLAIN = [text for text in SAMPLES if _READ.search(text)]
+
+
+@pytest.mark.parametrize("text", _PLAIN, ids=range(len(_PLAIN)))
+def test_one_wrong_name_in_a_statement_is_one_error(text: str) -> None:
+    """Nothing that only follows from it is told, neither of the names that the statement writes nor of the outputs."""
+    for found in _READ.finditer(text):
+        wrong = f"{text[: found.start(1)]}zzq{text[found.end(1) :]}"
+        line = text.count("\n", 0, found.start(1)) + 1
+        assert [d.line for d in check(wrong).errors] == [line], wrong
+
+
+WRONG = """sketch rms_norm {
+    symbols: M, N;
+    tensors: x[M, N]: f32; w[N]: ff32; y[M, N]: f32 out;
+    constexpr: eps = 1e-6; BLOCK = 64 in {64, 256};
+
+    @llm_hint("paralel")
+    for m in range(MM):
+        acc = alloc([BLOCK], f32, llm_hint=["accumulator", "init_zero"])
+        for n in range(0, N, BLOCK):
+            load(x[m, n:n+BLOCK] -> tile)
+            acc = acc + tile * tille + titt
+        scale = rsqrt(reduce_sumn(acc, axis=0) / N + eps)
+        for n in range(0, ceil(N, BLOCK)):
+            load(x[m, n:n+BLOCK] -> again)
+            load(w[n:n+BLOCK] -> weight)
+            store(again * scale -> y[m, 0:BLOCKS])
+    for m in range(0, ceil(M, BLOCK)):
+        load(x[m:m+BLOCK, 0] -> column)
+}
+"""
+
+
+def test_all_independent_errors_are_told_at_once() -> None:
+    """Not those that follow: of `w`, whose dtype is unknown, and of `scale`, whose operation is."""
+    assert [(d.line, d.rule) for d in check(WRONG).diagnostics] == [
+        (3, "unknown-dtype"), (6, "unknown-hint"), (7, "unknown-name"), (11, "unknown-name"), (11, "unknown-name"),
+        (12, "unknown-operation"), (16, "unknown-name"), (18, "tile-index-as-offset"),
+    ]  # fmt: skip
+
+
+def test_a_line_that_cannot_be_read_hides_no_wrong_name_elsewhere() -> None:
+    text = WRONG.replace("load(x[m, n:n+BLOCK] -> tile)", "load(x[m, n:n+BLOCK] -> tile", 1)
+    found = [(d.line, d.rule) for d in check(text).errors]
+    assert {(3, "unknown-dtype"), (7, "unknown-name"), (12, "unknown-operation"), (16, "unknown-name")} <= set(found)
+    assert all(rule in ("bracket", "syntax") for line, rule in found if line in (10, 11))

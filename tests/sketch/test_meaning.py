@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernellab.sketch import load_program, run
+from kernellab.sketch.check import load_program
+from kernellab.sketch.run import run
 
 FOLDER = Path(__file__).parent / "samples"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import SketchError
-from kernellab.sketch import parse, tree
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.parse import parse
 
 SAMPLES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))}
 
@@ -46,7 +47,7 @@ def test_declarations_of_every_kind_on_one_line() -> None:
         " require: B >= 8; B % 8 == 0; opaque: fft(x[N]: f32) -> [N]: f32;"
     )
     assert [d.kind for d in found] == ["symbols", "tensors", "constexpr", "require", "opaque"]
-    assert found[0].items == (N("M"), N("N"))
+    assert found[0].items == (tree.SymbolDecl("M"), tree.SymbolDecl("N"))
     assert found[1].items == (
         tree.TensorDecl("X", (N("M"), N("N")), "f32"),
         tree.TensorDecl("Y", (tree.Binary("+", N("M"), tree.Num(1)),), "f16", "out"),

@@ -6,8 +6,8 @@ import pytest
 
 from kernellab.errors import SketchError
 from kernellab.records import Author
-from kernellab.sketch import check, check_pins
-from kernellab.sketch.pins import pinned_lines, set_pin
+from kernellab.sketch.check import check
+from kernellab.sketch.syntax.pins import check_pins, pinned_lines, set_pin
 
 PARENT = """sketch s {
   symbols: M, N;

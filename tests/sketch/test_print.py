@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernellab.sketch import format, parse, tree
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.printer import format
 
 SAMPLES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "samples").glob("*.sketch"))}
 
@@ -32,13 +34,14 @@ def _unary(op: str, operand: tree.Expr) -> tree.Expr:
 
 
 def _grow(inner: st.SearchStrategy[tree.Expr]) -> st.SearchStrategy[tree.Expr]:
-    ops = st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!=", "and", "or"])
+    arithmetic = ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
+    ops = st.sampled_from([*arithmetic, "<", "<=", ">", ">=", "==", "!=", "and", "or"])
     keywords = st.lists(st.builds(tree.Keyword, names, inner), max_size=2).map(tuple)
     slices = st.builds(tree.Slice, st.none() | inner, st.none() | inner, st.none() | inner)
     items = st.lists(inner | slices | st.just(tree.NewAxis()), min_size=1, max_size=3).map(tuple)
     return st.one_of(
         st.builds(tree.Binary, ops, inner, inner),
-        st.builds(_unary, st.sampled_from(["-", "+", "not"]), inner),
+        st.builds(_unary, st.sampled_from(["-", "+", "~", "not"]), inner),
         st.builds(tree.Call, names, st.lists(inner, max_size=3).map(tuple), keywords),
         st.builds(tree.Subscript, names, items),
         st.builds(tree.List, st.lists(inner, min_size=1, max_size=3).map(tuple)),
@@ -96,7 +99,7 @@ declarations = st.one_of(
     st.builds(
         tree.Declaration,
         st.just("symbols"),
-        st.lists(names.map(tree.Name), min_size=1, max_size=3).map(tuple),
+        st.lists(st.builds(tree.SymbolDecl, names, st.none() | numbers), min_size=1, max_size=3).map(tuple),
         comments,
     ),
     st.builds(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import SketchError
-from kernellab.sketch import check, load_program
+from kernellab.sketch.check import check, load_program
 
 # ruff: noqa: E501 - sketches on one line
-from kernellab.sketch.ints import num
-from kernellab.sketch.program import (
+from kernellab.sketch.program.ints import num
+from kernellab.sketch.program.program import (
     Alloc,
     Apply,
     Assign,
@@ -28,7 +28,7 @@ from kernellab.sketch.program import (
     TensorRole,
     Value,
 )
-from kernellab.sketch.program_walk import statements
+from kernellab.sketch.program.walk import statements
 
 HEAD = (
     "sketch s {\n  symbols: M, N;\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.check import load_program
 from kernellab.sketch.run import execute, run
-from kernellab.sketch.run_machine import OutOfTime
+from kernellab.sketch.run.machine import OutOfTime
 
 RMS_NORM = """
 sketch rms_norm {
@@ -110,7 +110,7 @@ sketch s {
 def test_unwritten_outputs_and_undefined_tiles_are_poison() -> None:
     from dataclasses import replace
 
-    from kernellab.sketch.program import Alloc, Loop
+    from kernellab.sketch.program.program import Alloc, Loop
 
     program = load_program(row_sketch("store(x -> Y[m, 0:N])"))
     kernel = program.kernels[0]

@@ -7,7 +7,7 @@ import torch
 
 from kernellab.errors import NotRunnable
 from kernellab.sketch.check import load_program
-from kernellab.sketch.trace import trace
+from kernellab.sketch.run.tracer import trace
 
 TWICE = """
 sketch twice {

@@ -71,7 +71,7 @@ TABLE = (
     Attempt("read password hashes", "return open('/etc/shadow').read()", _FILES),
     Attempt("list the folder of temporary files", "import os\nreturn os.listdir('{tmp}')", _FILES),
     Attempt("write beside the packages", "open('{packages}/planted.py', 'w')\nreturn 'planted'", _FILES),
-    Attempt("change the verifier's source", "open('{source}/rules.py', 'a')\nreturn 'open'", _FILES),
+    Attempt("change the verifier's source", "open('{source}/landlock.py', 'a')\nreturn 'open'", _FILES),
     Attempt("write into the user's caches",
             "import os\nos.makedirs('{home}/.cache/kernellab', exist_ok=True)\nopen('{home}/.cache/kernellab/planted', 'w')\n"
             "return 'planted'", _FILES),
@@ -139,7 +139,7 @@ TABLE = (
     Attempt("find the reference in its memory",
             "import gc, torch\nfound = [o for o in gc.get_objects() if callable(o) and getattr(o, '__qualname__', '') == 'reference']\n"
             "if not found: raise PermissionError(1, 'nothing there')\nreturn found", ("rlimits", "process")),
-    Attempt("read the verifier's source", "return len(open('{source}/rules.py').read())",
+    Attempt("read the verifier's source", "return len(open('{source}/landlock.py').read())",
             harmless="it is public, and holds no seed, no answer and no key"),
     Attempt("stat a user's file", "import os\nos.stat('{home}')\nreturn 'seen'",
             harmless="Landlock hides contents and listings, not that a path exists"),

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from kernellab.task import load_task
-from kernellab.verifier.ahead import Ahead
+from kernellab.verifier.cases.ahead import Ahead
 
 ROWS = """import torch
 from kernellab import Dim
@@ -54,7 +54,7 @@ def test_what_a_case_cannot_be_made_of_is_told_by_the_stage_that_asks_for_it(mon
         raise ValueError("no such draw")
 
     ahead = Ahead(load_task(ROWS.format(rows=1000), "rows"), False)
-    monkeypatch.setattr("kernellab.verifier.cases.make_args", fails)
+    monkeypatch.setattr("kernellab.verifier.cases.cases.make_args", fails)
     assert list(ahead.make()) == [None]
     with pytest.raises(ValueError, match="no such draw"):
         _ = ahead.smoke().references

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernellab.task import load_task
-from kernellab.verifier import audit as audits
-from kernellab.verifier.audit import audit
-from kernellab.verifier.bound import CACHE, reads_everything
-from kernellab.verifier.trace import trace
+from kernellab.verifier.audit import audit as audits
+from kernellab.verifier.audit.audit import audit
+from kernellab.verifier.audit.bound import Rates, reads_everything, roofline
+from kernellab.verifier.audit.folder import CACHE
+from kernellab.verifier.audit.trace import Cost, trace
 
 from .kit import Judge
 
@@ -39,6 +41,31 @@ def test_attention_counts_and_unfused_work_costs_more_than_it_must() -> None:
     assert cost.total_flops == 2 * 2 * 2 * 4 * 128 * 128 * 64
     chain = trace(task_of("torch.tanh(a * 2 + 1)", "torch.rand(1000, 1000)"))
     assert chain.unfused_bytes > 2 * chain.compulsory_bytes and chain.classes == [[]]
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "flops"),
+    [
+        ("a * 2 + 1", "torch.rand(1000)", 2_000),
+        ("torch.exp(a)", "torch.rand(1000)", 10_000),
+        ("(b * a).sum(-1)", "torch.rand(64); torch.rand(100, 64)", 2 * 6_400),
+        ("a.pow(2).mean(-1)", "torch.rand(100, 64)", 2 * 6_400),
+        ("a.t().contiguous()", "torch.rand(100, 64)", 0),
+        ("torch.softmax(a, -1)", "torch.rand(100, 64)", 13 * 6_400),
+    ],
+)
+def test_all_arithmetic_counts_and_moves_do_not(body: str, inputs: str, flops: int) -> None:
+    cost = trace(task_of(body, inputs))
+    assert cost.total_flops == 0
+    assert cost.other_flops == flops
+
+
+def test_the_bound_is_the_larger_of_bytes_and_all_arithmetic() -> None:
+    cost = Cost(flops={"float32": 100}, other_flops=50, compulsory_bytes=400)
+    one_unit = Rates(bandwidth=1e3, products=1e2, other=1e2, shared=True)
+    assert roofline(cost, one_unit).ms == pytest.approx(1.5e3)
+    assert roofline(cost, replace(one_unit, shared=False)).ms == pytest.approx(1e3)
+    assert roofline(cost, replace(one_unit, bandwidth=10)).ms == pytest.approx(4e4)
 
 
 def test_peak_memory_forgets_what_has_gone() -> None:

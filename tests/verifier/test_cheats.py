@@ -16,7 +16,8 @@ from kernellab.errors import TargetError, TaskError, VerifierError
 from kernellab.records import Source, Stage
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
-from kernellab.verifier import Verifier, pool
+from kernellab.verifier import Verifier
+from kernellab.verifier.judge import pool
 
 from .kit import QUICK, RELU_ADD, RMS_CPP, TARGET, Judge, processes_below
 
@@ -102,17 +103,18 @@ def test_forks_and_floods_are_ended(judge: Judge) -> None:
     assert len(verdict.evidence.log) < 100_000
 
 
-def test_a_call_counter_that_goes_lazy_is_caught_in_timed_calls(judge: Judge) -> None:
-    """Right for the calls that look like checks, stale ever after: only timed calls come so often with one shape."""
+def test_a_call_counter_that_goes_lazy_is_refused(judge: Judge) -> None:
+    """Right for the first calls of a shape, stale ever after. How many calls come before the clock is the judge's own
+    affair, so the counter runs out in a check or in a timed call, and is refused in either."""
     code = (
         "import torch\nN = [0]\nLAST = [None]\ndef kernel(x, y):\n"
         "    same = LAST[0] is not None and LAST[0].shape == x.shape\n    N[0] = N[0] + 1 if same else 0\n"
-        "    if N[0] > 50:\n        return LAST[0].clone()\n"
+        "    if N[0] > 100:\n        return LAST[0].clone()\n"
         "    LAST[0] = torch.relu(x) + y\n    return LAST[0].clone()\n"
     )
     verdict = judge(code)
-    assert (verdict.passed, verdict.stage) == (False, Stage.FAST), verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == "stale"
+    assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.HONEST, Stage.FAST), verdict.reason
+    assert verdict.evidence is not None
 
 
 def test_care_that_is_only_taken_where_memory_is_poisoned_is_refused(judge: Judge) -> None:

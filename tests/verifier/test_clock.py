@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from kernellab.verifier import accounts, clock, placement
-from kernellab.verifier.accounts import Times
-from kernellab.verifier.placement import Placement
+from kernellab.verifier.judge import accounts, clock, placement
+from kernellab.verifier.judge.accounts import Times
+from kernellab.verifier.judge.placement import Placement
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file, and schedulers, are Linux's")
 HOLD = (
-    "import time\nfrom kernellab.verifier import clock\n"
+    "import time\nfrom kernellab.verifier.judge import clock\n"
     "with clock.alone('test-{pid}') as had:\n    print(had.had, flush=True)\n    time.sleep(600)\n"
 )
 

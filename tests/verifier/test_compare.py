@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernellab.verifier.compare import Limits, Mismatch, Reference, compare, metadata
-from kernellab.verifier.signature import at_edge, error_map, first_wrong, numeric
+from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
+from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric
 
 F32 = Limits.of("float32")
 

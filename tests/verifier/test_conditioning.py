@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kernellab.task import load_task
-from kernellab.task_inputs import Family
-from kernellab.verifier.cases import Case
-from kernellab.verifier.compare import Limits, compare
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare.compare import Limits, compare
 
 LAYER_NORM = """
 import torch

@@ -7,30 +7,44 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from kernellab.task import load_task
-from kernellab.verifier import compare_pieces as pieces_module
-from kernellab.verifier import cuda_driver, cuda_pool, device, goes_cuda, timed_cuda
-from kernellab.verifier.clocks_cuda import LABELS, Reading, calls_at_a_go, clock_of, disagreement, handshake
-from kernellab.verifier.compare import Limits, Reference, compare
-from kernellab.verifier.compare_pieces import compare_pieces
-from kernellab.verifier.contents_cuda import DeviceContents
-from kernellab.verifier.control import Answer, Control, Output
-from kernellab.verifier.cuda_faults import device_fault
-from kernellab.verifier.cuda_link import CudaWorker, TimedCalls
-from kernellab.verifier.cuda_memory import DeviceArena, Segment, Window, flush_words, output_bytes
-from kernellab.verifier.cuda_trace import busy, framed, is_library, summary, without_frame
-from kernellab.verifier.cuda_worker import DeviceWorker
-from kernellab.verifier.memory import Unreadable, equal, lay_out
-from kernellab.verifier.rules import CAPS, DEVICE
-from kernellab.verifier.sides import Side, WrongWhenTimed
+from kernellab.verifier.cases import device
+from kernellab.verifier.compare import pieces as pieces_module
+from kernellab.verifier.compare.compare import Limits, Reference, compare
+from kernellab.verifier.compare.pieces import compare_pieces
+from kernellab.verifier.cuda import driver as cuda_driver
+from kernellab.verifier.cuda import go as goes_cuda
+from kernellab.verifier.cuda import pool as cuda_pool
+from kernellab.verifier.cuda import timed as timed_cuda
+from kernellab.verifier.cuda.clocks import (
+    LABELS,
+    Reading,
+    calls_at_a_go,
+    clock_of,
+    disagreement,
+    handshake,
+    left_running,
+)
+from kernellab.verifier.cuda.faults import device_fault
+from kernellab.verifier.cuda.link import DeviceAccess, TimedCalls, Traced
+from kernellab.verifier.cuda.memory import DeviceArena, Segment, Window, flush_words, output_bytes, withhold
+from kernellab.verifier.cuda.trace import busy, framed, is_library, summary, without_frame
+from kernellab.verifier.cuda.worker import DeviceWorker
+from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
+from kernellab.verifier.protocol.memory import Unreadable, equal, lay_out
+from kernellab.verifier.protocol.rules import CAPS, DEVICE
+from kernellab.verifier.timing.contents import Contents
+from kernellab.verifier.timing.sides import Side, WrongWhenTimed
 
 LIMITS = Limits.of("float32")
 HEADER = Path("/usr/local/cuda/include/cuda.h")
@@ -91,8 +105,8 @@ def test_clocks_that_agree_say_nothing() -> None:
     ("clocks", "tails", "word"),
     [
         (reading(20, 20, 18), (330e-6, 165e-6), "after the answer"),
-        # what may be left running does not grow with the call
-        (reading(3000, 3000, 3000), (260e-6, 165e-6), "after the answer"),
+        # what may be left running does not grow with the call beyond a slice of the device's time
+        (reading(3000, 3000, 3000), (370e-6, 165e-6), "after the answer"),
         (reading(400, 200, 390), None, "judge's clock says"),
         # too short for the judge's clock, so that another would give the figure
         (reading(200, 5, 8, spread=60), None, "judge's clock says"),
@@ -104,6 +118,16 @@ def test_clocks_that_agree_say_nothing() -> None:
 )
 def test_each_clock_that_contradicts_is_named(clocks: Reading, tails: tuple[float, float] | None, word: str) -> None:
     assert word in disagreement(clocks, tails)
+
+
+def test_what_a_long_go_leaves_after_its_answer_is_counted_and_refuses_nothing() -> None:
+    """As on an H200: 64 calls of 20 launches each at a go, after which the judge's kernel took 61 us longer."""
+    late = (226e-6, 165e-6)
+    assert disagreement(reading(400, 420, 115, 64), late) == ""
+    assert "after the answer" in disagreement(reading(11, 11, 9.5, 32), late)
+    assert left_running(late) == pytest.approx(31e-6)
+    # what honest workers differ by is nobody's work
+    assert left_running((190e-6, 165e-6)) == left_running((150e-6, 165e-6)) == left_running(None) == 0.0
 
 
 def test_what_a_busy_machine_adds_to_all_sides_contradicts_nothing() -> None:
@@ -212,11 +236,26 @@ def worker_of(function: Any) -> tuple[DeviceWorker, Control]:
     return worker, control
 
 
+def given_at_once(worker: DeviceWorker, *given: Any) -> Any:
+    """What ``_at_go`` returns when the go comes as soon as it is ready."""
+    nonce = Control.nonce()
+
+    def judge() -> None:
+        assert os.eventfd_read(worker.done) == READY
+        worker.control.go(nonce)
+
+    thread = threading.Thread(target=judge)
+    thread.start()
+    outputs = worker._at_go(*given)
+    thread.join()
+    assert os.eventfd_read(worker.done) == DONE and worker.control.proves(nonce)
+    return outputs
+
+
 def test_a_go_covers_calls_on_arguments_of_their_own_and_tells_of_all_outputs() -> None:
     worker, control = worker_of(lambda x: (x * 2, x.sum(0)))
     sets = [(torch.full((3, 4), float(i)),) for i in range(5)]
-    control.go(1)
-    outputs = worker._at_go(1, sets, worker.function, True, False)
+    outputs = given_at_once(worker, sets, worker.function, True, False)
     answer = control.read(5)
     turn = TimedCalls(answer, 1.0, 0.0, 5)
     assert len(answer.outputs) == 10 and answer.seconds > 0
@@ -233,8 +272,7 @@ def test_a_go_covers_calls_on_arguments_of_their_own_and_tells_of_all_outputs() 
 def test_outputs_that_differ_from_the_first_call_s_are_told_in_full() -> None:
     base = torch.zeros(8, 8)
     worker, control = worker_of(lambda n: base[n:, : 4 + n])
-    control.go(1)
-    outputs = worker._at_go(1, [(0,), (1,), (1,)], worker.function, False, True)
+    outputs = given_at_once(worker, [(0,), (1,), (1,)], worker.function, False, True)
     for o, (t,) in zip(control.read(3).outputs, outputs, strict=True):
         assert (o.data, o.shape, o.strides) == (t.data_ptr(), tuple(t.shape), t.stride())
         assert o.storage == base.data_ptr()
@@ -266,6 +304,20 @@ def test_windows_of_one_arena_do_not_touch_each_other() -> None:
     assert windows[1].changed(args[1]) == 0 and windows[0].changed(args[0]) is None
 
 
+def test_some_of_each_window_is_withheld_until_the_clock_runs() -> None:
+    args = [(torch.randn(5, 7), torch.arange(3), 2.0) for _ in range(3)]
+    layout = lay_out(args[0])
+    arena = Host(3 * layout.size)
+    windows = [Window(arena, i * layout.size, layout.size) for i in range(3)]
+    for window, given in zip(windows, args, strict=True):
+        window.write(layout, given)
+    complete = withhold(arena.memory, windows, random.Random(3))
+    assert [w.changed(a) for w, a in zip(windows, args, strict=True)] == [0, 0, 0]
+    assert not any(torch.equal(w._views[1], a[1]) for w, a in zip(windows, args, strict=True))  # type: ignore[arg-type]
+    complete()
+    assert all(w.changed(a) is None and w.trespassed() is None for w, a in zip(windows, args, strict=True))
+
+
 def test_a_flush_writes_twice_the_cache() -> None:
     assert flush_words(60 << 20) * 4 == 120 << 20
 
@@ -277,7 +329,7 @@ def test_contents_are_new_in_every_place_and_stay_in_their_support() -> None:
     task = load_task("import torch\ndef reference(x, w):\n    return x * w\ndef inputs():\n"
                      "    return torch.rand(64, 33), torch.rand(33)\nSTATIC = ['w']\n", "scaled")  # fmt: skip
     base = (torch.rand(64, 33), torch.rand(33))
-    contents = DeviceContents(task, base, [True, True])
+    contents = Contents(task, base, [True, True])
     one = contents.next(0)[0].clone()
     two = contents.next(0)[0]
     assert one.shape == base[0].shape and contents.next(1)[1] is base[1]
@@ -327,7 +379,7 @@ def test_pieces_judge_as_the_whole_does(
 
 
 def test_a_large_output_goes_through_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernellab.verifier import compare as compare_module
+    from kernellab.verifier.compare import compare as compare_module
 
     monkeypatch.setattr(compare_module, "DEVICE", replace(DEVICE, whole=1000))
     want = torch.randn(40, 50)
@@ -340,7 +392,7 @@ def test_a_large_output_goes_through_the_pieces(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_equal_looks_at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernellab.verifier import memory
+    from kernellab.verifier.protocol import memory
 
     monkeypatch.setattr(memory, "_PIECE", 64)
     a = torch.arange(1000).reshape(50, 20)
@@ -485,18 +537,16 @@ class Host(DeviceArena):
         return self.memory[offset : offset + size].view(dtype)
 
 
-class Simulated(CudaWorker):
+class Simulated(DeviceAccess):
     """Calls ``function`` here; a go takes ``cost`` and ``seconds`` a call, and noise, by a clock that is made up."""
 
     def __init__(self, function: Any, seconds: float, *, device: float | None = None, tail: float = 165e-6) -> None:
         self.function, self.took, self.tail = function, seconds, tail
-        self.pid = -1
-        #: what the host takes to launch a call
-        self.launching: float | None = 2e-6
+        process: Any = SimpleNamespace(pid=-1, stop=lambda: None, gone=lambda: False, access=self)
+        super().__init__(process)
         #: did the judge have the device at first?
         self.led: list[bool] = []
-        self.activity, self.samples = device, [device] * 8 if device else []
-        self.arenas, self.bases, self.unordered, self.unseen, self.copies = {}, {}, "", False, 0
+        self.traced = Traced([device] * 8 if device else [], device, launching=2e-6)
         self.random, self.results, self.goes = random.Random(1), [], []
         #: were contents of a go to be seen before it?
         self.early: list[bool] = []
@@ -513,7 +563,7 @@ class Simulated(CudaWorker):
     ) -> TimedCalls:  # fmt: skip
         self.led.append(lead is not None)
         before = self._lie_there(layout, slot, calls)
-        prepare()
+        prepare()()
         if not echo:
             after = self._lie_there(layout, slot, calls)
             self.early.append(any(torch.equal(x, y) for x in before for y in after))
@@ -548,11 +598,6 @@ class Simulated(CudaWorker):
     def trace(self, layout: Any, slot: int, deadline: float) -> dict[str, Any]:
         return {}
 
-    def stop(self) -> None: ...
-
-    def gone(self) -> bool:
-        return False
-
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -567,9 +612,16 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 << 30, 80 << 30))
 
     def run(candidate: Simulated, eager: Simulated, budget: float = 0.3) -> timed_cuda.Result:
-        sides = [Side("eager", eager), Side("eager", Simulated(eager.function, eager.took, device=eager.activity))]
+        other = Simulated(eager.function, eager.took, device=eager.traced.activity)
+        sides = [Side("eager", eager.worker), Side("eager", other.worker)]
         return timed_cuda.measure(
-            task, (torch.randn(8, 16),), Side("candidate", candidate), sides, [LIMITS], budget=budget, deadline=5.0
+            task,
+            (torch.randn(8, 16),),
+            Side("candidate", candidate.worker),
+            sides,
+            [LIMITS],
+            budget=budget,
+            deadline=5.0,
         )
 
     return run
@@ -615,7 +667,7 @@ def test_launches_hide_behind_the_judge_s_kernel_only_where_they_hide_anyway(
     timed: Any, launching: float | None, led: bool
 ) -> None:
     candidate, eager = Simulated(right, 10e-6, device=9e-6), Simulated(right, 15e-6, device=14e-6)
-    candidate.launching = launching
+    candidate.traced = replace(candidate.traced, launching=launching)
     timed(candidate, eager)
     assert candidate.led[-1] is eager.led[-1] is led and not candidate.led[0]
 
@@ -625,20 +677,21 @@ class Disturbed(Simulated):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.quiet = self.activity or 0.0
-        self.activity, self.samples = 2 * self.quiet, [2 * self.quiet] * 8
-        self.traced = 0
+        self.quiet = self.traced.activity or 0.0
+        self.traced = replace(self.traced, activity=2 * self.quiet, samples=[2 * self.quiet] * 8)
+        self.bursts = 0
 
     def trace(self, layout: Any, slot: int, deadline: float) -> dict[str, Any]:
-        self.traced += 1
-        self.activity, self.samples = self.quiet * (1 + 0.01 * self.traced), [self.quiet] * 8
+        self.bursts += 1
+        activity = self.quiet * (1 + 0.01 * self.bursts)
+        self.traced = replace(self.traced, activity=activity, samples=[self.quiet] * 8)
         return {}
 
 
 def test_traced_calls_that_others_disturbed_are_traced_again(timed: Any) -> None:
     candidate, eager = Disturbed(right, 3e-3, device=2.9e-3), Simulated(right, 4.5e-3, device=4.4e-3)
     result = timed(candidate, eager)
-    assert candidate.traced == 2 and not result.labels
+    assert candidate.bursts == 2 and not result.labels
     assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
     # by the device's clock the burst that was disturbed would be the figure
     candidate, eager = Disturbed(right, 40e-3, device=39e-3), Disturbed(right, 10e-6, device=9e-6)
@@ -669,13 +722,21 @@ def test_a_result_of_another_call_of_the_go_is_wrong(timed: Any) -> None:
         timed(Simulated(memoised, 10e-6, device=9e-6), Simulated(right, 10e-6, device=9e-6))
 
 
+def test_a_go_ends_when_the_device_does_not_when_its_worker_says_so(timed: Any) -> None:
+    eager = Simulated(right, 10e-6, device=9e-6)
+    result = timed(Simulated(right, 400e-6, device=115e-6, tail=226e-6), eager)
+    assert any(label.startswith("launch-bound") for label in result.labels)
+    early = timed(Simulated(right, 3e-3, device=3.1e-3, tail=315e-6), Simulated(right, 3e-3, device=3e-3))
+    assert median(early.candidate) == pytest.approx(3e-3 + 120e-6, abs=15e-6) and "120 us of it counted" in early.note
+
+
 def test_work_after_the_answer_and_streams_without_order_are_refused(timed: Any) -> None:
     eager = Simulated(right, 10e-6, device=9e-6)
     with pytest.raises(timed_cuda.Inconsistent, match="after the answer") as found:
         timed(Simulated(right, 10e-6, device=9e-6, tail=400e-6), eager)
     assert found.value.signature == "inconsistent-clocks"
     aside = Simulated(right, 10e-6, device=9e-6)
-    aside.unordered = "body"
+    aside.traced = replace(aside.traced, unordered="body")
     with pytest.raises(timed_cuda.Inconsistent, match="does not order") as found:
         timed(aside, eager)
     assert found.value.signature == "unordered-stream"

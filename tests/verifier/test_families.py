@@ -10,10 +10,10 @@ import torch
 
 from kernellab.records import Stage
 from kernellab.task import load_task
-from kernellab.task_inputs import Family, families, redraw
-from kernellab.verifier import cases
-from kernellab.verifier.compare import Limits, compare
-from kernellab.verifier.rules import ERROR
+from kernellab.task.sample.inputs import Family, families, redraw
+from kernellab.verifier.cases import cases
+from kernellab.verifier.compare.compare import Limits, compare
+from kernellab.verifier.protocol.rules import ERROR
 
 from .kit import Judge
 

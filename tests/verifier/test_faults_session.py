@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kernellab.records import Role
 from kernellab.session import SessionStatus, TurnState, design, open_session
-from kernellab.session.engine import engine
-from kernellab.session.journal import Journal
+from kernellab.session.engine.engine import engine
+from kernellab.session.record.journal import Journal
 
 
 def test_a_session_whose_judge_is_killed_keeps_its_journal_and_goes_on(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from kernellab.records import Stage
 from kernellab.task import load_task
-from kernellab.task_inputs import Family
+from kernellab.task.sample.inputs import Family
 from kernellab.verifier import VerifyOptions
-from kernellab.verifier.ablation import _alike
-from kernellab.verifier.cases import Case
-from kernellab.verifier.compare import Limits
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.stages.ablation import _alike
 
 from .kit import RMS_CPP, Judge
 

@@ -6,10 +6,10 @@ import torch
 
 from kernellab.records import Stage
 from kernellab.task import load_task
-from kernellab.task_inputs import Family
-from kernellab.verifier.cases import case, make_args
-from kernellab.verifier.metamorphic import changed
-from kernellab.verifier.signature import where
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases.cases import case, make_args
+from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.compare.signature import where
 
 from .kit import RMS_CPP, Judge
 

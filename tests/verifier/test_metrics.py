@@ -8,7 +8,8 @@ from statistics import mean
 
 import pytest
 
-from kernellab.verifier import metrics, stats
+from kernellab.verifier.protocol import stats
+from kernellab.verifier.timing import metrics
 
 
 def test_geomean_and_median() -> None:

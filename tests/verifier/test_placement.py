@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernellab.verifier import accounts, placement, sides, stats
-from kernellab.verifier.accounts import Times
-from kernellab.verifier.placement import Placement
+from kernellab.verifier.judge import accounts, placement
+from kernellab.verifier.judge.accounts import Times
+from kernellab.verifier.judge.placement import Placement
+from kernellab.verifier.protocol import stats
+from kernellab.verifier.timing import sides
 
 BUSY = "import threading\nfor _ in range({n} - 1): threading.Thread(target=lambda: exec('while True: pass')).start()\n"
 SPIN = BUSY + "print('up', flush=True)\nwhile True: pass"

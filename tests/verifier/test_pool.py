@@ -11,11 +11,11 @@ import pytest
 
 from kernellab.target import Backend
 from kernellab.task import load_task
-from kernellab.verifier import landlock
-from kernellab.verifier.link import Worker
-from kernellab.verifier.pool import INDUCTOR, Pool, memory_limit
-from kernellab.verifier.process import WorkerFailure
-from kernellab.verifier.rules import CAPS
+from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge.pool import INDUCTOR, Pool, memory_limit
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.sandbox import landlock
 
 PLANT = """
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(pool:
 def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from kernellab.verifier.forkserver import _unasked
+    from kernellab.verifier.judge.forkserver import _unasked
 
     def driver() -> bool:
         raise AssertionError("no child could start CUDA any more")

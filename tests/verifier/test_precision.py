@@ -6,7 +6,7 @@ import pytest
 
 from kernellab.records import Stage
 from kernellab.task import load_task
-from kernellab.verifier.precision import Precision, allowed, classify
+from kernellab.verifier.stages.precision import Precision, allowed, classify
 
 from .kit import Judge
 
@@ -52,11 +52,11 @@ def test_the_gaps_between_the_classes(relative: float, dtype: str, expected: Pre
 def test_the_class_is_the_loosest_of_what_an_output_depends_on() -> None:
     strict = load_task(MATMUL.format(policy=""), "strict")
     loose = load_task(MATMUL.format(policy="PRECISION = {'matmul': 'tf32'}"), "loose")
-    assert allowed(strict, 0, [["matmul"]], "cuda") is Precision.FP32_STRICT
-    assert allowed(loose, 0, [["matmul"]], "cpu") is Precision.TF32
-    assert allowed(loose, 0, [[]], "cpu") is Precision.FP32_STRICT
-    assert allowed(strict, 0, [["conv"]], "cuda") is Precision.TF32
-    assert allowed(strict, 0, [["conv"]], "cpu") is Precision.FP32_STRICT
+    assert allowed(strict, "float32", ["matmul"], "cuda") is Precision.FP32_STRICT
+    assert allowed(loose, "float32", ["matmul"], "cpu") is Precision.TF32
+    assert allowed(loose, "float32", [], "cpu") is Precision.FP32_STRICT
+    assert allowed(strict, "float32", ["conv"], "cuda") is Precision.TF32
+    assert allowed(strict, "float32", ["conv"], "cpu") is Precision.FP32_STRICT
 
 
 def test_a_verdict_names_the_class(judge: Judge) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernellab.cli_verify import verdict_dict
+from kernellab.cli.verify import verdict_dict
 from kernellab.records import Comparison, Stage, StageResult, Timing, Trust, Verdict
 from kernellab.verifier import Verifier
-from kernellab.verifier.reproduced import reproduced
+from kernellab.verifier.again.reproduced import reproduced
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 

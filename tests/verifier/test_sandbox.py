@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from kernellab.target import Backend
-from kernellab.verifier import sandbox, seccomp
-from kernellab.verifier.link import Worker
-from kernellab.verifier.pool import Pool
+from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge.pool import Pool
+from kernellab.verifier.sandbox import sandbox, seccomp
 
 from .attempts import TABLE, Attempt
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.records import Source, Trust
-from kernellab.verifier.options import VerifyOptions
+from kernellab.verifier.protocol.options import VerifyOptions
 from kernellab.verifier.seal import Unsealable, native
 
 from .kit import TARGET, Judge

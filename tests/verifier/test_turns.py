@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
 
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
+IMPORT = "from kernellab.verifier.judge import turns"
 WORKER = """
 import sys, time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
@@ -47,6 +50,48 @@ def test_nobody_works_while_one_is_timed_and_the_one_comes_to_its_turn(
             assert not any(begin < float(at) < end for begin, end in alone), f"a worker was {word} beside a timing"
 
 
+COMPILES = """
+import sys
+from kernellab.verifier.judge import turns
+
+with turns.working():
+    with turns.off_device():
+        print("compiling", flush=True)
+        sys.stdin.readline()
+    print("working", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(("kind", "beside"), [("device", True), ("all", False)])
+def test_on_a_device_one_is_timed_while_another_compiles_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, beside: bool
+) -> None:
+    monkeypatch.setenv(turns.VARIABLE, f"{kind}:{tmp_path}/turns")
+    other = subprocess.Popen([sys.executable, "-c", COMPILES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdin is not None
+
+    def type_lines(lines: str) -> None:
+        assert other.stdin is not None
+        other.stdin.write(lines)
+        other.stdin.flush()
+
+    with other, other.stdin, other.stdout:
+        assert other.stdout.readline() == "compiling\n"
+        # under "all" it is waited for until it has come out
+        threading.Timer(1.0, type_lines, ["\n" if beside else "\n\n"]).start()
+        began = time.monotonic()
+        with turns.alone():
+            assert (time.monotonic() - began < 0.9) is beside
+            if beside:
+                time.sleep(1.3)
+                assert not wait([other.stdout.fileno()], 0), "it works on the device only after the timing"
+        assert other.stdout.readline() == "working\n"
+        if beside:
+            type_lines("\n")
+        assert other.wait(20) == 0
+
+
 def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(turns.VARIABLE, raising=False)
     with turns.working(), turns.alone() as waited:
@@ -56,7 +101,7 @@ def test_without_a_lock_file_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> No
 
 STEPS = """
 import sys, time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 until = time.monotonic() + 60
 with turns.working():
@@ -85,7 +130,7 @@ def test_who_works_long_gives_way_between_two_steps(tmp_path: Path, monkeypatch:
 
 HOLDER = """
 import sys, time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 with turns.share(float(sys.argv[1])):
     print("in", time.monotonic(), sys.argv[1], flush=True)
@@ -129,7 +174,7 @@ def test_one_that_was_timed_works_on_before_the_next_is_timed(tmp_path: Path, mo
 
 TIMED = """
 import time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 print("there", flush=True)
 with turns.alone():
@@ -150,7 +195,7 @@ def test_one_who_needs_little_of_the_memory_passes_one_who_waits_for_much(
     assert "in" in much.communicate(timeout=60)[0]
     with turns.share(0.3):
         patient = subprocess.Popen(
-            [sys.executable, "-c", f"from kernellab.verifier import turns\nturns._PASSED_SECONDS = 0\n{HOLDER}", "0.9"],
+            [sys.executable, "-c", f"{IMPORT}\nturns._PASSED_SECONDS = 0\n{HOLDER}", "0.9"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         time.sleep(0.7)
@@ -162,7 +207,7 @@ def test_one_who_needs_little_of_the_memory_passes_one_who_waits_for_much(
 
 TURN = """
 import time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 with turns.working():
     print("there", flush=True)
@@ -172,7 +217,7 @@ with turns.working():
 """
 NEXT = """
 import time
-from kernellab.verifier import turns
+from kernellab.verifier.judge import turns
 
 with turns.working():
     print("works", time.monotonic(), flush=True)

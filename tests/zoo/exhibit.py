@@ -193,10 +193,10 @@ def _from_rules() -> Iterator[Exhibit]:
 
 def _lowered(task: Task, target: Target) -> Source:
     from kernellab.agents.briefs import DesignBrief
-    from kernellab.agents.designer import RulesDesigner
+    from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.lowering import lower
-    from kernellab.sketch.bind import bind
     from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.bind import bind
 
     reply = RulesDesigner().designs(DesignBrief(task, target))[0]
     program = load_program(reply.sketch, constexpr=reply.constexpr)
@@ -207,7 +207,7 @@ def _lowered(task: Task, target: Target) -> Source:
 def _gpu() -> Chip:
     import torch
 
-    from kernellab.chips import find_chip
+    from kernellab.target.chips import find_chip
 
     name = torch.cuda.get_device_name()
     return find_chip(name) or Chip(name, "gpu", 132)

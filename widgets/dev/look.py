@@ -30,6 +30,7 @@ SHOTS: dict[str, dict[str, Any]] = {
     "verdict": {"fixture": "designed", "panel": "verdict"},
     "failed": {"fixture": "edge_tile", "panel": "verdict"},
     "verifying": {"fixture": "verifying", "panel": "verdict"},
+    "accesses": {"fixture": "edited", "panel": "accesses"},
     "roofline": {"fixture": "edited", "panel": "roofline"},
     "candidates": {"fixture": "edited", "panel": "candidates"},
     "brief": {"fixture": "brief", "panel": "sketch"},
@@ -89,6 +90,19 @@ SHOTS: dict[str, dict[str, Any]] = {
 }
 
 
+#: the monitor's, on a search that is made up
+MONITOR: dict[str, dict[str, Any]] = {
+    "monitor": {"rows": 240},
+    "monitor-compare": {"rows": 240, "panel": "compare"},
+    "monitor-kinds": {"rows": 240, "panel": "grid"},
+    "monitor-analyst": {"rows": 60, "panel": "analyst"},
+    "monitor-ledger": {"rows": 240, "panel": "ledger"},
+    "monitor-steer": {"rows": 240, "panel": "steer"},
+    "monitor-long": {"rows": 5000},
+    "monitor-narrow": {"rows": 240, "width": 560},
+}
+
+
 class _Handler(SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         if path.startswith("/themes/"):
@@ -131,13 +145,14 @@ def address(base: str, **asked: Any) -> str:
 def main(out: Path, names: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with served() as base, browser() as chromium:
-        for name in names or list(SHOTS):
+        for name in names or [*SHOTS, *MONITOR]:
             for theme in THEMES:
                 page = chromium.new_page(viewport={"width": 1180, "height": 900})
                 faults: list[str] = []
                 page.on("console", lambda m, f=faults: f.append(m.text) if m.type == "error" else None)
                 page.on("pageerror", lambda e, f=faults: f.append(str(e)))
-                page.goto(address(base, **SHOTS[name], theme=theme))
+                where = f"{base}monitor.html" if name in MONITOR else base
+                page.goto(address(where, **(MONITOR.get(name) or SHOTS[name]), theme=theme))
                 page.wait_for_selector("body[data-ready]")
                 page.wait_for_timeout(400)
                 page.screenshot(path=out / f"{name}-{theme}.png", full_page=True)

@@ -106,41 +106,54 @@ function Question({ view, card }: { view: View; card: Card }) {
       ...(to ? { to } : {}),
       ...(card.editable ? { suggestion: state.draft } : {}),
     });
-  const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to);
+  const work = card.to === "coder" || card.to === "designer";
+  const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
+  const stuck = card.kind === "error" && card.retry === false;
+  const mine = card.kind === "error" && (card.role === "designer" || card.role === "coder");
   const answers = (
     <>
-      <Button
-        primary={card.kind !== "brief"}
-        action="approve"
-        busy={!free}
-        title={
-          card.kind === "route" && card.to ? `Send it to the ${capital(card.to)}, with these words (a)` : undefined
-        }
-        onClick={() => approve()}
-      >
-        {YES[card.kind] ?? "Approve"}
-        {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
-      </Button>
+      {mine && (
+        <Button
+          primary={stuck}
+          action="to-me"
+          busy={!free}
+          title={`You play the ${capital(card.role)} from now on`}
+          onClick={() => approve("me")}
+        >
+          {card.role === "designer" ? "Write the sketch yourself" : "Write the code yourself"}
+        </Button>
+      )}
+      {!stuck && (
+        <Button
+          primary={card.kind !== "brief"}
+          action="approve"
+          busy={!free}
+          title={
+            card.kind === "route" && card.to ? `Send it to the ${capital(card.to)}, with these words (a)` : undefined
+          }
+          onClick={() => approve()}
+        >
+          {YES[card.kind] ?? "Approve"}
+          {card.kind === "route" && card.to && card.to in ELSEWHERE ? `: ${capital(card.to)}` : ""}
+        </Button>
+      )}
       {card.kind === "route" &&
         others.map((to) => (
           <Button key={to} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
             {ELSEWHERE[to]}
           </Button>
         ))}
-      <Button action="card-stop" busy={!free} onClick={() => decide({ action: "stop" })}>
-        Stop
-      </Button>
       <span class="kl-dim" role="status">
         {state.phase === "sending" ? "sending" : state.phase === "sent" ? "taken" : ""}
       </span>
-      {state.phase === "refused" && <span class="kl-bad">{state.error}</span>}
+      {state.phase === "refused" && <span class="kl-bad kl-lines">{state.error}</span>}
     </>
   );
 
   return (
     <section class={`kl-card kl-card-${card.kind}`} aria-label="a question to you" data-card={card.id}>
       <Heading card={card} />
-      {card.kind === "error" && <Remedy view={view} />}
+      {card.kind === "error" && <Remedy view={view} card={card} />}
       {card.editable && (
         <div class="kl-suggestion">
           <Area
@@ -152,6 +165,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             onSubmit={() => approve()}
           />
           {edited(state) && <span class="kl-dim">edited by you</span>}
+          {card.to && <Unread view={view} role={card.to} />}
           {state.newer !== null && (
             <Button quiet action="take-newer" onClick={() => dispatch({ type: "take newer" })}>
               The proposal has changed: take the new suggestion
@@ -171,13 +185,23 @@ function Question({ view, card }: { view: View; card: Card }) {
   );
 }
 
-/** What went wrong with the turn, and what to do about it. */
-function Remedy({ view }: { view: View }) {
+/** Says that nobody will read the words, before one writes them. */
+function Unread({ view, role }: { view: View; role: string }) {
+  if (view.state.head.value.roles[role] !== "rules") return null;
+  return (
+    <span class="kl-dim">
+      The {capital(role)} is played by rules, which read no words: give it to a model below, or choose To me.
+    </span>
+  );
+}
+
+/** What went wrong with the turn, and what to do about it; what the card's own text says already is not told again. */
+function Remedy({ view, card }: { view: View; card: Card }) {
   const { error, remedy } = view.state.detail.value;
   return (
     <>
-      {error && <p class="kl-bad">{error}</p>}
-      {remedy && <p class="kl-remedy">{remedy}</p>}
+      {error && !card.text.includes(error) && <p class="kl-bad">{error}</p>}
+      {remedy && !card.text.includes(remedy) && <p class="kl-remedy">{remedy}</p>}
     </>
   );
 }

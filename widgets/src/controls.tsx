@@ -108,17 +108,45 @@ function inOrder(roles: Record<string, string>): [string, string][] {
   return Object.entries(roles).sort(([a], [b]) => place(a) - place(b));
 }
 
+/** What a role was told to keep in mind, each with a button that takes it back. */
+function Notes({ view }: { view: View }) {
+  const notes = Object.entries(view.state.head.value.notes).flatMap(([role, texts]) =>
+    texts.map((text) => ({ role, text })),
+  );
+  if (notes.length === 0) return null;
+  return (
+    <ul class="kl-notes" aria-label="notes">
+      {notes.map(({ role, text }) => (
+        <li key={`${role}:${text}`} class="kl-row">
+          <span class="kl-dim">{capital(role)}</span>
+          <span class="kl-grow">{text}</span>
+          <Button quiet action="unnote" onClick={() => view.send({ action: "unnote", role, text })}>
+            Delete
+          </Button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: () => void }) {
   const [role, setRole] = useState(roles[0] ?? "coder");
   const [text, setText] = useState("");
   const send = async () => {
-    if (text.trim() === "") return;
+    if (text.trim() === "" || ignored) return;
     const { error } = await view.send({ action: "note", role, text });
     if (!error) close();
   };
+  const ignored = view.state.head.value.roles[role] === "rules";
   return (
     <div class="kl-note-form">
+      <Notes view={view} />
       <Choice label="to the" value={role} options={roles} onChange={setRole} />
+      {ignored && (
+        <span class="kl-dim" role="status">
+          The {capital(role)} is played by rules, which read no notes: give the role to a model first.
+        </span>
+      )}
       <Area
         label="note"
         value={text}
@@ -130,7 +158,7 @@ function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: 
         primary
         action="send-note"
         onClick={send}
-        disabled={text.trim() === ""}
+        disabled={text.trim() === "" || ignored}
         busy={view.sending.value.has("note")}
       >
         Send

@@ -1,6 +1,6 @@
 /** What each trait holds before the kernel has said anything; also the list of the fields that are known here. */
 
-import { once } from "./once";
+import { filling } from "./fill";
 import { type Detail, type Head, type Partial, PROTOCOL, type Roofline, type Texts, type Traits } from "./protocol";
 
 const HEAD: Head = {
@@ -14,10 +14,12 @@ const HEAD: Head = {
   status_text: "",
   reason: "",
   message: "",
+  doing: "",
   current: null,
   approval: "none",
   roles: {},
   role_choices: {},
+  notes: {},
   can: { step: false, run: false, pause: false, fork: false, stop: false, approve: false, edit: false },
   card: null,
   best: null,
@@ -26,6 +28,7 @@ const HEAD: Head = {
   prediction: null,
   comparing: false,
   sol_ms: null,
+  call: "",
 };
 
 const DETAIL: Detail = {
@@ -82,16 +85,4 @@ export const NOTHING: Traits = {
   beat: 0,
 };
 
-/** A trait's value with every known field; what an older kernel leaves out is empty, what a newer one adds is ignored. */
-export function fill<K extends keyof Traits>(name: K, value: unknown): Traits[K] {
-  const empty = NOTHING[name];
-  if (typeof empty !== "object") return (typeof value === typeof empty ? value : empty) as Traits[K];
-  if (Array.isArray(empty)) return (Array.isArray(value) ? value : empty) as Traits[K];
-  if (value === null || typeof value !== "object") return empty;
-  const known: Record<string, unknown> = { ...empty };
-  for (const [key, field] of Object.entries(value)) {
-    if (!(key in known)) once(`kernellab: the kernel's ${name}.${key} is not known to this view and is ignored.`);
-    else if (field !== undefined && !(field === null && empty[key as keyof typeof empty] !== null)) known[key] = field;
-  }
-  return known as unknown as Traits[K];
-}
+export const fill = filling(NOTHING);

@@ -1,12 +1,14 @@
 /** What a glance must tell: what is designed, for what, how far it is, how fast the best candidate is, what it cost. */
+import { useState } from "preact/hooks";
 import { duration, percent } from "./format";
-import { ActionSign } from "./icons";
-import type { BestFigures, Head, LedgerFigures } from "./protocol";
+import type { BestFigures, Head, Headroom as HeadroomFigure, LedgerFigures } from "./protocol";
+import { Take } from "./take";
 import { Button, Tip, useElapsed } from "./ui";
 import type { View } from "./view";
 
 export function Header({ view }: { view: View }) {
   const head = view.state.head.value;
+  const [taking, setTaking] = useState(false);
   return (
     <header class="kl-head">
       <div class="kl-title">
@@ -18,7 +20,19 @@ export function Header({ view }: { view: View }) {
       <div class="kl-figures">
         {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
         {head.ledger && <Ledger ledger={head.ledger} />}
+        {head.call && (
+          <Button
+            quiet
+            action="take"
+            pressed={taking}
+            title="Call it, export it, download the figures"
+            onClick={() => setTaking(!taking)}
+          >
+            Use it
+          </Button>
+        )}
       </div>
+      {taking && head.call && <Take view={view} call={head.call} />}
     </header>
   );
 }
@@ -28,7 +42,7 @@ function Status({ view, head }: { view: View; head: Head }) {
   const elapsed = useElapsed(running?.started ?? 0, head.status === "running" && running !== undefined);
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
-  const doing = link === "ready" && running ? `${running.role} at work` : "";
+  const doing = link !== "ready" || !running ? "" : head.doing ? `verifying, ${head.doing}` : `${running.role} at work`;
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
@@ -73,8 +87,9 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
   );
 }
 
-/** How much of the speed-of-light bound is reached; a share above one is drawn full and said in words. */
-function Headroom({ share, text, title }: { share: number; text: string; title: string }) {
+/** How much of the speed-of-light bound is reached; without a bar where the bound cannot be believed. */
+function Headroom({ share, text, title }: HeadroomFigure) {
+  if (share === null) return <Tip class="kl-figure kl-dim" text={text} title={title} />;
   const shown = Math.min(1, Math.max(0, share));
   return (
     <span class="kl-headroom">
@@ -103,30 +118,4 @@ function Ledger({ ledger }: { ledger: LedgerFigures }) {
     ledger.budget ? `budget ${ledger.budget}` : "",
   ];
   return <Tip class="kl-ledger kl-dim" text={ledger.text} title={title.filter(Boolean).join("; ")} />;
-}
-
-/** The line under the header: what a person must hear, until it is dismissed. */
-export function Notices({ view }: { view: View }) {
-  const head = view.state.head.value;
-  const notice = view.notice.value;
-  const lines: { text: string; tone: string; dismiss?: () => void }[] = [];
-  if (notice) lines.push({ ...notice, dismiss: () => view.dismiss() });
-  if (head.message && head.message !== notice?.text) lines.push({ text: head.message, tone: "error" });
-  if (view.link.value === "busy") {
-    lines.push({ text: "Kernel busy: what you did is taken when the running cell ends.", tone: "info" });
-  }
-  return (
-    <div class="kl-notices" aria-live="polite">
-      {lines.map((line) => (
-        <div key={line.text} class={`kl-notice kl-notice-${line.tone}`}>
-          <span>{line.text}</span>
-          {line.dismiss && (
-            <button type="button" class="kl-close" aria-label="dismiss" onClick={line.dismiss}>
-              <ActionSign action="close" />
-            </button>
-          )}
-        </div>
-      ))}
-    </div>
-  );
 }

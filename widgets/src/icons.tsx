@@ -92,6 +92,7 @@ const STATES: Record<string, ComponentChildren> = {
     </>
   ),
   done: <circle cx="8" cy="8" r="4" fill="currentColor" />,
+  stopped: <path fill="currentColor" d="M4 4h8v8H4z" />,
   superseded: <path {...line} stroke-width="2" d="M4 8h8" />,
   skipped: <path {...line} stroke-width="2" d="M4 8h8" />,
   "not reached": <circle {...line} cx="8" cy="8" r="3.5" stroke-dasharray="1.5 2.5" />,

@@ -9,6 +9,7 @@ export const PANELS: { id: Panel; name: string }[] = [
   { id: "prompt", name: "Prompt" },
   { id: "memory", name: "Memory" },
   { id: "candidates", name: "Candidates" },
+  { id: "accesses", name: "Accesses" },
 ];
 
 export interface Shortcut {

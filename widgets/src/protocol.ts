@@ -3,7 +3,7 @@
  *
  * State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's.
  * Questions (diagnostics, completions, long texts) travel as custom messages with an id, answered by the same id.
- * The Python half is kernellab/notebook/workbench.py; both sides ignore fields and kinds that they do not know.
+ * The Python half is kernellab/notebook/protocol.py; both sides ignore fields and kinds that they do not know.
  * Dumps of real sessions' traits and answers are in widgets/fixtures (made by tests/notebook/make_fixture.py).
  */
 
@@ -27,10 +27,14 @@ export interface Head {
   reason: string;
   /** the last decision that could not be carried out */
   message: string;
+  /** what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs */
+  doing: string;
   current: string | null;
   approval: "none" | "routing" | "all" | string;
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
+  /** what each role is to keep in mind */
+  notes: Record<string, string[]>;
   can: Record<"step" | "run" | "pause" | "fork" | "stop" | "approve" | "edit", boolean>;
   card: Card | null;
   best: BestFigures | null;
@@ -40,6 +44,8 @@ export interface Head {
   comparing: boolean;
   /** speed-of-light bound, ms */
   sol_ms: number | null;
+  /** how the best kernel is called from a cell, "" while there is none */
+  call: string;
 }
 
 export interface Figure {
@@ -49,13 +55,30 @@ export interface Figure {
   title: string;
 }
 
+/** Against a baseline, with its interval: above 1 is faster. */
+export interface Speedup {
+  baseline: string;
+  value: number;
+  low: number;
+  high: number;
+  text: string;
+  title: string;
+}
+
+/** The share of the speed-of-light bound that is reached, null where the bound cannot be believed. */
+export interface Headroom {
+  share: number | null;
+  text: string;
+  title: string;
+}
+
 export interface BestFigures {
   turn: string;
   number: number;
   time: Figure | null;
-  speedups: { baseline: string; value: number; low: number; high: number; text: string; title: string }[];
+  speedups: Speedup[];
   /** share of the speed-of-light bound reached, 0..1 */
-  headroom: { share: number; text: string; title: string } | null;
+  headroom: Headroom | null;
   trust: string;
   label: string;
 }
@@ -83,6 +106,14 @@ export interface Card {
   suggestion: string;
   pending: boolean;
   editable: boolean;
+  /** may asking the same role again bring anything else? */
+  retry: boolean;
+}
+
+export interface Predicted {
+  turn: string;
+  expected: number;
+  measured: number;
 }
 
 /** Teaching mode: what the person expects before the measurement. */
@@ -92,7 +123,7 @@ export interface Prediction {
   expected: number | null;
   reason: string;
   measured: number | null;
-  history: { turn: string; expected: number; measured: number }[];
+  history: Predicted[];
 }
 
 /** One row of the timeline; rows are in order of number. */
@@ -102,7 +133,7 @@ export interface TurnRow {
   parent: string | null;
   role: "designer" | "coder" | "verifier" | "conductor" | "analyst";
   author: "rules" | "model" | "human";
-  state: "running" | "done" | "failed" | "passed" | "waiting" | "superseded";
+  state: "running" | "done" | "failed" | "passed" | "waiting" | "superseded" | "stopped";
   on_path: boolean;
   depth: number;
   /** 0 while it runs: the front end counts from `started` (seconds since the epoch) */
@@ -132,6 +163,8 @@ export interface Diagnostic {
   severity: "error" | "warning" | "info";
   message: string;
   remedy: string;
+  /** what to put in its place, where the checker knows */
+  fix: string | null;
 }
 
 export interface StageRow {
@@ -141,20 +174,72 @@ export interface StageRow {
   note: string;
 }
 
+export interface GateView {
+  state: string;
+  reason: string;
+  cases: number;
+  max_error: number | null;
+}
+
+export interface Claim {
+  text: string;
+  holds: boolean | null;
+  why: string;
+}
+
+export interface Remembered {
+  title: string;
+  text: string;
+  why: string;
+}
+
 /** About the turn that is looked at; changes when that turn does. */
 export interface Detail {
   turn: string | null;
   stages: StageRow[];
   verdict: VerdictView | null;
-  gate: { state: string; reason: string; cases: number; max_error: number | null } | null;
+  gate: GateView | null;
   diagnostics: Diagnostic[];
   rationale: string;
-  claims: { text: string; holds: boolean | null; why: string }[];
+  claims: Claim[];
   error: string;
   remedy: string;
   exchanges: ExchangeHead[];
-  memory: { title: string; text: string; why: string }[];
+  memory: Remembered[];
   pins: number[];
+}
+
+export interface NamedFigure {
+  name: string;
+  text: string;
+  title: string;
+}
+
+export interface ComparedSpeedup {
+  baseline: string;
+  value: number;
+  low: number;
+  high: number;
+  distinguishable: boolean;
+  text: string;
+  title: string;
+}
+
+export interface FirstWrong {
+  index: number[];
+  got: string;
+  want: string;
+}
+
+export interface CompilerLine {
+  file: string;
+  line: number | null;
+  message: string;
+}
+
+export interface NamedText {
+  name: string;
+  text: string;
 }
 
 export interface VerdictView {
@@ -165,22 +250,36 @@ export interface VerdictView {
   trust_text: string;
   label: string;
   flags: string[];
-  figures: { name: string; text: string; title: string }[];
-  comparisons: {
-    baseline: string;
-    value: number;
-    low: number;
-    high: number;
-    distinguishable: boolean;
-    text: string;
-    title: string;
-  }[];
-  first_wrong: { index: number[]; got: string; want: string } | null;
+  figures: NamedFigure[];
+  comparisons: ComparedSpeedup[];
+  first_wrong: FirstWrong | null;
   signature: string | null;
   sizes: Record<string, number>;
   error_map: string[];
-  compiler: { file: string; line: number | null; message: string }[];
-  environment: { name: string; text: string }[];
+  compiler: CompilerLine[];
+  environment: NamedText[];
+}
+
+export interface RooflinePoint {
+  turn: string;
+  number: number;
+  intensity: number;
+  rate: number;
+  label: string;
+  best: boolean;
+}
+
+export interface BaselineRate {
+  baseline: string;
+  rate: number;
+}
+
+export interface SpeedupAt {
+  turn: string;
+  number: number;
+  speedup: number;
+  low: number;
+  high: number;
 }
 
 /**
@@ -193,9 +292,9 @@ export interface Roofline {
   ridge: number;
   /** where the rates are from, in words */
   source: string;
-  points: { turn: string; number: number; intensity: number; rate: number; label: string; best: boolean }[];
-  baselines: { baseline: string; rate: number }[];
-  history: { turn: string; number: number; speedup: number; low: number; high: number }[];
+  points: RooflinePoint[];
+  baselines: BaselineRate[];
+  history: SpeedupAt[];
 }
 
 export interface ExchangeHead {
@@ -276,6 +375,7 @@ export type Act =
   | { action: "approval"; value: string }
   | { action: "role"; role: string; value: string }
   | { action: "note"; role: string; text: string }
+  | { action: "unnote"; role: string; text: string }
   | { action: "pin"; line: number; on: boolean }
   | { action: "predict"; expected: number | null; reason: string }
   | { action: "budget"; value: string } // tokens=200000,usd=1,minutes=10; "" takes it away
@@ -294,7 +394,10 @@ export type Ask =
   | { ask: "brief" } // -> Brief
   | { ask: "artefact"; name: string } // -> Artefact, of the shown turn
   | { ask: "candidates"; offset: number; limit: number; sort?: "number" | "speedup" } // -> CandidatePage
-  | { ask: "compare"; a: string; b: string }; // ids of turns -> CandidateComparison
+  | { ask: "compare"; a: string; b: string } // ids of turns -> CandidateComparison
+  | { ask: "explain"; what: "verdict" | "speed" } // -> Explained, of the shown turn
+  | { ask: "touches"; text: string } // -> Touches, of a sketch's text
+  | { ask: "export"; what: "module" | "candidates" }; // -> Download: the best as a module, or all candidates as CSV
 
 /**
  * Answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed. Right after a
@@ -352,6 +455,7 @@ export interface CandidateRow {
   speedup: Figure | null;
   value: number | null;
   note: string;
+  best: boolean;
 }
 
 export interface CandidatePage {
@@ -360,21 +464,99 @@ export interface CandidatePage {
   rows: CandidateRow[];
 }
 
+export interface ComparedRow {
+  name: string;
+  a: string;
+  b: string;
+  title: string;
+}
+
 /** Two candidates side by side; `verdict` is one sentence on the difference, `diff` a unified diff of all texts. */
 export interface CandidateComparison {
   a: string;
   b: string;
   verdict: string;
-  rows: { name: string; a: string; b: string; title: string }[];
+  rows: ComparedRow[];
   diff: string;
+}
+
+export interface ExplainedPoint {
+  /** `because` is the fact of the record behind it, "" where the text is the fact */
+  text: string;
+  because: string;
+}
+
+/** A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked. */
+export interface Explained {
+  title: string;
+  points: ExplainedPoint[];
+  advice: string;
+  question: string;
+}
+
+export interface TouchedTensor {
+  /** `reads` and `writes` are how often each element is touched, flat and row-major */
+  name: string;
+  shape: number[];
+  dtype: string;
+  role: string;
+  reads: number[];
+  writes: number[];
+}
+
+/** One load or store: `tensor` is its place in `Touches.tensors`, `ranges` are [first, count] of flat elements. */
+export interface TouchedPart {
+  tensor: number;
+  write: boolean;
+  line: number;
+  ranges: number[][];
+  /** places past the tensor's edge */
+  outside: number;
+}
+
+export interface TouchStep {
+  /** where the loops stand: "m = 0, n = 16" */
+  at: string;
+  parts: TouchedPart[];
+}
+
+/**
+ * What a sketch loads and stores, step by step, at a small size; `steps` are the first of `total`. Nothing is drawn
+ * where `reason` says why.
+ */
+export interface Touches {
+  sizes: string;
+  tensors: TouchedTensor[];
+  steps: TouchStep[];
+  total: number;
+  bytes: Figure[];
+  reason: string;
+}
+
+export interface SaidMessage {
+  role: string;
+  content: string;
+}
+
+export interface BriefSection {
+  name: string;
+  source: string;
+  tokens: number;
+  note: string;
+}
+
+/** A file for the person to keep. */
+export interface Download {
+  name: string;
+  text: string;
 }
 
 export interface ExchangeText {
   head: ExchangeHead;
-  messages: { role: string; content: string }[];
+  messages: SaidMessage[];
   reply: string;
   reasoning: string;
-  sections: { name: string; source: string; tokens: number; note: string }[];
+  sections: BriefSection[];
 }
 
 /** What each question is answered with. */
@@ -387,6 +569,9 @@ export interface Answers {
   artefact: Artefact;
   candidates: CandidatePage;
   compare: CandidateComparison;
+  explain: Explained;
+  touches: Touches;
+  export: Download;
 }
 
 export interface ToKernel {

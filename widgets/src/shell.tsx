@@ -5,13 +5,16 @@ import { ConductorCard } from "./card";
 import { CodePanel } from "./code";
 import { Controls } from "./controls";
 import { SketchPanel } from "./editor";
-import { Header, Notices } from "./header";
+import { panelOf } from "./follow";
+import { Header } from "./header";
 import { Help } from "./help";
 import { PANELS, press, typing } from "./keys";
+import { Notices } from "./notices";
 import { CandidatesPanel } from "./panels/candidates";
 import { MemoryPanel } from "./panels/memory";
 import { PromptPanel } from "./panels/prompt";
 import { RooflinePanel } from "./panels/roofline";
+import { TouchesPanel } from "./panels/touches";
 import { VerdictPanel } from "./panels/verdict";
 import { PredictionCard } from "./prediction";
 import { Timeline } from "./timeline";
@@ -25,6 +28,15 @@ export function Workbench({ view }: { view: View }) {
   const before = useRef<HTMLElement | null>(null);
   const [help, setHelp] = useState(false);
   const head = view.state.head.value;
+  const { card } = head;
+  const asked = card?.pending ? card.id : null;
+  useEffect(() => {
+    if (asked === null || !view.following.peek()) return;
+    // an edit under way is not taken out of sight
+    if (root.current?.querySelector('[data-standing="edited"]:not([hidden] *)')) return;
+    const panel = panelOf(view.state.head.peek().card, view.state.detail.peek());
+    if (panel) view.open(panel);
+  }, [asked]);
   const openHelp = () => {
     before.current = document.activeElement as HTMLElement | null;
     setHelp(true);
@@ -52,7 +64,7 @@ export function Workbench({ view }: { view: View }) {
       }}
     >
       <Header view={view} />
-      <Notices view={view} />
+      <Notices view={view} message={head.message} />
       <div class="kl-main">
         <Timeline view={view} />
         <div class="kl-work">
@@ -75,9 +87,10 @@ export function Workbench({ view }: { view: View }) {
 function Tabs({ view, help }: { view: View; help: () => void }) {
   const open = view.panel.value;
   const marks = useMarks(view);
+  const panels = useful(view);
   const go = (step: number) => {
-    const at = PANELS.findIndex((panel) => panel.id === open);
-    const next = PANELS[(at + step + PANELS.length) % PANELS.length];
+    const at = panels.findIndex((panel) => panel.id === open);
+    const next = panels[(at + step + panels.length) % panels.length];
     if (next) view.open(next.id);
   };
   return (
@@ -94,7 +107,7 @@ function Tabs({ view, help }: { view: View; help: () => void }) {
           queueMicrotask(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
         }}
       >
-        {PANELS.map((panel) => (
+        {panels.map((panel) => (
           <button
             key={panel.id}
             type="button"
@@ -116,6 +129,14 @@ function Tabs({ view, help }: { view: View; help: () => void }) {
       <Button quiet sign="help" action="help" label="keys" title="Keys (?)" onClick={help} />
     </div>
   );
+}
+
+/** The panels that can have something to say: a session by rules alone has no prompts and nothing remembered. */
+function useful(view: View): typeof PANELS {
+  const { exchanges, memory } = view.state.detail.value;
+  const spoken = exchanges.length > 0 || Object.values(view.state.head.value.roles).some((spec) => spec !== "rules");
+  const shown: Partial<Record<Panel, boolean>> = { prompt: spoken, memory: memory.length > 0 };
+  return PANELS.filter(({ id }) => (shown[id] ?? true) || id === view.panel.value);
 }
 
 const tabId = (view: View, panel: Panel) => `kl-tab-${view.key}-${panel}`;
@@ -146,6 +167,7 @@ const OTHERS: Partial<Record<Panel, (props: { view: View }) => ComponentChild>> 
   prompt: PromptPanel,
   memory: MemoryPanel,
   candidates: CandidatesPanel,
+  accesses: TouchesPanel,
 };
 
 function Panels({ view }: { view: View }) {

@@ -199,7 +199,7 @@ class Turn extends Component<TurnProps> {
       current && "kl-current",
       cursor && "kl-cursor",
       !row.on_path && "kl-off-path",
-      row.state === "superseded" && "kl-superseded",
+      (row.state === "superseded" || row.state === "stopped") && "kl-superseded",
     ];
     return (
       <div
@@ -240,7 +240,7 @@ class Turn extends Component<TurnProps> {
               type="button"
               tabIndex={-1}
               class="kl-fold-mark"
-              aria-label={line.fold === "open" ? "fold this branch" : "unfold this branch"}
+              title={line.fold === "open" ? "fold this branch" : "unfold this branch"}
               onMouseDown={(event) => {
                 event.preventDefault();
                 event.stopPropagation();

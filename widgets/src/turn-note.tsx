@@ -1,7 +1,9 @@
 /** One line about the turn that is looked at: who, what came of it, why; its claims against the record. */
 import { capital, count, duration } from "./format";
 import { AuthorSign, RoleSign, StateSign } from "./icons";
+import { linkTo } from "./place-link";
 import type { Detail, TurnRow } from "./protocol";
+import { Copy } from "./ui";
 import type { View } from "./view";
 
 export function TurnNote({ view }: { view: View }) {
@@ -23,6 +25,9 @@ export function TurnNote({ view }: { view: View }) {
         {row.seconds > 0 && <span class="kl-dim">{duration(row.seconds)}</span>}
         {row.tokens > 0 && <span class="kl-dim">{count(row.tokens)} tokens</span>}
         <span class="kl-turn-words">{(known && detail.rationale) || row.note}</span>
+        <Copy text={linkTo(view.state.head.value.id, row.id)} view={view} quiet>
+          Link
+        </Copy>
       </div>
       {known && <Claims claims={detail.claims} />}
       {known && detail.error && !view.state.head.value.card?.pending && <Fault row={row} detail={detail} />}

@@ -54,7 +54,14 @@ export function Tip({ text, title, class: kind = "" }: { text: ComponentChildren
 }
 
 /** Copies to the clipboard; where the page may not, the text is selected for the person to copy. */
-export function Copy({ text, children = "Copy", view }: { text: string; children?: ComponentChildren; view: View }) {
+interface CopyProps {
+  text: string;
+  children?: ComponentChildren;
+  view: View;
+  quiet?: boolean;
+}
+
+export function Copy({ text, children = "Copy", view, quiet = false }: CopyProps) {
   const [done, setDone] = useState(false);
   useEffect(() => {
     if (!done) return;
@@ -66,7 +73,7 @@ export function Copy({ text, children = "Copy", view }: { text: string; children
     else view.say("This page may not write to the clipboard. Select the text and copy it with Ctrl+C.", "error");
   };
   return (
-    <Button onClick={copy} sign="copy" action="copy">
+    <Button onClick={copy} sign="copy" action="copy" quiet={quiet}>
       {done ? "Copied" : children}
     </Button>
   );

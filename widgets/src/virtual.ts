@@ -23,8 +23,8 @@ export function reveal(row: number, top: number, height: number, rowHeight: numb
   return top;
 }
 
-/** The rows of `box` to draw, and `show` to bring one into sight. */
-export function useSpan(box: RefObject<HTMLElement | null>, rows: number, rowHeight: number) {
+/** The rows of `box` to draw, and `show` to bring one into sight; a head that stays covers `covered` pixels. */
+export function useSpan(box: RefObject<HTMLElement | null>, rows: number, rowHeight: number, covered = 0) {
   const [at, setAt] = useState<Span>({ first: 0, end: Math.min(rows, 40) });
   const last = useRef(at);
   // never fewer than rows were ever drawn at once, so that no two rows in sight share a slot
@@ -52,7 +52,7 @@ export function useSpan(box: RefObject<HTMLElement | null>, rows: number, rowHei
   }, [rows, rowHeight]);
   const show = (row: number) => {
     const element = box.current;
-    if (element) element.scrollTop = reveal(row, element.scrollTop, element.clientHeight, rowHeight);
+    if (element) element.scrollTop = reveal(row, element.scrollTop, element.clientHeight - covered, rowHeight);
   };
   const first = Math.min(at.first, rows);
   const end = Math.min(at.end, rows);

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { canSend, edited, opened, step } from "../src/card-state";
 import { ticks, toPixels } from "../src/chart";
 import { count, duration, NONE, percent, plural, si, three, times } from "../src/format";
-import { diffKind } from "../src/panels/candidates";
+import { diffKind } from "../src/panels/difference";
 import { describe as inWords, runs } from "../src/panels/error-map";
 import { attainable, frame, turnTicks } from "../src/panels/roofline";
 import { scaleEnd } from "../src/panels/whiskers";
@@ -174,6 +174,7 @@ describe("a card", () => {
     suggestion: "mask it",
     pending: true,
     editable: true,
+    retry: true,
     ...change,
   });
   it("takes a newer suggestion while nothing is typed", () => {

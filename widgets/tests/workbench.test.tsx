@@ -26,6 +26,7 @@ const ROUTE: Card = {
   suggestion: "mask it",
   pending: true,
   editable: true,
+  retry: true,
 };
 const waiting = (card: Partial<Card> = {}): Partial<Head> => ({
   status: "waiting",
@@ -100,7 +101,7 @@ describe("the buttons", () => {
   });
 
   it("send a note to a role", async () => {
-    await open();
+    await open("designed", { roles: { designer: "model", coder: "rules", conductor: "rules" } });
     await shown.click("[data-action=note]");
     await shown.type(".kl-note-form textarea", "keep BLOCK <= 128");
     await shown.click("[data-action=send-note]");
@@ -173,6 +174,30 @@ describe("the card", () => {
     );
     expect(shown.text(".kl-card")).toContain("Check base_url.");
     expect(shown.text(".kl-card [data-action=approve]")).toBe("Try again");
+  });
+
+  it("offers no second try of what rules would answer the same, but the work itself", async () => {
+    const card = { kind: "error", role: "designer", editable: false, to: null, retry: false } as const;
+    await open("designed", waiting(card));
+    expect(shown.all(".kl-card [data-action=approve]")).toHaveLength(0);
+    expect(shown.text(".kl-card [data-action=to-me]")).toBe("Write the sketch yourself");
+    await shown.click(".kl-card [data-action=to-me]");
+    expect(shown.kernel.acts()[0]).toMatchObject({ action: "approve", to: "me" });
+  });
+
+  it("opens the panel of what is to be approved", async () => {
+    await open("designed", waiting({ kind: "turn", role: "coder", editable: false, to: null }));
+    expect(shown.find("[role=tab][aria-selected=true]").textContent).toContain("Code");
+  });
+
+  it("says before one writes that rules read no words", async () => {
+    const roles = { designer: "rules", coder: "model", conductor: "rules" };
+    await open("designed", { ...waiting({ to: "designer" }), roles });
+    expect(shown.text(".kl-suggestion")).toContain("read no words");
+    await shown.click("[data-action=note]");
+    expect(shown.text(".kl-note-form")).toContain("read no notes");
+    await shown.type(".kl-note-form textarea", "keep BLOCK small");
+    expect(shown.find("[data-action=send-note]").getAttribute("aria-disabled")).toBe("true");
   });
 
   it("of a person's role shows the brief and takes a pasted reply", async () => {
@@ -326,10 +351,36 @@ describe("panels", () => {
     shown = await show(
       new Kernel({ ...traits, roofline: empty, detail: { ...traits.detail, verdict: null, stages: [] } }),
     );
-    for (const panel of ["verdict", "roofline", "prompt", "memory"]) {
+    for (const panel of ["verdict", "roofline"]) {
       await shown.open(panel);
       expect(shown.text(`.kl-panel-${panel} .kl-empty`).length).toBeGreaterThan(20);
     }
+    const tabs = shown.all("[role=tab]").map((tab) => tab.textContent);
+    expect(tabs).not.toContain("Memory");
+    expect(tabs).not.toContain("Prompt");
+  });
+
+  it("draw no bar for a bound that cannot be believed, and let the best be taken along", async () => {
+    const traits = dump("designed");
+    const figure = { share: null, text: "no reliable bound here", title: "the kernel is faster than this bound" };
+    const best = { ...(traits.head.best as NonNullable<typeof traits.head.best>), headroom: figure };
+    const kernel = new Kernel({ ...traits, head: { ...traits.head, best, call: "rms_norm.best(x, w)" } });
+    kernel.answers.export = { name: "rms_norm.py", text: "def kernel(x): ..." };
+    shown = await show(kernel);
+    expect(shown.text(".kl-figures")).toContain("no reliable bound here");
+    expect(shown.all(".kl-meter")).toHaveLength(0);
+    await shown.click("[data-action=take]");
+    expect(shown.text(".kl-take")).toContain("rms_norm.best(x, w)");
+    await shown.click("[data-action=export]");
+    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "export", what: "module" });
+  });
+
+  it("list notes, each with a button that takes it back", async () => {
+    await open("designed", { notes: { coder: ["keep BLOCK small"] } });
+    await shown.click("[data-action=note]");
+    expect(shown.text(".kl-notes")).toContain("keep BLOCK small");
+    await shown.click("[data-action=unnote]");
+    expect(shown.kernel.acts()).toEqual([{ action: "unnote", role: "coder", text: "keep BLOCK small" }]);
   });
 
   it("compare two candidates", async () => {
@@ -345,6 +396,7 @@ describe("panels", () => {
       speedup: null,
       value: null,
       note: "",
+      best: number === 2,
     });
     kernel.answers.candidates = { total: 2, offset: 0, rows: [row(2), row(6)] };
     kernel.answers.compare = {
@@ -357,7 +409,7 @@ describe("panels", () => {
     shown = await show(kernel);
     await shown.open("candidates");
     await shown.change(() => {});
-    for (const box of shown.all(".kl-candidate input")) await shown.change(() => box.click());
+    for (const box of shown.all(".kl-check")) await shown.change(() => box.click());
     await shown.click("[data-action=compare]");
     await shown.change(() => {});
     expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a: "t3", b: "t7" });

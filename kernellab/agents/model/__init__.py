@@ -2,7 +2,7 @@
 
 A role is made from a :class:`kernellab.models.Talk` and :class:`kernellab.knowledge.Knowledge`; it follows the same
 protocol as its rules variant (:mod:`kernellab.agents.briefs`). To change what a model is told, edit
-``agents/prompts/<role>.j2``; to add a section, add a block there and a Part in ``<role>_prompt.py``.
+``agents/model/templates/<role>.j2``; to add a section, add a block there and a Part in ``prompts/``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernellab.agents.model.analyst import ModelAnalyst as ModelAnalyst
-    from kernellab.agents.model.assembly import Prompt as Prompt
-    from kernellab.agents.model.assembly import brief_text as brief_text
-    from kernellab.agents.model.claims import check_claims as check_claims
     from kernellab.agents.model.coder import ModelCoder as ModelCoder
     from kernellab.agents.model.conductor import ModelConductor as ModelConductor
     from kernellab.agents.model.designer import ModelDesigner as ModelDesigner
@@ -22,19 +19,22 @@ if TYPE_CHECKING:
     from kernellab.agents.model.human import prompt as prompt
     from kernellab.agents.model.lifting import lift as lift
     from kernellab.agents.model.options import Options as Options
-    from kernellab.agents.model.replies import AnswerError as AnswerError
+    from kernellab.agents.model.prompts.assembly import Prompt as Prompt
+    from kernellab.agents.model.prompts.assembly import brief_text as brief_text
+    from kernellab.agents.model.reply.claims import check_claims as check_claims
+    from kernellab.agents.model.reply.reading import AnswerError as AnswerError
     from kernellab.agents.model.words import task_from_words as task_from_words
 
 _HOMES = {
-    "AnswerError": "replies",
+    "AnswerError": "reply.reading",
     "ModelAnalyst": "analyst",
     "ModelCoder": "coder",
     "ModelConductor": "conductor",
     "ModelDesigner": "designer",
     "Options": "options",
-    "Prompt": "assembly",
-    "brief_text": "assembly",
-    "check_claims": "claims",
+    "Prompt": "prompts.assembly",
+    "brief_text": "prompts.assembly",
+    "check_claims": "reply.claims",
     "lift": "lifting",
     "parse_answer": "human",
     "prompt": "human",

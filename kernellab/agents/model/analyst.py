@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernellab.agents.analyst import RulesAnalyst
 from kernellab.agents.briefs import AnalyseBrief, AnalyseReply
-from kernellab.agents.model.assembly import Part, Prompt, assemble
-from kernellab.agents.model.claims import check_claims
-from kernellab.agents.model.facts import history_text, verdict_figures
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.speaking import Conversation
-from kernellab.agents.model.templates import render
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.facts import history_text, verdict_figures
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.reply.claims import check_claims
+from kernellab.agents.rules.analyst import RulesAnalyst
 from kernellab.records import Author
 
 if TYPE_CHECKING:

@@ -6,16 +6,18 @@ import ast
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
-from kernellab.agents.model.assembly import Prompt
-from kernellab.agents.model.code_prompt import Base, base_of, code_prompt
-from kernellab.agents.model.edits import apply_edits, carry_lines
-from kernellab.agents.model.library import Library
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.replies import AnswerError, CodeAnswer, parse_code
-from kernellab.agents.model.speaking import Conversation
-from kernellab.agents.model.templates import render
+from kernellab.agents.model.prompts.assembly import Prompt
+from kernellab.agents.model.prompts.code import Base, base_of, code_prompt, judged
+from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.reply.edits import apply_edits, carry_lines
+from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, finish, parse_code, parse_done
 from kernellab.errors import TargetError
-from kernellab.records import Author, Source
+from kernellab.lowering.carried import same_code
+from kernellab.records import Author, Route, Source
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
@@ -25,7 +27,7 @@ _MOST = 6
 
 
 class ModelCoder:
-    """Asks a model for the kernel, and for a mended answer while it cannot be applied or cannot be honest.
+    """Asks a model for the kernel, and for a fixed answer while it cannot be applied or cannot be honest.
 
     ``talk`` is a :class:`kernellab.models.Talk`; without ``knowledge`` the DSL's documents are left out.
     """
@@ -41,8 +43,10 @@ class ModelCoder:
         """What the model will be sent first. Raises PromptError when it does not fit."""
         return code_prompt(brief, self._library, self._options)
 
-    def code(self, brief: CodeBrief) -> CodeReply:
+    def code(self, brief: CodeBrief) -> CodeReply | Route:
         """The first answer that can be applied and is a kernel of the target's DSL.
+
+        A route to FINISH where the last code passed and the model leaves it as it is.
 
         Raises:
             ModelError: the model could not be asked, or its replies were cut or filtered.
@@ -52,14 +56,16 @@ class ModelCoder:
         base = base_of(brief, self._options)
         conversation = Conversation(self._talk, code_prompt(brief, self._library, self._options, base), self._options)
         text = conversation.ask()
+        if (done := parse_done(text)) is not None and brief.passed:
+            return done
         for _ in range(self._options.repairs):
             try:
-                return read_code(text, brief, base)
+                return _kept_or_new(read_code(text, brief, base), brief)
             except AnswerError as error:
                 request = render("coder", "repair", findings=error.findings[:_MOST])
                 text = conversation.again(request, "edit")
         try:
-            return read_code(text, brief, base)
+            return _kept_or_new(read_code(text, brief, base), brief)
         except AnswerError as error:
             raise AnswerError(
                 f"None of the model's {self._options.repairs + 1} answers could be used. {error.findings[0]}",
@@ -68,21 +74,44 @@ class ModelCoder:
             ) from error
 
 
+def _kept_or_new(reply: CodeReply, brief: CodeBrief) -> CodeReply | Route:
+    """The reply, or the end where it keeps code that has passed already."""
+    verdict = judged(brief)
+    kept = brief.previous is not None and same_code(reply.source, brief.previous)
+    if kept and verdict is not None and verdict.passed:
+        return finish(f"The Coder keeps the code that passed. {reply.rationale}".strip())
+    return reply
+
+
 def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.MODEL) -> CodeReply:
     """The source that an answer makes of the base's files.
 
     Raises:
         AnswerError: it cannot be read or applied, is no kernel of the DSL, or is the code that failed before.
     """
+    if parse_done(text) is not None:
+        raise AnswerError("No kernel has passed yet, so the work is not done.", "Write the code.")
     answer = parse_code(text, base.main_file, base.shown)
     source = _source(answer, brief, base, author)
-    _check(source)
-    if brief.previous is not None and source.hash == brief.previous.hash and not answer.keep:
+    try:
+        _check(source)
+    except AnswerError as error:
+        raise _about_the_block(error, base.main_file) if answer.nameless else error from None
+    if brief.previous is not None and same_code(source, brief.previous) and not answer.keep:
         raise AnswerError("The code is the same as before.", "Change what the Verifier found, or answer KEEP.")
     critique = f"On its last code: {answer.critique}" if answer.critique else ""
     kept = "It keeps the code that it was shown." if answer.keep else ""
     rationale = "\n".join(filter(None, [critique, answer.rationale, kept]))
     return CodeReply(source, dict(brief.constexpr), rationale)
+
+
+def _about_the_block(error: AnswerError, main_file: str) -> AnswerError:
+    """``error`` with what was made of a block that has no name, which is most often what is wrong."""
+    said = (
+        f"Your block has no FILE: line, so it was taken for the whole of {main_file}. Write FILE: {main_file} before a "
+        f"whole file; to change a part of it, write EDIT: {main_file} with SEARCH and REPLACE."
+    )
+    return AnswerError(error.message, error.remedy, (said, *error.findings))
 
 
 def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) -> Source:
@@ -100,7 +129,7 @@ def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) ->
         if name in files
     }
     changed = source.model_copy(update={"files": files, "line_map": line_map, "origin": author})
-    if base.lowered is not None and changed.hash == base.lowered.hash:
+    if base.lowered is not None and same_code(changed, base.lowered):
         # to the byte what the rules write: it may run as theirs does
         return base.lowered
     return changed
@@ -131,9 +160,11 @@ def _check(source: Source) -> None:
             found = get_adapter(source.dsl).static(source)
         except TargetError:
             found = []
-        findings = [f"{f.file}:{f.line or '?'}: {f.message}" for f in found if f.fatal]
+        # a helper is not its author's to look into
+        findings = [f.message if is_helper(f.file) else f"{f.file}:{f.line or '?'}: {f.message}"
+                    for f in found if f.fatal]  # fmt: skip
     if findings:
-        raise AnswerError("The code cannot be built.", "Mend it.", tuple(findings))
+        raise AnswerError("The code cannot be built.", "Fix it.", tuple(findings))
 
 
 def _defines(tree: ast.Module, name: str) -> bool:

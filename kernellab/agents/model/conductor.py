@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import RouteBrief
-from kernellab.agents.classify import ErrorClass
-from kernellab.agents.conductor import RulesConductor
-from kernellab.agents.model.assembly import Prompt, PromptError
-from kernellab.agents.model.library import Library
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.route_prompt import route_prompt
-from kernellab.agents.model.speaking import Conversation
+from kernellab.agents.model.prompts.assembly import Prompt, PromptError
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.route import route_prompt
+from kernellab.agents.rules.classify import ErrorClass
+from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.errors import ModelError, ModelFault
 from kernellab.records import Author, GateState, Route, RouteKind
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 #: a fault that small sizes do not show, so that a sketch which ran right may still be its cause
 _GROWS_WITH_SIZE = frozenset(("accumulate-dtype", "nan"))
-#: model faults after which the rules may still route: nobody's key, money or wish is against it
-_ANSWERABLE = (ModelFault.TRUNCATED, ModelFault.FILTERED, ModelFault.EMPTY, ModelFault.GARBAGE)
+#: model faults after which the rules may still route: nobody's key or wish is against it
+_ANSWERABLE = (
+    ModelFault.TRUNCATED, ModelFault.FILTERED, ModelFault.EMPTY, ModelFault.GARBAGE, ModelFault.BUDGET,
+)  # fmt: skip
 
 
 class ModelConductor:
@@ -56,6 +58,9 @@ class ModelConductor:
         if rules.to in (RouteKind.STOP, RouteKind.FINISH) or "routing" in brief.ablation:
             # nothing to judge: a pass that is not to be improved, a machine at fault, a loop, no turns left
             return rules
+        if len(allowed_routes(brief, rules)) == 1:
+            # the evidence leaves no choice, and the rules' advice names its line and dimension
+            return rules
         try:
             prompt = route_prompt(brief, rules, self._library, self._options)
             proposed = read_route(Conversation(self._talk, prompt, self._options).ask_json())
@@ -72,7 +77,7 @@ def read_route(data: dict[str, Any]) -> Route:
     words = {k: str(data.get(k, "")).strip() for k in ("to", "error_class", "reason", "suggestion")}
     to, error = words["to"].lower(), words["error_class"].lower()
     if to not in {k.value for k in RouteKind}:
-        raise ValueError(f"'{words['to']}' is no role to send work to.")
+        raise ValueError(f"'{words['to']}' is not a role that work can go to.")
     if not words["reason"]:
         raise ValueError("It gives no reason.")
     known = {c.value for c in ErrorClass}

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
-from kernellab.agents.model.assembly import Prompt
-from kernellab.agents.model.design_prompt import design_prompt
-from kernellab.agents.model.facts import numbered
-from kernellab.agents.model.library import Library
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.replies import AnswerError, SketchAnswer, parse_sketch
-from kernellab.agents.model.speaking import Conversation
-from kernellab.agents.model.templates import render
+from kernellab.agents.model.prompts.assembly import Prompt
+from kernellab.agents.model.prompts.design import design_prompt
+from kernellab.agents.model.prompts.facts import numbered
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.reply.reading import AnswerError, SketchAnswer, finish, parse_done, parse_sketch
 from kernellab.errors import DesignError
-from kernellab.records import Author, GateResult, GateState
+from kernellab.records import Author, GateResult, GateState, Route
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -31,7 +31,7 @@ _WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
 
 
 class ModelDesigner:
-    """Asks a model for a sketch, and for a mended one while the gate finds faults in it.
+    """Asks a model for a sketch, and for a fixed one while the gate finds faults in it.
 
     ``talk`` is a :class:`kernellab.models.Talk`; ``knowledge`` may be None, then only what the code itself knows of
     the language and the chip is quoted.
@@ -48,8 +48,10 @@ class ModelDesigner:
         """What the model will be sent first. Raises PromptError when it does not fit."""
         return design_prompt(brief, self._library, self._options)
 
-    def design(self, brief: DesignBrief) -> DesignReply:
+    def design(self, brief: DesignBrief) -> DesignReply | Route:
         """The first sketch that the gate finds right; when the repairs are used up, the best that came.
+
+        A route to FINISH where the model knows no better design than one that has passed.
 
         Raises:
             ModelError: the model could not be asked, or its replies were cut or filtered.
@@ -57,12 +59,16 @@ class ModelDesigner:
             PromptError: the prompt does not fit its budget.
         """
         conversation = Conversation(self._talk, self.prompt(brief), self._options)
-        return sketch_by(conversation, conversation.ask(), brief, self._options)
+        text = conversation.ask()
+        done = parse_done(text)
+        if brief.passed and (done is not None or _unchanged(text, brief)):
+            return done or finish("The Designer gave the same sketch again: it has no better one.")
+        return sketch_by(conversation, text, brief, self._options)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A reply after the gate: ``findings`` are empty when nothing has to be mended."""
+    """A reply after the gate: ``findings`` are empty when nothing has to be fixed."""
 
     answer: SketchAnswer | None
     gate: GateResult | None
@@ -78,7 +84,7 @@ class Judged:
 
 
 def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options: Options) -> DesignReply:
-    """The sketch that a conversation ends with, mended in as many rounds as ``options.repairs`` allows."""
+    """The sketch that a conversation ends with, fixed in as many rounds as ``options.repairs`` allows."""
     gated = "gate" not in options.ablation | brief.ablation
     best = judged = judge_sketch(text, brief, gated)
     rounds = 0
@@ -102,15 +108,17 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
             "Unpin the line, or write the revision yourself.",
         )
     answer = best.answer
-    mended = f" Mended {rounds} time{'s' if rounds > 1 else ''}." if rounds and not best.findings else ""
+    fixed = f" Fixed in {rounds} round{'s' if rounds > 1 else ''}." if rounds and not best.findings else ""
     open_ = f" Still open after {rounds} repairs: {best.findings[0]}" if best.findings and rounds else ""
     return DesignReply(
-        answer.sketch, answer.constexpr or {}, f"{answer.rationale}{mended}{open_}".strip(), answer.claims
+        answer.sketch, answer.constexpr or {}, f"{answer.rationale}{fixed}{open_}".strip(), answer.claims
     )
 
 
 def judge_sketch(text: str, brief: DesignBrief, gated: bool = True) -> Judged:
     """What is wrong with a reply, in findings that its author can act on."""
+    if parse_done(text) is not None:
+        return Judged(None, None, "No kernel has passed yet, so the work is not done.", ("Write a sketch.",))
     try:
         answer = parse_sketch(text)
     except AnswerError as error:
@@ -157,11 +165,19 @@ def _only_known(answer: SketchAnswer) -> SketchAnswer:
 
 
 def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
-    from kernellab.sketch.pins import check_pins
+    from kernellab.sketch.syntax.pins import check_pins
 
     if not previous:
         return ()
     return tuple(f"line {d.line}: {d.message} {d.remedy}" for d in check_pins(previous, sketch, Author.MODEL))
+
+
+def _unchanged(text: str, brief: DesignBrief) -> bool:
+    """Is the reply the sketch that the work was sent back with?"""
+    try:
+        return brief.previous is not None and _plain(parse_sketch(text).sketch) == _plain(brief.previous)
+    except AnswerError:
+        return False
 
 
 def _plain(text: str) -> str:

@@ -14,17 +14,17 @@ from kernellab.agents.briefs import (
     DesignReply,
     RouteBrief,
 )
-from kernellab.agents.conductor import RulesConductor
 from kernellab.agents.model.analyst import analyse_prompt
-from kernellab.agents.model.assembly import Prompt
-from kernellab.agents.model.code_prompt import base_of, code_prompt
 from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.conductor import read_route
-from kernellab.agents.model.design_prompt import design_prompt
-from kernellab.agents.model.library import Library
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.replies import AnswerError, json_object, parse_sketch
-from kernellab.agents.model.route_prompt import route_prompt
+from kernellab.agents.model.prompts.assembly import Prompt
+from kernellab.agents.model.prompts.code import base_of, code_prompt
+from kernellab.agents.model.prompts.design import design_prompt
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.route import route_prompt
+from kernellab.agents.model.reply.reading import AnswerError, json_object, parse_done, parse_sketch
+from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.records import Author, Route, RouteKind
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def parse_answer(text: str, brief: Brief, author: Author = Author.HUMAN) -> Answ
     Raises:
         AnswerError: it does not hold what the role is asked for.
     """
+    done = parse_done(text) if isinstance(brief, (DesignBrief, CodeBrief)) else None
+    if done is not None and brief.passed:
+        return done
     if isinstance(brief, DesignBrief):
         answer = parse_sketch(text)
         return DesignReply(answer.sketch, answer.constexpr or {}, answer.rationale, answer.claims)
@@ -90,5 +93,5 @@ def _route(text: str) -> Route:
     except ValueError as error:
         roles = ", ".join(kind.value for kind in RouteKind)
         raise AnswerError(
-            f"The reply is no route. {error}", f"Write one of {roles}, a colon, and what to do."
+            f"The reply is not a route. {error}", f"Write one of {roles}, a colon, and what to do."
         ) from None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
-from kernellab.agents.model.assembly import Part, Prompt, assemble
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.designer import gate_sketch, sketch_by
-from kernellab.agents.model.library import Library
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.speaking import Conversation
-from kernellab.agents.model.templates import render
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.templates import render
 from kernellab.errors import DesignError
+from kernellab.lowering.carried import bare
 from kernellab.records import GateState, Source
 from kernellab.target import Target
 from kernellab.task import Task
@@ -20,18 +21,16 @@ if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
     from kernellab.models import Talk
 
-_LANGUAGE_SHARE = 0.4
-
 
 def lift_prompt(source: Source, task: Task, library: Library, options: Options) -> Prompt:
     """The language's reference, the task and the foreign kernel. Raises PromptError when they do not fit."""
-    language = library.language(int(options.token_budget * _LANGUAGE_SHARE))
-    kernel = render("lift", "kernel", source=source, files=sorted(source.files.items()))
+    language = library.language()
+    kernel = render("lift", "kernel", source=source, files=sorted(bare(source).files.items()))
     parts = [
         Part("role", "prompts/lift.j2", render("lift", "role"), stable=True),
         Part("language", language.source, language.text, stable=True, rank=1, trims=True),
         Part("answer", "prompts/lift.j2", render("lift", "answer"), stable=True),
-        Part("task", f"task {task.hash[:8]}", render("designer", "task", task=task)),
+        Part("task", f"task {task.hash[:8]}", render("designer", "task", task=task, limits=())),
         Part("kernel", "the given source", kernel),
     ]
     return assemble(parts, options.token_budget, purpose="lift")
@@ -56,6 +55,6 @@ def lift(
     if gate.state is GateState.WRONG:
         raise DesignError(
             f"The sketch that was lifted from the kernel is wrong: {gate.reason}",
-            "Mend it by hand, or give the lifting to another model.",
+            "Fix it by hand, or give the lifting to another model.",
         )
     return reply

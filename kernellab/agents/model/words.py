@@ -6,11 +6,11 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.agents.model.assembly import Part, Prompt, assemble
+from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
-from kernellab.agents.model.replies import AnswerError, fences
-from kernellab.agents.model.speaking import Conversation
-from kernellab.agents.model.templates import render
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.reply.reading import AnswerError, fences
 from kernellab.errors import TaskError
 from kernellab.task import Task, load_task
 
@@ -70,7 +70,7 @@ def task_from_words(
     if loaded is None:
         raise TaskError(
             f"The model wrote no usable task in {options.repairs + 1} replies. {findings[0]}",
-            "Describe the operator in other words, or write the task file.",
+            "Describe the operator differently, or write the task file.",
         )
     return loaded
 
@@ -82,7 +82,7 @@ def read_task_file(text: str, name: str) -> ProposedTask:
         AnswerError: no code, or code that a task has no use for (other imports, files, eval).
         TaskError: it does not load, or no kernel can pass it (random, only NaN).
     """
-    from kernellab.task_quality import admit
+    from kernellab.task.audit import admit
 
     blocks = [f for f in fences(text) if f.language in ("", "python", "py")]
     code = blocks[-1].text if blocks else text.strip() + "\n"
@@ -122,7 +122,7 @@ def _harmless(code: str) -> None:
         bad = _reaching(node)
         if bad:
             line = getattr(node, "lineno", "?")
-            raise AnswerError(f"Line {line} uses {bad}, which a task has no use for.", "Write plain tensor arithmetic.")
+            raise AnswerError(f"Line {line} uses {bad}, which a task does not need.", "Write plain tensor arithmetic.")
 
 
 def _reaching(node: ast.AST) -> str:

@@ -24,10 +24,10 @@ from kernellab.lowering.c_family.nests import (
     subvalues,
     tiles_read,
 )
-from kernellab.sketch.check_gather import keeps_apart
-from kernellab.sketch.ints import IntExpr, num
-from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import (
+from kernellab.sketch.check.gather import keeps_apart
+from kernellab.sketch.program.ints import IntExpr, num
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import (
     Alloc,
     Apply,
     Assign,
@@ -47,7 +47,7 @@ from kernellab.sketch.program import (
     Type,
     Value,
 )
-from kernellab.sketch.program_walk import statements, values_of
+from kernellab.sketch.program.walk import statements, values_of
 
 #: operations in which one rounding of the operand may move the result by a whole step
 _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})

@@ -27,8 +27,8 @@ from kernellab.lowering.c_family.nests import (
     tiles_read,
     with_tile,
 )
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Loop, Region, Tile
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Loop, Region, Tile
 
 
 class Place(str, Enum):

@@ -9,8 +9,8 @@ from kernellab.lowering.c_family.index import Index, align, wrap
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.types import MEMORY_TYPE, converted, is_narrow, literal, strip
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Apply, Point, Range, Tensor, Value
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Apply, Point, Range, Tensor, Value
 
 if TYPE_CHECKING:
     from kernellab.lowering.c_family.scalar import Scalars

@@ -7,9 +7,9 @@ from typing import cast
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, Read, Value
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Apply, Read, Value
 
 Index = tuple[str, ...]
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernellab.lowering.bounds import Bounds
-from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import Tensor
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Tensor
 
 _COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
+#: always in parentheses: compilers warn where C's precedence of these decides
+_BITS = frozenset(("&", "|", "^", "<<", ">>"))
 _PRECEDENCE = {"or": 1, "and": 2, "not": 9, "+": 5, "-": 5, "*": 6, "//": 6, "%": 6} | dict.fromkeys(_COMPARISONS, 3)
 _ATOM = 10
 _SPELL = {"//": "/", "and": "&&", "or": "||"}
@@ -50,6 +52,10 @@ class Ints(Bounds):
             return f"kl::{name}({self.cpp(args[0])}, {self.cpp(args[1])})", _ATOM
         if len(args) == 1:
             return f"{'!' if op == 'not' else op}{self.operand(args[0])}", 9
+        if op in _BITS:
+            if op in ("<<", ">>"):
+                self.check_shift(expr)
+            return f"({self.operand(args[0])} {op} {self.operand(args[1])})", _ATOM
         precedence = _PRECEDENCE[op]
         left, left_precedence = self._cpp(args[0])
         right, right_precedence = self._cpp(args[1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernellab.sketch.program import Alloc, Assign, Kernel, Load, Loop, MultiAssign, Program, Statement, Tile
-from kernellab.sketch.program_walk import statements
+from kernellab.sketch.program.program import Alloc, Assign, Kernel, Load, Loop, MultiAssign, Program, Statement, Tile
+from kernellab.sketch.program.walk import statements
 
 _RESERVED_WORDS = (
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept "

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Union, cast
 
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Apply, Loop, Read, Region, Scatter, Tile, Type, Value
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Apply, Loop, Read, Region, Scatter, Tile, Type, Value
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from kernellab.lowering.c_family.index import flat as flat_index
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, Const, DType, Param, Read, Value
-from kernellab.sketch.program import Index as IndexValue
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Apply, Const, DType, Param, Read, Value
+from kernellab.sketch.program.program import Index as IndexValue
 
 _NARROW_INTS = {DType.I16, DType.I8, DType.U8}
 
@@ -76,7 +76,11 @@ class Scalars:
             )
         sources = [arg.type.dtype for arg in value.args]
         args = [self._operand(value.op, n, a, sources, dtype) for n, a in enumerate(args)]
-        text = op.spell["cpp"].format(*(strip(a) if "kl::" in op.spell["cpp"] else a for a in args))
+        if op.result == "integer":
+            args = [self._whole(a, t) for a, t in zip(value.args, args, strict=True)]
+        if "kl::" in op.spell["cpp"]:
+            args = list(map(strip, args))
+        text = op.spell["cpp"].format(*args)
         if dtype in _NARROW_INTS and op.kind is OpKind.POINTWISE:
             return f"{VALUE_TYPE[dtype]}({strip(text)})"
         if dtype is DType.BOOL and op.kind is OpKind.POINTWISE and value.op != "where":
@@ -84,6 +88,11 @@ class Scalars:
         if is_narrow(dtype) and any(not is_narrow(s) and s.is_float for s in sources):
             return f"kl::rounded<{MEMORY_TYPE[dtype]}>({strip(text)})"
         return text
+
+    def _whole(self, value: Value, text: str) -> str:
+        """``text`` of an operand whose width decides: an index may be narrower than i64."""
+        is_index = isinstance(value, IndexValue) and self.ints.const(value.expr) is None
+        return f"int64_t({strip(text)})" if is_index and value.type.dtype is DType.I64 else text
 
     def _operand(self, op: str, number: int, text: str, sources: list[DType], result: DType) -> str:
         """Operands share a type: what resolution left mixed (weak scalars, bool conditions) is made so here."""

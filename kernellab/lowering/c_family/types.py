@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from kernellab.sketch.program import DType
+from kernellab.sketch.program.program import DType
 
 #: C++ type of a value; narrow floats are held as float that only takes their values
 VALUE_TYPE: Mapping[DType, str] = {

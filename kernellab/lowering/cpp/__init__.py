@@ -1,9 +1,10 @@
-"""Sketch -> C++: kernel.cpp (OpenMP, loops that vectorise), its two headers, and kernel.py that builds and calls it."""
+"""Sketch -> C++: kernel.cpp (OpenMP, loops that vectorise), its headers, and kernel.py that builds and calls it."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 
+from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.names import safe
 from kernellab.lowering.c_family.types import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
@@ -11,10 +12,10 @@ from kernellab.lowering.cpp.host import python_source
 from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.lowering.cpp.stages import Stage, stages
 from kernellab.lowering.library_call import library_calls, library_made, own_kernels
-from kernellab.lowering.quiet import index_lines
+from kernellab.lowering.silent import index_lines
 from kernellab.records import Source
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
@@ -22,6 +23,8 @@ HEADERS = ("kl_math.h", "kl_tile.h")
 WINDOWS = "kl_window.h"
 #: rows in order, where a kernel sorts
 SORTS = "kl_sort.h"
+#: functions that few kernels need
+SPECIAL = "kl_special.h"
 
 
 def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
@@ -35,9 +38,10 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     consts = {n: int(v) for n, v in binding.constexpr.items() if n not in runtime and float(v).is_integer()}
     consts |= binding.fixed
     writer = Writer(program.text, (n for k in own_kernels(program) for n in index_lines(program, k)))
-    calls = library_calls(program, binding)
+    calls = library_calls(program)
     emitters = [KernelEmitter(program, k, consts, runtime) for k in own_kernels(program)]
-    _preamble(writer, program, binding, runtime)
+    special = bool(used_helpers(program) & defined_helpers(_header(SPECIAL)))
+    _preamble(writer, program, binding, runtime, special)
     for emitter in emitters:
         emitter.emit(writer)
         writer()
@@ -52,7 +56,9 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     if any(e.sorts for e in emitters):
         wanted = (*wanted, SORTS)
         writer.lines[1] = f'#include "{SORTS}"'
-    headers = {name: (files("kernellab.lowering.cpp") / name).read_text() for name in wanted}
+    if special:
+        wanted = (*wanted, SPECIAL)
+    headers = {name: _header(name) for name in wanted}
     return Source(
         dsl="cpp",
         files={
@@ -64,9 +70,16 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     )
 
 
-def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str, ...]) -> None:
+def _header(name: str) -> str:
+    return (files("kernellab.lowering.cpp") / "headers" / name).read_text()
+
+
+def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str, ...], special: bool) -> None:
     w('#include "kl_tile.h"')
     w()
+    if special:
+        w(f'#include "{SPECIAL}"')
+        w()
     for constexpr in program.constexprs:
         if constexpr.name in runtime:
             continue

@@ -24,8 +24,8 @@ from kernellab.lowering.c_family.nests import (
 )
 from kernellab.lowering.c_family.types import VALUE_TYPE
 from kernellab.lowering.cpp.slab import place_text, slab_of, slab_text
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value
 
 #: dimensions of positions that a window may have
 _MOST_RANGES = 2

@@ -16,8 +16,8 @@ from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
 from kernellab.lowering.cpp.reduce import Reduction
 from kernellab.lowering.cpp.site import Site, Span, between
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Point, Read, Region, Tile, Value
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Point, Read, Region, Tile, Value
 
 #: nests of which two elements may write one place
 _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))

@@ -10,9 +10,9 @@ import jinja2
 from kernellab.lowering.cpp.stages import Stage
 from kernellab.lowering.host import HostFunction, Shape
 from kernellab.lowering.python_text import python_int
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import Program, Tensor, TensorRole
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Program, Tensor, TensorRole
 
 
 @lru_cache
@@ -104,15 +104,7 @@ class CppHost(HostFunction):
             copy = ".clone()" if tensor.role is TensorRole.INOUT else ""
             line = f"{self.local(tensor.name)} = _tensor({parameter}, {parameter!r}, torch.{dtype.torch_name}){copy}"
             lines.append(line)
-        extents = {c.name for c in self.program.constexprs if c.is_extent}
-        for name, position in self.binding.scalars.items():
-            if name in extents:
-                parameter, value = self.binding.parameters[position], self.binding.constexpr[name]
-                lines.append(f"if {parameter} != {value!r}:")
-                lines.append(
-                    f'    raise ValueError(f"{parameter} is {{{parameter}}}; this kernel was made for {value!r}.")'
-                )
-        return lines
+        return [*lines, *self.constants()]
 
     def extents(self) -> list[str]:
         """Symbols by the arguments' dimensions, checked where the source was made for one size; fixed extents."""

@@ -19,8 +19,8 @@ from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.sort import sort_text
 from kernellab.lowering.cpp.work import work_of
-from kernellab.lowering.quiet import lines_into
-from kernellab.sketch.program import (
+from kernellab.lowering.silent import lines_into
+from kernellab.sketch.program.program import (
     Apply,
     Kernel,
     Loop,
@@ -32,8 +32,8 @@ from kernellab.sketch.program import (
     Store,
     Tile,
     Value,
-)  # fmt: skip
-from kernellab.sketch.program_walk import statements, values_of
+)
+from kernellab.sketch.program.walk import statements, values_of
 
 #: a larger tile does not go on a thread's stack
 _STACK_BYTES = 32 << 10

@@ -7,12 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Union
 
 from kernellab.lowering.c_family.nests import Fetch
-from kernellab.sketch.program import Apply, Const, Read, Tile, Value
-
-_IDENTITY: Mapping[str, float] = {
-    "reduce_sum": 0.0, "reduce_any": 0.0, "reduce_prod": 1.0, "reduce_max": -math.inf, "reduce_min": math.inf,
-}  # fmt: skip
-_UPDATE: Mapping[str, float] = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf, "logical_or": 0.0}
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import Apply, Const, Read, Tile, Value
 
 _FOLD: Mapping[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -49,16 +45,16 @@ _FOLD: Mapping[str, Callable[..., float]] = {
 
 def neutral_at_pad(op: str, value: Value | Fetch) -> bool:
     """Does the reduction ``op`` ignore ``value`` where its regions give their pads?"""
-    return op in _IDENTITY and at_pad(value) == _IDENTITY[op]
+    return bool(OPS[op].join) and at_pad(value) == OPS[op].identity
 
 
 def leaves_tile_alone(tile: Tile, value: Value | Fetch) -> bool:
     """Is ``tile = value`` of the form ``tile = tile op x`` with x the identity of op at the pads?"""
-    if not (isinstance(value, Apply) and value.op in _UPDATE and len(value.args) == 2):
+    if not isinstance(value, Apply) or len(value.args) != 2 or OPS[value.op].identity is None:
         return False
     for old, change in (value.args, value.args[::-1]):
         same = isinstance(old, Read) and old.tile.uid == tile.uid and old.type.shape == tile.shape
-        if same and at_pad(change) == _UPDATE[value.op]:
+        if same and at_pad(change) == OPS[value.op].identity:
             return True
     return False
 

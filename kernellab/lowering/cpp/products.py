@@ -22,8 +22,8 @@ from kernellab.lowering.c_family.nests import (
     Step,
     tiles_read,
 )
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Apply, Point, Range, Read, Region, Tile, Value
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Apply, Point, Range, Read, Region, Tile, Value
 
 
 def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:

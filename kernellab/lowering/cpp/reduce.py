@@ -10,12 +10,12 @@ from kernellab.lowering.c_family.index import align, flat, wrap
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.scalar import place
 from kernellab.lowering.c_family.types import VALUE_TYPE, converted, literal, strip
-from kernellab.sketch.program import DType
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import DType
 
 if TYPE_CHECKING:
     from kernellab.lowering.cpp.group import GroupEmitter
 
-_INITIAL = {"reduce_sum": 0.0, "reduce_mean": 0.0, "reduce_prod": 1.0, "reduce_any": 0.0}
 _WORDS = {
     "reduce_sum": "kl::Sum", "reduce_mean": "kl::Sum", "reduce_prod": "kl::Prod", "reduce_any": "kl::Any",
     "reduce_max": "kl::Max", "reduce_min": "kl::Min",
@@ -159,10 +159,9 @@ class Reduction:
     # -- pieces ----------------------------------------------------------------------------------------------------
 
     def _initial(self) -> str:
-        if self.nest.op in _INITIAL:
-            return literal(_INITIAL[self.nest.op], DType.I32 if self.nest.op == "reduce_any" else self.dtype)
-        largest = self.nest.op in ("reduce_max", "argmax")
-        return literal(float("-inf") if largest else float("inf"), self.dtype)
+        identity = OPS[self.nest.op].identity
+        assert identity is not None, self.nest.op
+        return literal(identity, DType.I32 if self.nest.op == "reduce_any" else self.dtype)
 
     def _index(self) -> tuple[str, ...]:
         """The tile's index at the current loop element."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernellab.sketch.program import Region
+from kernellab.sketch.program.program import Region
 
 #: first index inside and first past the end, as C++
 Span = tuple[str, str]

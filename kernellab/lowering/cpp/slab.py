@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Slab
-from kernellab.sketch import affine
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Loop, Point, Range, Region
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Loop, Point, Range, Region
 
 #: elements of a box: with both packed factors it still fits an L2 of half a megabyte
 _MOST_ELEMENTS = 80 << 10

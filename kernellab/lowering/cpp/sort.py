@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import SortCall
-from kernellab.sketch.program import Tile
+from kernellab.sketch.program.program import Tile
 
 
 def sort_text(call: SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:

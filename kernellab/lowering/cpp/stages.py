@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kernellab.lowering.cpp.kernel import KernelEmitter
-from kernellab.sketch.program import Program, TensorRole
+from kernellab.sketch.program.program import Program, TensorRole
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.sketch.ints import IntExpr, int_op, num, product
-from kernellab.sketch.program import (
+from kernellab.sketch.program.ints import IntExpr, int_op, num, product
+from kernellab.sketch.program.program import (
     Alloc,
     Assign,
     AtomicAdd,

@@ -5,17 +5,20 @@ from __future__ import annotations
 from importlib.resources import files
 
 from kernellab.errors import LoweringError
+from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.host import CudaHost
 from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
 from kernellab.lowering.library_call import own_kernels
-from kernellab.lowering.quiet import index_lines
+from kernellab.lowering.silent import index_lines
 from kernellab.records import Source
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
 from kernellab.target import Target
 
 HEADER = "kl_cuda.h"
+#: functions that few kernels need, appended to the header of those
+SPECIAL = "kl_special.h"
 
 
 def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
@@ -55,12 +58,17 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
         files={
             "kernel.py": CudaHost(program, binding, kernels, spelled).source(),
             **sources,
-            HEADER: (files("kernellab.lowering.cuda_c") / HEADER).read_text(),
+            HEADER: _header(program),
         },
         entry_file="kernel.py",
         entry="kernel",
         line_map=lines,
     )
+
+
+def _header(program: Program) -> str:
+    text, special = ((files("kernellab.lowering.cuda_c") / name).read_text() for name in (HEADER, SPECIAL))
+    return f"{text}\n{special}" if used_helpers(program) & defined_helpers(special) else text
 
 
 __all__ = ["HEADER", "lower_cuda_c"]

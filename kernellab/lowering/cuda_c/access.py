@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kernellab.lowering.c_family.index import Index, wrap
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.sketch.ints import IntExpr, IntKind
-from kernellab.sketch.program import Point, Range, Region
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Point, Range, Region
 
 #: an access is wide where what is known of it is a multiple of this
 _WIDE = 4

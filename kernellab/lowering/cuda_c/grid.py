@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.writer import Writer
-from kernellab.sketch.ints import IntExpr, IntKind, num
-from kernellab.sketch.program import Loop
+from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.program import Loop
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.access import access, wide_when
 from kernellab.lowering.cuda_c.homes import Home, Layouts
 from kernellab.lowering.cuda_c.reduce import Fold
-from kernellab.sketch.ints import IntExpr
-from kernellab.sketch.program import Apply, Const, DType, Read, Region, Tile
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Apply, Const, DType, Read, Region, Tile
 
 
 @dataclass

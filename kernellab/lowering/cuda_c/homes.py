@@ -12,7 +12,7 @@ from kernellab.lowering.c_family.index import align, leaves
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.cuda_c.access import wide_when
-from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program.ints import IntExpr, IntKind
 
 
 class Home(str, Enum):

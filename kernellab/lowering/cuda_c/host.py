@@ -9,8 +9,8 @@ from importlib.resources import files
 from kernellab.lowering.cuda_c.kernel import Written
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.python_text import tidy
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
 
 #: elements of the largest tile that one thread holds at most; a product's tile has room for more
 _SHARE = 32
@@ -22,11 +22,11 @@ _VECTOR_BYTES = 16
 _MOST_WIDE = 8
 
 
-class CudaHost(GpuHost):
+class CudaHost:
     """The host function; each kernel is compiled by NVRTC at its first launch."""
 
     def __init__(self, program: Program, binding: Binding, kernels: list[Written], spelled: Mapping[str, str]) -> None:
-        super().__init__(program, binding)
+        self.host = GpuHost(program, binding)
         self.written = kernels
         self.spelled = spelled
 
@@ -34,27 +34,27 @@ class CudaHost(GpuHost):
         """The whole of kernel.py."""
         title = f'"""{", ".join(k.name for k in self.written)}: written from a kernellab sketch."""\n\n'
         preamble = (files("kernellab.lowering.cuda_c") / "launch.py.in").read_text()
-        return title + preamble + self.write()
+        return title + preamble + self.host.write(self._launches)
 
-    def launches(self) -> None:
-        self.in_order({k.name: partial(self._start, k) for k in self.written})
+    def _launches(self) -> None:
+        self.host.in_order({k.name: partial(self._start, k) for k in self.written})
 
     def _start(self, k: Written) -> None:
-        blocks = " * ".join(f"({self.int_text(t)})" for t in k.grid.trips) or "1"
+        blocks = " * ".join(f"({self.host.int_text(t)})" for t in k.grid.trips) or "1"
         constants = ", ".join(f'"{self.spelled.get(n, n)}": {n}' for n in k.constants)
-        elements = ", ".join(dict.fromkeys(self.int_text(e) for e in k.largest)) or "1"
+        elements = ", ".join(dict.fromkeys(self.host.int_text(e) for e in k.largest)) or "1"
         elements = f"max({elements})" if "," in elements else elements
-        declared = self.declares(k.name, "num_warps")
+        declared = self.host.declares(k.name, "num_warps")
         share = _PRODUCT_SHARE if k.is_product else _SHARE if declared else _FREE_SHARE
         warps = "num_warps" if declared else ("4" if k.is_product else "1")
-        multiples = ", ".join(dict.fromkeys(self.int_text(e) for e in k.wishes.numbers.values()))
+        multiples = ", ".join(dict.fromkeys(self.host.int_text(e) for e in k.wishes.numbers.values()))
         most = min(_MOST_WIDE, _VECTOR_BYTES // k.narrowest) if k.wishes.numbers else 1
         most = min(most, 4) if k.is_product else most
-        self.put(f"# {k.name}: a block for each iteration over {', '.join(k.grid.vars) or 'nothing'}")
-        self.put(f"threads = _block({warps}, {elements}, {share})")
-        self.put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
+        self.host.put(f"# {k.name}: a block for each iteration over {', '.join(k.grid.vars) or 'nothing'}")
+        self.host.put(f"threads = _block({warps}, {elements}, {share})")
+        self.host.put(f"width = _width({most}, [{multiples}], [{', '.join(k.wishes.tensors)}])")
         lists = [f"[{', '.join(names)}]" for names in (k.tensors, k.symbols, k.numbers)]
-        self.put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
+        self.host.put(f'_run("{k.name}", {tidy(blocks)}, {", ".join(lists)}, {{{constants}}}, threads, width)')
 
 
 __all__ = ["CudaHost"]

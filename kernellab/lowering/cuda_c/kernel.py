@@ -19,10 +19,10 @@ from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
 from kernellab.lowering.cuda_c.homes import Home, Homes, Layouts, steps_of
 from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
 from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
-from kernellab.sketch.ints import IntExpr, num, product
-from kernellab.sketch.program import Kernel, Param, Program, Tile
-from kernellab.sketch.program_walk import parallel_loops, statements, values_of
-from kernellab.sketch.program_walk import subvalues as values_in
+from kernellab.sketch.program.ints import IntExpr, num, product
+from kernellab.sketch.program.program import Kernel, Param, Program, Tile
+from kernellab.sketch.program.walk import parallel_loops, statements, values_of
+from kernellab.sketch.program.walk import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
 _RESERVED_WORDS = (

@@ -10,7 +10,8 @@ from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.homes import Home, Layout
-from kernellab.sketch.program import DType
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import DType
 
 if TYPE_CHECKING:
     from kernellab.lowering.cuda_c.group import Context
@@ -19,7 +20,6 @@ _OPS = {
     "reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_prod": "Prod", "reduce_any": "Any", "reduce_max": "Max",
     "reduce_min": "Min", "argmax": "ArgMax", "argmin": "ArgMin",
 }  # fmt: skip
-_START = {"reduce_prod": 1.0, "reduce_max": float("-inf"), "reduce_min": float("inf")}
 
 
 class Fold:
@@ -44,7 +44,8 @@ class Fold:
     def _start(self) -> str:
         if self.is_arg:
             return "{0, -1}"
-        start = _START.get(self.nest.op, 0.0)
+        start = OPS[self.nest.op].identity
+        assert start is not None, self.nest.op
         return literal(start, DType.I32 if self.nest.op == "reduce_any" else self.dtype)
 
     def before(self, w: Writer) -> None:

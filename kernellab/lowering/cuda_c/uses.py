@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Group
 from kernellab.lowering.c_family.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
 from kernellab.lowering.cuda_c.homes import steps_of
-from kernellab.sketch.program import Apply, Tensor, Value
+from kernellab.sketch.program.program import Apply, Tensor, Value
 
 
 def inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:

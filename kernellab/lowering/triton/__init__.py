@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.library_call import own_kernels
-from kernellab.lowering.quiet import index_lines
+from kernellab.lowering.silent import index_lines
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
 from kernellab.lowering.triton.text import library as library_text
 from kernellab.records import Source
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
 from kernellab.target import Backend, Target
 
 _FILE = "kernel.py"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.python_text import python_int, tidy
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import DType, Load, Loop, Point, Range
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import DType, Load, Loop, Point, Range
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter

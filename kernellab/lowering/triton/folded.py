@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kernellab.lowering.triton.shapes import Shapes
-from kernellab.sketch.ints import IntExpr, int_op, num, product
-from kernellab.sketch.program import Apply, Gemm, Kernel, Load, Range, Read, Tile, Type, Value
-from kernellab.sketch.program_walk import statements, subvalues
+from kernellab.sketch.program.ints import IntExpr, int_op, num, product
+from kernellab.sketch.program.program import Apply, Gemm, Kernel, Load, Range, Read, Tile, Type, Value
+from kernellab.sketch.program.walk import statements, subvalues
 
 
 @dataclass(frozen=True)

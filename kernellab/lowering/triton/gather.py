@@ -7,69 +7,71 @@ from typing import TYPE_CHECKING
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.text import is_atom
-from kernellab.lowering.triton.values import ElementWriter, Text
-from kernellab.sketch.ints import IntExpr, int_op, num
-from kernellab.sketch.program import Apply, DType, Point, Range, Scatter, Tensor, Value
+from kernellab.lowering.triton.values import Text, Values
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Apply, DType, Point, Range, Scatter, Tensor, Value
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
 
-class GatherWriter(ElementWriter):
-    """Adds ``gather`` to the values."""
+def gather(values: Values, value: Apply) -> Text:
+    """``gather(X[...])``: a load at the places that the index values name."""
+    tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
+    assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
+    pointer, tests = pointer_at(values, tensor, value.args, items)
+    options = [pointer]
+    if tests:
+        options += [f"mask={' & '.join(tests)}", f"other={pad_text(pad, tensor.dtype)}"]
+    shape = values.broadcast([a.type.shape for a in value.args])
+    if shape and len(shape) != len(value.type.shape):
+        raise LoweringError("The indices of a gather do not reach its shape.", "Broadcast them first.")
+    return Text(f"tl.load({', '.join(options)})", shape)
 
-    def _op_gather(self, value: Apply) -> Text:
-        tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
-        assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
-        pointer, tests = self.pointer_at(tensor, value.args, items)
-        options = [pointer]
-        if tests:
-            options += [f"mask={' & '.join(tests)}", f"other={pad_text(pad, tensor.dtype)}"]
-        shape = self._broadcast([a.type.shape for a in value.args])
-        if shape and len(shape) != len(value.type.shape):
-            raise LoweringError("The indices of a gather do not reach its shape.", "Broadcast them first.")
-        return Text(f"tl.load({', '.join(options)})", shape)
 
-    def pointer_at(
-        self, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...]
-    ) -> tuple[str, list[str]]:
-        """Where the elements are, and the conditions under which they exist."""
-        terms, tests = [tensor.name], []
-        for dim, (value, item) in enumerate(zip(index, items, strict=True)):
-            size = tensor.shape[dim]
-            text = self.write(value)
-            at = text.code if is_atom(text.code) else self.temporary(tidy(text.code))
-            if not self._is_inside(item, size):
-                tests.append(self._test(at, self._int_text(size), text))
-            if at == "0":
-                continue
-            factors = [at, *(self._factor(s) for s in tensor.shape[dim + 1 :] if not s.is_one)]
-            terms.append(" * ".join(factors))
-        return " + ".join(terms), tests
+def pointer_at(
+    values: Values, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...]
+) -> tuple[str, list[str]]:
+    """Where the elements are, and the conditions under which they exist."""
+    terms, tests = [tensor.name], []
+    for dim, (value, item) in enumerate(zip(index, items, strict=True)):
+        size = tensor.shape[dim]
+        text = values.write(value)
+        at = text.code if is_atom(text.code) else values.temporary(tidy(text.code))
+        if not _is_inside(values, item, size):
+            tests.append(_test(values, at, values.int_text(size), text))
+        if at == "0":
+            continue
+        factors = [at, *(_factor(values, s) for s in tensor.shape[dim + 1 :] if not s.is_one)]
+        terms.append(" * ".join(factors))
+    return " + ".join(terms), tests
 
-    def _test(self, at: str, size: str, text: Text) -> str:
-        size = size if is_atom(size) else f"({size})"
-        if self._interpreter and not text.shape:
-            # the interpreter makes an integer of a scalar condition that meets a vector of them
-            return f"(tl.full([1], tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
-        return f"({at} >= 0) & ({at} < {size})"
 
-    def _factor(self, size: IntExpr) -> str:
-        text = tidy(self._int_text(size))
-        return text if is_atom(text) else f"({text})"
+def _test(values: Values, at: str, size: str, text: Text) -> str:
+    size = size if is_atom(size) else f"({size})"
+    if values.interpreter and not text.shape:
+        # the interpreter makes an integer of a scalar condition that meets a vector of them
+        return f"(tl.full([1], tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
+    return f"({at} >= 0) & ({at} < {size})"
 
-    def _is_inside(self, item: Point | Range | None, size: IntExpr) -> bool:
-        """Is a slice or scalar shown to stay inside the dimension, the lanes that pad a tile left aside?"""
-        ints = self._shapes.ints
-        if isinstance(item, Range):
-            extent = self._shapes.extent(item.extent)
-            if item.start == num(0) and item.step.is_one and ints.equal(item.extent, size):
-                return extent.exact
-            return False
-        if isinstance(item, Point):
-            room = ints.low(int_op("-", size, int_op("+", item.at, num(1))))
-            return ints.nonnegative(item.at) and room is not None and room >= 0
+
+def _factor(values: Values, size: IntExpr) -> str:
+    text = tidy(values.int_text(size))
+    return text if is_atom(text) else f"({text})"
+
+
+def _is_inside(values: Values, item: Point | Range | None, size: IntExpr) -> bool:
+    """Is a slice or scalar shown to stay inside the dimension, the lanes that pad a tile left aside?"""
+    ints = values.shapes.ints
+    if isinstance(item, Range):
+        extent = values.shapes.extent(item.extent)
+        if item.start == num(0) and item.step.is_one and ints.equal(item.extent, size):
+            return extent.exact
         return False
+    if isinstance(item, Point):
+        room = ints.low(int_op("-", size, int_op("+", item.at, num(1))))
+        return ints.nonnegative(item.at) and room is not None and room >= 0
+    return False
 
 
 def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
@@ -81,7 +83,7 @@ def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
     tensor, values = stmt.tensor, writer.values
     if stmt.add and (tensor.dtype.bytes < 2 or tensor.dtype is DType.I16):
         raise LoweringError(f"Triton has no atomic_add on {tensor.dtype.value}.", "Accumulate in f32 or i32.")
-    pointer, tests = values.pointer_at(tensor, stmt.index, stmt.items)
+    pointer, tests = pointer_at(values, tensor, stmt.index, stmt.items)
     rank = len(stmt.shape)
     code = values.filled(stmt.value, stmt.shape)
     value = values.cast(Text(code, stmt.shape), stmt.value.type.dtype, tensor.dtype).code
@@ -118,4 +120,4 @@ def pad_text(pad: float, dtype: DType) -> str:
     return repr(float(pad)) if abs(pad) != float("inf") else f'float("{float(pad)}")'
 
 
-__all__ = ["GatherWriter", "pad_text", "write_scatter"]
+__all__ = ["gather", "pad_text", "pointer_at", "write_scatter"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.python_text import python_int, tidy
-from kernellab.sketch.ints import IntExpr, IntKind, num
-from kernellab.sketch.program import Loop, Statement
-from kernellab.sketch.program_walk import parallel_loops
+from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.program import Loop, Statement
+from kernellab.sketch.program.walk import parallel_loops
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter

@@ -8,8 +8,8 @@ from functools import partial
 
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.triton.kernel import Written
-from kernellab.sketch.bind import Binding
-from kernellab.sketch.program import Constexpr, DType, Program
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Constexpr, DType, Program
 
 #: constexpr names that are launch options, not parameters of a kernel
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
@@ -17,36 +17,41 @@ LAUNCH_OPTIONS = ("num_warps", "num_stages")
 WIDE_ELEMENTS = 1 << 30
 
 
-class Host(GpuHost):
+class Host:
     """``index`` is the constexpr parameter that holds the index dtype, "" where it is fixed when lowering."""
 
     def __init__(self, program: Program, binding: Binding, kernels: list[Written], index: str) -> None:
-        super().__init__(program, binding)
+        self.host = GpuHost(program, binding)
+        self.program, self.binding = program, binding
         self.kernels, self.index = kernels, index
 
-    def launches(self) -> None:
+    def write(self) -> str:
+        """The function's text."""
+        return self.host.write(self._launches)
+
+    def _launches(self) -> None:
         if self.index:
-            sizes = ", ".join(map(self.elements, self.program.tensors))
-            self.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
+            sizes = ", ".join(map(self.host.elements, self.program.tensors))
+            self.host.put(f"{self.index} = tl.int64 if max({sizes}) >= {WIDE_ELEMENTS} else tl.int32")
         if any(k.describes for k in self.kernels):
-            self.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
+            self.host.put('triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))')
         if any(k.persistent for k in self.kernels):
-            device = self._device()
+            device = self.host.device()
             cores = f"torch.cuda.get_device_properties({device}).multi_processor_count"
-            self.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
-        self.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
+            self.host.put(f'_cores = {cores} if {device}.type == "cuda" else 4')
+        self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
         for name, expression in kernel.computed.items():
             if name in kernel.used or any(re.search(rf"\b{name}\b", other) for other in kernel.computed.values()):
-                self.put(f"{name} = {expression}")
+                self.host.put(f"{name} = {expression}")
         # by position: a keyword costs Triton's launcher 0.4 us
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]
-        self.put(f"{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
+        self.host.put(f"{kernel.name}[({kernel.grid},)]({', '.join(arguments)})")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:
-        declared = [name for name in LAUNCH_OPTIONS if self.declares(kernel.name.removesuffix("_kernel"), name)]
+        declared = [name for name in LAUNCH_OPTIONS if self.host.declares(kernel.name.removesuffix("_kernel"), name)]
         options = [(name, name) for name in declared]
         if "num_warps" not in declared:
             options.append(("num_warps", _warps(kernel)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernellab.lowering.bounds import Bounds
-from kernellab.sketch.ints import IntExpr, IntKind
+from kernellab.sketch.program.ints import IntExpr, IntKind
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Ints(Bounds):
             return f"tl.{expr.op}imum({args[0]}, {args[1]})"
         if len(args) == 1:
             return f"({expr.op} {args[0]})"
+        if expr.op in ("<<", ">>"):
+            self.check_shift(expr)
         return f"({args[0]} {expr.op} {args[1]})"
 
     def _division(self, expr: IntExpr, args: list[str]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names, tidy
-from kernellab.lowering.triton.contractions import ValueWriter
+from kernellab.lowering.triton.contractions import RULES, dot, moments, outer_sum
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
@@ -18,9 +19,9 @@ from kernellab.lowering.triton.places import PlaceWriter
 from kernellab.lowering.triton.shapes import Shapes
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer
-from kernellab.lowering.triton.values import TL_DTYPES, Text
-from kernellab.sketch.ints import IntExpr, IntKind, num
-from kernellab.sketch.program import (
+from kernellab.lowering.triton.values import TL_DTYPES, Text, Values
+from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.program import (
     Alloc,
     Apply,
     Assign,
@@ -42,7 +43,7 @@ from kernellab.sketch.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program_walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues, values_of
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class KernelWriter:
         self.places = PlaceWriter(
             self.ints, self.shapes, self.names, self.out, self.int_text, interpreter, self._tunables
         )
-        self.values = ValueWriter(
-            self.shapes, self.names, self.out, self.tile_name, self.int_text, interpreter=interpreter
+        self.values = Values(
+            self.shapes, self.names, self.out, self.tile_name, self.int_text, RULES, interpreter=interpreter
         )
         self._streamed = _read_once(kernel)
         self._folded: dict[int, Folded] = {}
@@ -140,24 +141,11 @@ class KernelWriter:
         self.out.at = stmt.span.line
         if isinstance(stmt, Alloc):
             self._alloc(stmt, rest)
-        elif isinstance(stmt, Load):
-            self._load(stmt)
-        elif isinstance(stmt, Store):
-            self._store(stmt)
-        elif isinstance(stmt, AtomicAdd):
-            self._atomic(stmt)
-        elif isinstance(stmt, Scatter):
-            write_scatter(self, stmt)
-        elif isinstance(stmt, Assign):
-            self.set_tile(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
-        elif isinstance(stmt, Gemm):
-            self._gemm(stmt)
-        elif isinstance(stmt, MultiAssign):
-            self._multi(stmt)
-        elif isinstance(stmt, Loop):
-            self._loop(stmt)
         else:
-            self._if(stmt)
+            _STATEMENTS[type(stmt)](self, stmt)
+
+    def _assign(self, stmt: Assign) -> None:
+        self.set_tile(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
 
     def set_tile(self, tile: Tile, code: str) -> None:
         """Writes ``tile = code``."""
@@ -218,10 +206,10 @@ class KernelWriter:
     def _gemm(self, stmt: Gemm) -> None:
         name = self.tile_name(stmt.acc)
         if self._is_small((stmt.a, stmt.b)):
-            self.set_tile(stmt.acc, f"{name} + {self.values.outer_sum(stmt.a, stmt.b, stmt.acc.dtype)}")
+            self.set_tile(stmt.acc, f"{name} + {outer_sum(self.values, stmt.a, stmt.b, stmt.acc.dtype)}")
         else:
             a, b = (self._swapped.get(id(v), v) for v in (stmt.a, stmt.b))
-            self.set_tile(stmt.acc, self.values.dot(a, b, name, stmt.acc.dtype, stmt.precision))
+            self.set_tile(stmt.acc, dot(self.values, a, b, name, stmt.acc.dtype, stmt.precision))
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
         """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
@@ -236,7 +224,7 @@ class KernelWriter:
         if stmt.op != "welford":
             raise LoweringError(f"The Triton lowering has no operation {stmt.op!r} with several results.")
         mean, var = stmt.tiles
-        for tile, code in zip((mean, var), self.values.moments(stmt.args[0], stmt.attrs, mean.dtype), strict=True):
+        for tile, code in zip((mean, var), moments(self.values, stmt.args[0], stmt.attrs, mean.dtype), strict=True):
             self.set_tile(tile, self.values.spread(code, tile.shape))
 
     # -- control ---------------------------------------------------------------------------------------------------
@@ -301,6 +289,13 @@ class KernelWriter:
         shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
         sizes = [self.shapes.elements(shape) for shape in shapes]
         return max(sizes, key=lambda s: (len(s[1]), s[0]), default=(1, []))
+
+
+_STATEMENTS: Mapping[type, Callable[[KernelWriter, Any], None]] = {
+    Load: KernelWriter._load, Store: KernelWriter._store, AtomicAdd: KernelWriter._atomic, Scatter: write_scatter,
+    Assign: KernelWriter._assign, Gemm: KernelWriter._gemm, MultiAssign: KernelWriter._multi, Loop: KernelWriter._loop,
+    If: KernelWriter._if,
+}  # fmt: skip
 
 
 def _scattered(region: Region) -> bool:

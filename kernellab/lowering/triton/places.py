@@ -14,8 +14,8 @@ from kernellab.lowering.triton.folded import Lanes
 from kernellab.lowering.triton.ints import Ints
 from kernellab.lowering.triton.shapes import Extent, Shapes, minus_one, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program import Point, Range, Region
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import Point, Range, Region
 
 
 @dataclass(frozen=True)

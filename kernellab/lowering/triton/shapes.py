@@ -12,7 +12,7 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.bounds import canonical
 from kernellab.lowering.python_text import Names, python_int, tidy
 from kernellab.lowering.triton.ints import Ints
-from kernellab.sketch.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 
 #: Triton's limit on the elements of one tile
 MAX_ELEMENTS = 1 << 20

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.triton.values import Text
-from kernellab.sketch.program import DType, MultiAssign
+from kernellab.sketch.program.program import DType, MultiAssign
 
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.shapes import Shapes, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
-from kernellab.sketch.ints import IntExpr, num
-from kernellab.sketch.ops import OPS, OpKind
-from kernellab.sketch.program import Apply, Const, DType, Index, Param, Read, Tile, Value
+from kernellab.sketch.program.ints import IntExpr, num
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Apply, Const, DType, Index, Param, Read, Tile, Value
 
 TL_DTYPES = {
     DType.F64: "tl.float64", DType.F32: "tl.float32", DType.F16: "tl.float16", DType.BF16: "tl.bfloat16",
@@ -39,8 +39,11 @@ class Text:
     bare: bool = False
 
 
-class ElementWriter:
-    """Writes values; operands that a template repeats become temporaries in ``out`` first."""
+class Values:
+    """Writes values; operands that a template repeats become temporaries in ``out`` first.
+
+    ``rules`` has the operations that are more than a template over their operands.
+    """
 
     def __init__(
         self,
@@ -49,15 +52,17 @@ class ElementWriter:
         out: Writer,
         tile_name: Callable[[Tile], str],
         int_text: Callable[[IntExpr], str],
+        rules: Mapping[str, Rule],
         *,
         interpreter: bool,
     ) -> None:
-        self._shapes = shapes
-        self._names = names
-        self._out = out
-        self._tile_name = tile_name
-        self._int_text = int_text
-        self._interpreter = interpreter
+        self.shapes = shapes
+        self.names = names
+        self.out = out
+        self.tile_name = tile_name
+        self.int_text = int_text
+        self.interpreter = interpreter
+        self._rules = rules
 
     # -- whole values ----------------------------------------------------------------------------------------------
 
@@ -72,28 +77,28 @@ class ElementWriter:
         """``value`` as a tensor of exactly ``shape`` and its dtype."""
         text = self.write(value)
         if text.bare or (not text.shape and shape):
-            return f"tl.full({self._shapes.text(shape)}, {text.code}, {TL_DTYPES[value.type.dtype]})"
+            return f"tl.full({self.shapes.text(shape)}, {text.code}, {TL_DTYPES[value.type.dtype]})"
         return self.spread(text, shape)
 
     def spread(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
         """``text`` broadcast to exactly ``shape``."""
-        if len(text.shape) == len(shape) and all(map(self._shapes.ints.equal, text.shape, shape)):
+        if len(text.shape) == len(shape) and all(map(self.shapes.ints.equal, text.shape, shape)):
             return text.code
         code = text.code
         if text.shape and len(text.shape) < len(shape):
             index = ", ".join(["None"] * (len(shape) - len(text.shape)) + [":"] * len(text.shape))
             code = f"({code})[{index}]"
-        return f"tl.broadcast_to({code}, {self._shapes.text(shape)})"
+        return f"tl.broadcast_to({code}, {self.shapes.text(shape)})"
 
     def write(self, value: Value) -> Text:
         if isinstance(value, Read):
-            return Text(self._tile_name(value.tile), value.tile.shape)
+            return Text(self.tile_name(value.tile), value.tile.shape)
         if isinstance(value, Const):
             return self._constant(value)
         if isinstance(value, Param):
             return Text(value.name, (), bare=True)
         if isinstance(value, Index):
-            code = self._int_text(value.expr)
+            code = self.int_text(value.expr)
             return Text(code if is_atom(code) else f"({code})", (), bare=True)
         return self._apply(value)
 
@@ -108,17 +113,15 @@ class ElementWriter:
     # -- operations ------------------------------------------------------------------------------------------------
 
     def _apply(self, value: Apply) -> Text:
-        special = getattr(self, f"_op_{value.op}", None)
-        if special is not None:
-            text = special(value)
-            assert isinstance(text, Text)
-            return text
+        rule = self._rules.get(value.op)
+        if rule is not None:
+            return rule(self, value)
         op = OPS.get(value.op)
         if op is not None and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
-            return self._pointwise(value, op.spell["triton"])
+            return self.pointwise(value, op.spell["triton"])
         raise LoweringError(f"The Triton lowering has no operation {value.op!r}.", "Write it with other operations.")
 
-    def _pointwise(self, value: Apply, template: str) -> Text:
+    def pointwise(self, value: Apply, template: str) -> Text:
         args = [self.write(a) for a in value.args]
         if all(a.bare for a in args) or (args[0].bare and not template.startswith("(")):
             # a template may ask its first operand for its dtype
@@ -129,21 +132,21 @@ class ElementWriter:
         for i, arg in enumerate(args):
             if template.count(f"{{{i}}}") > 1 and not is_atom(arg.code):
                 args[i] = Text(self.temporary(arg.code), arg.shape, arg.bare)
-        shape = self._broadcast([a.shape for a in args])
-        if self._interpreter and shape and value.op.startswith("logical_"):
+        shape = self.broadcast([a.shape for a in args])
+        if self.interpreter and shape and value.op.startswith("logical_"):
             args = [a if a.shape else Text(self._spread_condition(a.code, shape), shape) for a in args]
         return Text(template.format(*(a.code for a in args)), shape)
 
     def _spread_condition(self, code: str, shape: tuple[IntExpr, ...]) -> str:
         # the interpreter keeps the operands' dtype on a scalar condition, and spreads it as numbers of that dtype
-        return f"(tl.full({self._shapes.text(shape)}, tl.where({code}, 1, 0), tl.int32) != 0)"
+        return f"(tl.full({self.shapes.text(shape)}, tl.where({code}, 1, 0), tl.int32) != 0)"
 
     def temporary(self, code: str) -> str:
-        name = self._names.fresh("t")
-        self._out.put(f"{name} = {code}")
+        name = self.names.fresh("t")
+        self.out.put(f"{name} = {code}")
         return name
 
-    def _broadcast(self, shapes: Sequence[tuple[IntExpr, ...]]) -> tuple[IntExpr, ...]:
+    def broadcast(self, shapes: Sequence[tuple[IntExpr, ...]]) -> tuple[IntExpr, ...]:
         rank = max(map(len, shapes), default=0)
         out = [num(1)] * rank
         for shape in shapes:
@@ -151,29 +154,6 @@ class ElementWriter:
                 if not dim.is_one:
                     out[k] = dim
         return tuple(out)
-
-    def _op_pow(self, value: Apply) -> Text:
-        exponent = value.args[1]
-        product = _POWERS.get(exponent.value) if isinstance(exponent, Const) and value.type.dtype.is_float else None
-        if product is None:
-            return self._pointwise(value, OPS["pow"].spell["triton"])
-        base = self.typed(value.args[0])
-        code = base.code if is_atom(base.code) else self.temporary(base.code)
-        return Text(product.format(code), base.shape)
-
-    def _op_where(self, value: Apply) -> Text:
-        texts = [self.write(a) for a in value.args]
-        if texts[1].bare and texts[2].bare:
-            texts[1] = self.typed(value.args[1])
-        if texts[0].bare:
-            texts[0] = self.typed(value.args[0])
-        if value.type.dtype is DType.F64:
-            texts = [t if not t.bare else self.typed(a) for t, a in zip(texts, value.args, strict=True)]
-        shape = self._broadcast([t.shape for t in texts])
-        return Text(f"tl.where({', '.join(t.code for t in texts)})", shape)
-
-    def _op_cast(self, value: Apply) -> Text:
-        return self.cast(self.write(value.args[0]), value.args[0].type.dtype, value.type.dtype)
 
     def cast(self, text: Text, source: DType, target: DType) -> Text:
         if source is target and not text.bare:
@@ -183,103 +163,137 @@ class ElementWriter:
             return Text(code, ()) if source is target else self.cast(Text(code, ()), source, target)
         if target is DType.BOOL:
             return Text(f"({text.code} != 0)", text.shape)
-        if target is DType.BF16 and source is not DType.BF16 and self._interpreter:
+        if target is DType.BF16 and source is not DType.BF16 and self.interpreter:
             return Text(f"kl_bf16({text.code})", text.shape)
         if target in (DType.F8E4M3, DType.F8E5M2):
             return Text(f"kl_{target.value}({text.code})", text.shape)
         return Text(f"({text.code}).to({TL_DTYPES[target]})", text.shape)
 
-    # -- shape -----------------------------------------------------------------------------------------------------
-
-    def _op_newaxis(self, value: Apply) -> Text:
-        text = self.typed(value.args[0])
-        axes = axes_of(value.attr("axes"))
-        rank = len(text.shape) + len(axes)
-        index = ", ".join("None" if k in axes else ":" for k in range(rank))
-        shape, rest = [], iter(text.shape)
-        for k in range(rank):
-            shape.append(num(1) if k in axes else next(rest))
-        if not text.shape:
-            return Text(
-                f"tl.full({self._shapes.text(tuple(shape))}, {text.code}, {TL_DTYPES[value.type.dtype]})", tuple(shape)
-            )
-        return Text(f"({text.code})[{index}]", tuple(shape))
-
-    def _op_transpose(self, value: Apply) -> Text:
-        source = value.args[0]
-        code = self.filled(source, source.type.shape)
-        perm = axes_of(value.attr("perm"))
-        return Text(f"tl.permute({code}, {list(perm)})", tuple(source.type.shape[p] for p in perm))
-
-    def _op_broadcast(self, value: Apply) -> Text:
-        return Text(self.filled(value.args[0], value.type.shape), value.type.shape)
-
-    def _op_full(self, value: Apply) -> Text:
-        text = self.write(value.args[0])
-        dtype = TL_DTYPES[value.type.dtype]
-        return Text(f"tl.full({self._shapes.text(value.type.shape)}, {text.code}, {dtype})", value.type.shape)
-
-    def _op_arange(self, value: Apply) -> Text:
-        (extent,) = value.type.shape
-        code = self._shapes.lanes(extent, 0, 1)
-        start = value.attr("start")
-        if isinstance(start, IntExpr) and start != num(0):
-            code = f"({code} + {self._int_text(start)})"
-        return Text(f"({code}).to({TL_DTYPES[value.type.dtype]})", value.type.shape)
-
-    def _op_reshape(self, value: Apply) -> Text:
-        source, target = value.args[0].type.shape, value.type.shape
-        before = [e for e in source if not e.is_one]
-        after = [e for e in target if not e.is_one]
-        same = len(before) == len(after) and all(map(self._shapes.ints.equal, before, after))
-        if not same and not all(self._shapes.extent(e).exact for e in (*source, *target)):
-            raise LoweringError(
-                f"reshape from [{_shape(source)}] to [{_shape(target)}] moves elements across padded dimensions.",
-                "Make every extent of the tile a power of two, or load it in the shape that is wanted.",
-            )
-        code = self.filled(value.args[0], source)
-        if not target:
-            return Text(f"tl.sum({code}, 0)" if len(source) == 1 else f"tl.sum(tl.reshape({code}, [1]), 0)", ())
-        if not source:
-            return Text(f"tl.full({self._shapes.text(target)}, {code}, {TL_DTYPES[value.type.dtype]})", target)
-        return Text(f"tl.reshape({code}, {self._shapes.text(target)})", target)
-
-    def _op_concat(self, value: Apply) -> Text:
-        axis = value.attr("axis", 0)
-        assert isinstance(axis, int)
-        shape = value.type.shape
-        rank = len(shape)
-        axis %= rank
-        lane = self.temporary(
-            f"tl.broadcast_to({self._shapes.lanes(shape[axis], axis, rank)}, {self._shapes.text(shape)})"
-        )
-        done = "0"
-        code = ""
-        for part in value.args:
-            extent = self._shapes.extent(part.type.shape[axis])
-            at = lane if done == "0" else f"({lane} - ({done}))"
-            last = f"{extent.padded} - 1"
-            whole = (*shape[:axis], part.type.shape[axis], *shape[axis + 1 :])
-            taken = f"tl.gather({self.filled(part, whole)}, tl.minimum(tl.maximum({at}, 0), {last}), {axis})"
-            code = taken if not code else f"tl.where({lane} < {done}, {code}, {taken})"
-            size = self._int_text(part.type.shape[axis])
-            done = size if done == "0" else f"{done} + {size}"
-        return Text(code, shape)
-
-    def neutral(self, code: str, shape: tuple[IntExpr, ...], axes: Sequence[int], dtype: DType, identity: str) -> str:
+    def neutral(self, code: str, shape: tuple[IntExpr, ...], axes: Sequence[int], dtype: DType, identity: float) -> str:
         """``code`` with ``identity`` in the lanes that padding added along ``axes``."""
-        tests = [self._shapes.real(shape[a], self._int_text(shape[a]), a, len(shape)) for a in sorted(axes)]
+        tests = [self.shapes.real(shape[a], self.int_text(shape[a]), a, len(shape)) for a in sorted(axes)]
         tests = [t for t in tests if t]
         if not tests:
             return code
         if dtype.is_float:
-            number = f'float("{identity}")' if "inf" in identity else f"{identity}.0"
+            number = f'float("{identity:g}")' if math.isinf(identity) else repr(identity)
         elif dtype is DType.BOOL:
             number = "False"
         else:
             low, high = _INT_LIMITS[dtype]
-            number = {"-inf": str(low), "inf": str(high)}.get(identity, identity)
+            number = str(int(min(max(identity, low), high)))
         return f"tl.where({' & '.join(tests)}, {code}, {number})"
+
+
+# -- operations that are no template ------------------------------------------------------------------------------
+
+
+def _pow(values: Values, value: Apply) -> Text:
+    exponent = value.args[1]
+    product = _POWERS.get(exponent.value) if isinstance(exponent, Const) and value.type.dtype.is_float else None
+    if product is None:
+        return values.pointwise(value, OPS["pow"].spell["triton"])
+    base = values.typed(value.args[0])
+    code = base.code if is_atom(base.code) else values.temporary(base.code)
+    return Text(product.format(code), base.shape)
+
+
+def _where(values: Values, value: Apply) -> Text:
+    texts = [values.write(a) for a in value.args]
+    if texts[1].bare and texts[2].bare:
+        texts[1] = values.typed(value.args[1])
+    if texts[0].bare:
+        texts[0] = values.typed(value.args[0])
+    if value.type.dtype is DType.F64:
+        texts = [t if not t.bare else values.typed(a) for t, a in zip(texts, value.args, strict=True)]
+    shape = values.broadcast([t.shape for t in texts])
+    return Text(f"tl.where({', '.join(t.code for t in texts)})", shape)
+
+
+def _cast(values: Values, value: Apply) -> Text:
+    return values.cast(values.write(value.args[0]), value.args[0].type.dtype, value.type.dtype)
+
+
+def _newaxis(values: Values, value: Apply) -> Text:
+    text = values.typed(value.args[0])
+    axes = axes_of(value.attr("axes"))
+    rank = len(text.shape) + len(axes)
+    index = ", ".join("None" if k in axes else ":" for k in range(rank))
+    shape, rest = [], iter(text.shape)
+    for k in range(rank):
+        shape.append(num(1) if k in axes else next(rest))
+    if not text.shape:
+        return Text(
+            f"tl.full({values.shapes.text(tuple(shape))}, {text.code}, {TL_DTYPES[value.type.dtype]})", tuple(shape)
+        )
+    return Text(f"({text.code})[{index}]", tuple(shape))
+
+
+def _transpose(values: Values, value: Apply) -> Text:
+    source = value.args[0]
+    code = values.filled(source, source.type.shape)
+    perm = axes_of(value.attr("perm"))
+    return Text(f"tl.permute({code}, {list(perm)})", tuple(source.type.shape[p] for p in perm))
+
+
+def _broadcast(values: Values, value: Apply) -> Text:
+    return Text(values.filled(value.args[0], value.type.shape), value.type.shape)
+
+
+def _full(values: Values, value: Apply) -> Text:
+    text = values.write(value.args[0])
+    dtype = TL_DTYPES[value.type.dtype]
+    return Text(f"tl.full({values.shapes.text(value.type.shape)}, {text.code}, {dtype})", value.type.shape)
+
+
+def _arange(values: Values, value: Apply) -> Text:
+    (extent,) = value.type.shape
+    code = values.shapes.lanes(extent, 0, 1)
+    start = value.attr("start")
+    if isinstance(start, IntExpr) and start != num(0):
+        code = f"({code} + {values.int_text(start)})"
+    return Text(f"({code}).to({TL_DTYPES[value.type.dtype]})", value.type.shape)
+
+
+def _reshape(values: Values, value: Apply) -> Text:
+    source, target = value.args[0].type.shape, value.type.shape
+    before = [e for e in source if not e.is_one]
+    after = [e for e in target if not e.is_one]
+    same = len(before) == len(after) and all(map(values.shapes.ints.equal, before, after))
+    if not same and not all(values.shapes.extent(e).exact for e in (*source, *target)):
+        raise LoweringError(
+            f"reshape from [{_shape(source)}] to [{_shape(target)}] moves elements across padded dimensions.",
+            "Make every extent of the tile a power of two, or load it in the shape that is wanted.",
+        )
+    code = values.filled(value.args[0], source)
+    if not target:
+        return Text(f"tl.sum({code}, 0)" if len(source) == 1 else f"tl.sum(tl.reshape({code}, [1]), 0)", ())
+    if not source:
+        return Text(f"tl.full({values.shapes.text(target)}, {code}, {TL_DTYPES[value.type.dtype]})", target)
+    return Text(f"tl.reshape({code}, {values.shapes.text(target)})", target)
+
+
+def _concat(values: Values, value: Apply) -> Text:
+    axis = value.attr("axis", 0)
+    assert isinstance(axis, int)
+    shape = value.type.shape
+    rank = len(shape)
+    axis %= rank
+    lane = values.temporary(
+        f"tl.broadcast_to({values.shapes.lanes(shape[axis], axis, rank)}, {values.shapes.text(shape)})"
+    )
+    done = "0"
+    code = ""
+    for part in value.args:
+        extent = values.shapes.extent(part.type.shape[axis])
+        at = lane if done == "0" else f"({lane} - ({done}))"
+        last = f"{extent.padded} - 1"
+        whole = (*shape[:axis], part.type.shape[axis], *shape[axis + 1 :])
+        taken = f"tl.gather({values.filled(part, whole)}, tl.minimum(tl.maximum({at}, 0), {last}), {axis})"
+        code = taken if not code else f"tl.where({lane} < {done}, {code}, {taken})"
+        size = values.int_text(part.type.shape[axis])
+        done = size if done == "0" else f"{done} + {size}"
+    return Text(code, shape)
 
 
 #: powers that need no logarithm
@@ -305,4 +319,12 @@ def _shape(shape: tuple[IntExpr, ...]) -> str:
     return re.sub(r"\s+", " ", ", ".join(map(str, shape)))
 
 
-__all__ = ["TL_DTYPES", "ElementWriter", "Text", "axes_of", "shaped"]
+#: writes one operation
+Rule = Callable[[Values, Apply], Text]
+RULES: Mapping[str, Rule] = {
+    "pow": _pow, "where": _where, "cast": _cast, "newaxis": _newaxis, "transpose": _transpose,
+    "broadcast": _broadcast, "full": _full, "arange": _arange, "reshape": _reshape, "concat": _concat,
+}  # fmt: skip
+
+
+__all__ = ["RULES", "TL_DTYPES", "Rule", "Text", "Values", "axes_of", "shaped"]

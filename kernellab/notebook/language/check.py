@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernellab.notebook.facts import Facts
 from kernellab.notebook.language.pins import pinned_lines
-from kernellab.notebook.verdict import figure
+from kernellab.notebook.protocol import Checked, Figure
+from kernellab.notebook.views.detail import diagnostic_view
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.verdict import figure
 from kernellab.sketch.check import check
 from kernellab.sketch.cost import Cost
 
 
-def checked(text: str, facts: Facts) -> dict[str, Any]:
+def checked(text: str, facts: Facts) -> Checked:
     """Never raises on bad text: what is wrong with it is the answer."""
     found = check(text, chip=facts.chip)
     cost = facts.cost(found.program) if found.program is not None else None
     return {
-        "diagnostics": [d.model_dump(mode="json") for d in found.diagnostics],
+        "diagnostics": [diagnostic_view(d, text) for d in found.diagnostics],
         "cost": cost_figures(cost, facts) if cost is not None else [],
         "pins": pinned_lines(text),
     }
 
 
-def cost_figures(cost: Cost, facts: Facts) -> list[dict[str, str]]:
+def cost_figures(cost: Cost, facts: Facts) -> list[Figure]:
     """Footprint, traffic, work and the roofline's time, each with what it means."""
     chip = facts.chip
     flops = sum(cost.flops.values())

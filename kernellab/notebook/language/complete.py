@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from kernellab.notebook.language.place import before, in_comment, names_in_sight, open_string
-from kernellab.sketch.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
-from kernellab.sketch.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.notebook.protocol import Completion
+from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
+from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
 
 _WORD = re.compile(r"[\w.]*$")
 _DECLARATION = re.compile(r"^\s*(symbols|tensors|constexpr|require|opaque)\s*:")
 _STARTERS = ("symbols", "tensors", "constexpr", "require", "opaque", "for", "if", "elif", "else")
 _ROLES = ("in", "out", "inout", "temp")
 _MOST = 200
-
-Completion = dict[str, Any]
 
 
 def complete(text: str, line: int, col: int) -> list[Completion]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernellab.notebook.facts import Facts
 from kernellab.notebook.language.place import Word, before, names_in_sight, open_string, word_at
+from kernellab.notebook.protocol import Hover
+from kernellab.notebook.views.facts import Facts
 from kernellab.records import Diagnostic
 from kernellab.sketch.check import check
-from kernellab.sketch.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
-from kernellab.sketch.ops import OPS
-from kernellab.sketch.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile
-from kernellab.sketch.program_walk import statements
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile
+from kernellab.sketch.program.walk import statements
 from kernellab.sketch.resolve import CHIP_FACTS
-
-Hover = dict[str, Any]
+from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, operations, sentence, signature
 
 
 def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
@@ -32,7 +29,7 @@ def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
     start, end = (word.start, word.end) if word else (col, col + 1)
     if faults and said:
         parts.insert(len(faults), said[0])
-    return {"title": title, "text": "\n".join(filter(None, parts)), "from": [line, start], "to": [line, end]}
+    return {"title": title, "text": "\n".join(filter(None, parts)), "from": (line, start), "to": (line, end)}
 
 
 def explained(diagnostic: Diagnostic) -> str:
@@ -84,8 +81,8 @@ def _operation(name: str) -> str:
     if op is not None:
         if op.flops:
             lines.append(f"{op.flops:g} FLOP an element")
-        if op.identity:
-            lines.append(f"identity {op.identity}: a padded tile should be loaded with pad={op.identity}")
+        if op.identity is not None and op.kind in (OpKind.REDUCE, OpKind.SCAN):
+            lines.append(f"identity {op.identity:g}: a padded tile should be loaded with pad={op.identity:g}")
     return "\n".join(lines)
 
 

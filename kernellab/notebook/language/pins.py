@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kernellab.sketch.layout import cut
-from kernellab.sketch.pins import pinned_lines as pins_of
+from kernellab.sketch.syntax.layout import cut
+from kernellab.sketch.syntax.pins import pinned_lines as pins_of
 
 
 def pinned_lines(text: str) -> list[int]:

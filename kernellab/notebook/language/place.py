@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kernellab.sketch.program.library import PREFIX
+
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _STRING = re.compile(r"\"[^\"\n]*\"?|'[^'\n]*'?")
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=(?!=)")
@@ -12,7 +14,7 @@ _LOADED = re.compile(r"->\s*([A-Za-z_]\w*)\s*(?:[,)]|$)")
 _LOOP = re.compile(r"^\s*for\s+([A-Za-z_]\w*)\s+in\b")
 _DECLARED = re.compile(r"^\s*(symbols|tensors|constexpr|require|opaque)\s*:(.*)$")
 _NAMES = {
-    "symbols": re.compile(r"([A-Za-z_]\w*)\s*(?=[,;]|$)"),
+    "symbols": re.compile(r"([A-Za-z_]\w*)\s*(?=(?:=[^,;]*)?(?:[,;]|$))"),
     "tensors": re.compile(r"(?:^|[;])\s*([A-Za-z_]\w*)\s*(?=\[)"),
     "constexpr": re.compile(r"(?:^|[;,])\s*([A-Za-z_]\w*)\s*(?=[=;,]|in\b|$)"),
     "opaque": re.compile(r"(?:^|[;])\s*([A-Za-z_]\w*)\s*(?=\()"),
@@ -48,9 +50,9 @@ def word_at(text: str, line: int, col: int) -> Word | None:
     comment = _comment(row)
     for match in _WORD.finditer(row):
         if match.start() < col <= match.end() and (comment is None or match.start() < comment):
-            # grididx.x is one word only as a hint
+            # grididx.x is one word only as a hint, library.mm is one everywhere
             found = match[0]
-            if "." in found and not _in_string(row[: match.start()]):
+            if "." in found and not found.startswith(PREFIX) and not _in_string(row[: match.start()]):
                 found = found.split(".")[0]
             return Word(found, match.start() + 1, match.start() + 1 + len(found))
     return None

@@ -158,7 +158,7 @@ class Bundle(Record):
         """Does everything lie where it says? Raises Unsealable."""
         for buffer in self.buffers:
             if buffer.input is not None and (buffer.input >= len(self.inputs) or self.inputs[buffer.input] is None):
-                raise Unsealable("its bundle names an argument that is no tensor")
+                raise Unsealable("its bundle names an argument that is not a tensor")
         for place, size in self._places():
             if place.buffer >= len(self.buffers) or place.offset + size > self.buffers[place.buffer].bytes:
                 raise Unsealable("its bundle points outside its buffers")
@@ -253,7 +253,7 @@ def _content(path: Path, most: int) -> bytes:
     with os.fdopen(file, "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise Unsealable("its bundle is no plain file")
+            raise Unsealable("its bundle is not a plain file")
         content = stream.read(most + 1)
     if len(content) > most:
         raise Unsealable(f"its bundle holds more than {most >> 20} MiB")

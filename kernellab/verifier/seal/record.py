@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.verifier.dispatch import watching
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import (
     SIZES,
@@ -31,6 +30,7 @@ from kernellab.verifier.seal.bundle import (
     Step,
     write,
 )
+from kernellab.verifier.worker.dispatch import watching
 
 #: where a record lies below a worker's scratch folder
 FOLDER = "sealed"
@@ -222,7 +222,7 @@ def record(function: Callable[..., Any], args: Sequence[Any], named: Sequence[An
 ]:  # fmt: skip
     """The bundle of ``function(*args)``, and its binaries. ``named`` are the tensors and numbers that stand for the
     arguments of the judge's call, in order. Raises Unsealable."""
-    from kernellab.verifier.worker_results import flatten
+    from kernellab.verifier.worker.results import flatten
 
     recorder = Recorder(named, device)
     with watching(recorder.operator), hook(recorder):

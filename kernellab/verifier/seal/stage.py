@@ -15,33 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.records import Comparison, Replay, ReplayStep
 from kernellab.target import Backend
-from kernellab.task_inputs import Family
-from kernellab.verifier import cases, stats, turns
-from kernellab.verifier.compare import NUMERIC, compare, metadata
-from kernellab.verifier.link import Worker
-from kernellab.verifier.memory import lay_out
-from kernellab.verifier.pipeline import Refused, numbered
-from kernellab.verifier.process import WorkerFailure
-from kernellab.verifier.rules import DEADLINES, SEAL
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases import cases
+from kernellab.verifier.compare.compare import NUMERIC, compare, metadata
+from kernellab.verifier.judge import turns
+from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol import stats
+from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.rules import DEADLINES, SEAL
 from kernellab.verifier.seal import Unsealable, bundle, inside, record
 from kernellab.verifier.seal.bundle import Bundle, Launch
+from kernellab.verifier.stages.context import numbered
+from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
-    from kernellab.verifier.cases import Case
-    from kernellab.verifier.sides import Result
-    from kernellab.verifier.stages import Stages
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.stages.candidate import Stages
+    from kernellab.verifier.timing.sides import Result
 
 
 def sealed(stages: Stages) -> str:
-    """Seals the candidate, or says why not, in the verification's state; the note. It never fails a verification."""
-    state, on_host = stages.v.state, stages.v.request.backend is Backend.CPU
+    """Seals the candidate, or says why not, in its findings; the note. It never fails a verification."""
+    findings, on_host = stages.context.findings, stages.context.request.backend is Backend.CPU
     word = "native" if on_host else "sealed"
     try:
         found, ratio = _sealed(stages)
     except (Unsealable, Refused, WorkerFailure) as failure:
         return _not(stages, word, str(failure).strip().splitlines()[0].rstrip("."))
     assert found.time is not None and found.called is not None
-    state.update["replay"] = found
+    findings.replay = found
     replayed, called = found.time.median_ms * 1e-3, found.called.median_ms * 1e-3
     steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
     note = (
@@ -51,9 +54,9 @@ def sealed(stages: Stages) -> str:
     if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
         return _not(stages, word, f"its replay takes {_us(replayed)} where its call takes {_us(called)}")
     if on_host:
-        state.labels.append(word)
+        findings.labels.append(word)
     else:
-        state.sealed = True
+        findings.sealed = True
     if ratio.low > 1 + SEAL.share and called - replayed > SEAL.seconds:
         note += f", of which host code takes {_us(called - replayed)}"
     return note
@@ -62,14 +65,14 @@ def sealed(stages: Stages) -> str:
 def _not(stages: Stages, word: str, reason: str) -> str:
     # a label's parts are told apart by commas
     words = f"not {word}: {reason.replace(', ', '; ')}"
-    stages.v.state.labels.append(words)
+    stages.context.findings.labels.append(words)
     return words
 
 
 def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
     """What was replayed, and the call's time over the replay's."""
     content, binaries = _recorded(stages)
-    if stages.v.request.backend is Backend.CPU:
+    if stages.context.request.backend is Backend.CPU:
         from kernellab.verifier.seal import native
 
         for binary in binaries.values():
@@ -101,7 +104,7 @@ def _recorded(stages: Stages) -> tuple[Bundle, dict[str, bytes]]:
     for slot, case in enumerate(pair):
         worker.write(slot, layout, case.args)
     try:
-        seconds = stages.v.left(4 * stages.call_deadline(pair[0]))
+        seconds = stages.context.left(4 * stages.call_deadline(pair[0]))
         reason = worker.seal(layout, range(len(pair)), stages.source.dsl, seconds)
     except WorkerFailure as failure:
         raise Unsealable(f"recording it fails ({_first_line(failure)})") from failure
@@ -113,14 +116,14 @@ def _recorded(stages: Stages) -> tuple[Bundle, dict[str, bytes]]:
 @contextmanager
 def _replayer(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> Iterator[Worker]:
     """A worker of our code with the bundle loaded, in a sandbox like the candidate's."""
-    worker = stages.v.pool.worker(stages.source.dsl, stages.v.request.backend, "replayer", stages.threads)
+    worker = stages.context.pool.worker(stages.source.dsl, stages.context.request.backend, "replayer", stages.threads)
     try:
         worker.memory_limit = stages.worker.memory_limit
         folder = worker.scratch / record.FOLDER
         bundle.write(folder, content, binaries)
         message = {"bundle": str(folder), "precision": dict(stages.task.precision)}
         try:
-            worker.build(message, stages.v.left(DEADLINES.build))
+            worker.build(message, stages.context.left(DEADLINES.build))
         except WorkerFailure as failure:
             raise Unsealable(f"its bundle cannot be loaded ({_first_line(failure)})") from failure
         yield worker
@@ -133,7 +136,7 @@ def _right(stages: Stages, replayer: Worker, case: Case) -> None:
     layout = lay_out(case.args)
     try:
         replayer.write(0, layout, case.args)
-        call = replayer.call(layout, (0,), stages.v.left(stages.call_deadline(case)), poison=True)
+        call = replayer.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
         wrong = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
         if wrong is not None:
             raise Unsealable(f"its replay gives something else ({wrong.message})")
@@ -152,12 +155,12 @@ def _right(stages: Stages, replayer: Worker, case: Case) -> None:
 
 def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
     """Replay, candidate and eager in one run, on the same contents, the replay's outputs checked."""
-    from kernellab.verifier.sides import BaselineFailed, Side, WrongWhenTimed
-    from kernellab.verifier.timed import measure as on_host
-    from kernellab.verifier.timed_cuda import Inconsistent
-    from kernellab.verifier.timed_cuda import measure as on_device
+    from kernellab.verifier.cuda.timed import Inconsistent
+    from kernellab.verifier.cuda.timed import measure as on_device
+    from kernellab.verifier.timing.sides import BaselineFailed, Side, WrongWhenTimed
+    from kernellab.verifier.timing.timed import measure as on_host
 
-    v = stages.v
+    v = stages.context
     measure = on_device if v.request.backend is Backend.CUDA else on_host
     eager = [
         Side(name, v.pool.baseline(

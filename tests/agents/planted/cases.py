@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernellab.agents.briefs import CodeBrief, DesignBrief, RouteBrief
-from kernellab.agents.coder import RulesCoder
-from kernellab.agents.designer import RulesDesigner
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.records import Author, Candidate, GateResult, GateState, Record, RouteKind, Source, Trust, Verdict
 from kernellab.sketch.gate import gate
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.planted.lowerings import LOWERINGS, Lowering
+from tests.agents.planted.second import SECOND, SKETCHINGS, Sketching
 
 HERE = Path(__file__).resolve().parent
 TASKS = HERE.parents[2] / "kernellab" / "bench" / "builtin"
@@ -32,7 +33,10 @@ OPTIONS = VerifyOptions(level=Trust.T2, budget=0.05)
 
 @dataclass(frozen=True)
 class Planted:
-    """One fault: ``owner`` is the role that has to mend it. A wrong sketch has no ``lowering``, wrong code has."""
+    """One fault: ``owner`` is the role that has to correct it. A wrong sketch has no ``lowering``, wrong code has.
+
+    A wrong sketch is a whole one, or an edit of the rules' own.
+    """
 
     name: str
     task: str
@@ -40,6 +44,7 @@ class Planted:
     owner: RouteKind
     sketch: str = ""
     lowering: Lowering | None = None
+    sketching: Sketching | None = None
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,23 @@ def planted() -> list[Planted]:
     return found
 
 
-def chosen(names: Iterable[str]) -> list[Planted]:
-    """The planted faults whose names hold one of ``names``; all for none."""
+def second() -> list[Planted]:
+    """Forty others, of operators that the first forty have not."""
+    wrong = [Planted(w.name, w.task, w.fault, RouteKind.DESIGNER, sketching=w) for w in SKETCHINGS]
+    return wrong + [Planted(w.name, w.task, w.fault, RouteKind.CODER, lowering=w) for w in SECOND]
+
+
+#: each set of faults by its name, with the file of what was seen of them
+SETS: dict[str, tuple[Callable[[], list[Planted]], Path]] = {
+    "first": (planted, EVIDENCE),
+    "second": (second, HERE / "second.json"),
+}
+
+
+def chosen(names: Iterable[str], of: str = "first") -> list[Planted]:
+    """The faults of a set whose names hold one of ``names``; all for none."""
     wanted = tuple(names)
-    return [p for p in planted() if not wanted or any(word in p.name for word in wanted)]
+    return [p for p in SETS[of][0]() if not wanted or any(word in p.name for word in wanted)]
 
 
 def look(fault: Planted, verifier: Verifier | None) -> Seen | None:
@@ -137,7 +155,15 @@ def described(seen: Seen) -> str:
 
 def _stated(fault: Planted) -> tuple[Task, str]:
     task = load_task(TASKS / f"{fault.task}.py")
-    return task, fault.sketch or RulesDesigner().design(DesignBrief(task, TARGET)).sketch
+    if fault.sketch:
+        return task, fault.sketch
+    sketch = RulesDesigner().design(DesignBrief(task, TARGET)).sketch
+    wrong = fault.sketching
+    if wrong is None:
+        return task, sketch
+    if wrong.old not in sketch:
+        raise ValueError(f"{fault.name}: the sketch has no {wrong.old!r} any more; plant the fault anew.")
+    return task, sketch.replace(wrong.old, wrong.new, 1)
 
 
 def _source(fault: Planted, task: Task, sketch: str) -> Source:

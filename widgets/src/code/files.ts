@@ -64,6 +64,7 @@ export function compilerFindings(verdict: VerdictView | null, file: string | nul
       severity: severityIn(one.message),
       message: one.message,
       remedy: "",
+      fix: null,
     }));
 }
 

@@ -1,6 +1,7 @@
 /** What a person can do with a draft; the same for a sketch and for code. */
 
 import type { ComponentChildren } from "preact";
+import { plural } from "../format";
 import { Button } from "../ui";
 import { type Desks, HEAD } from "./desks";
 
@@ -8,12 +9,14 @@ interface BarProps<Text> {
   drafts: Desks<Text>;
   /** the word on the button */
   action: string;
-  onApply: () => void;
+  onApply: (anyway?: boolean) => void;
   onRevert: () => void;
+  /** errors that hold the draft back; `onApply(true)` sends it all the same */
+  errors?: number;
   children?: ComponentChildren;
 }
 
-export function DraftBar<Text>({ drafts, action, onApply, onRevert, children }: BarProps<Text>) {
+export function DraftBar<Text>({ drafts, action, onApply, onRevert, errors = 0, children }: BarProps<Text>) {
   const standing = drafts.standing.value;
   const mine = standing === "edited" || standing === "overtaken";
   const gone = drafts.view.link.value === "gone";
@@ -26,13 +29,23 @@ export function DraftBar<Text>({ drafts, action, onApply, onRevert, children }: 
       <Button action="revert" disabled={!mine} onClick={onRevert}>
         Revert
       </Button>
+      {errors > 0 && standing === "edited" && drafts.editable.value && !gone && (
+        <Button
+          quiet
+          action="apply-anyway"
+          title="Make a turn of it all the same: it will fail at the gate"
+          onClick={() => onApply(true)}
+        >
+          Apply anyway
+        </Button>
+      )}
       <Button
         action="apply"
         primary
-        disabled={standing !== "edited" || !drafts.editable.value || gone}
+        disabled={standing !== "edited" || !drafts.editable.value || gone || errors > 0}
         busy={standing === "sending"}
-        title="Ctrl+Enter, or Cmd+Enter on a Mac"
-        onClick={onApply}
+        title={errors > 0 ? `Correct ${plural(errors, "error")} first` : "Ctrl+Enter, or Cmd+Enter on a Mac"}
+        onClick={() => onApply()}
       >
         {action}
       </Button>

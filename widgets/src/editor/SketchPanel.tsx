@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Diagnostic } from "../protocol";
-import { Tip } from "../ui";
+import { Button, Tip } from "../ui";
 import type { View } from "../view";
 import { DraftBar, DraftNotice } from "./DraftBar";
 import { HEAD } from "./desks";
@@ -38,7 +38,8 @@ export function SketchPanel({ view }: { view: View }) {
       <DraftBar
         drafts={editor.drafts}
         action={editor.drafts.place.value === HEAD ? "Apply" : "Apply as a fork"}
-        onApply={() => void editor.apply()}
+        errors={editor.errors.value}
+        onApply={(anyway) => void editor.apply(false, anyway)}
         onRevert={() => editor.revert()}
       >
         <Compare editor={editor} view={view} />
@@ -99,6 +100,11 @@ function Finding({ one, editor }: { one: Diagnostic; editor: SketchEditor }) {
           {one.message} <em>{one.remedy}</em>
         </span>
       </button>
+      {one.fix && (
+        <Button action="quick-fix" onClick={() => editor.fix(one)}>
+          Change to {one.fix}
+        </Button>
+      )}
     </li>
   );
 }

@@ -2,6 +2,7 @@
 
 import type { Diagnostic as Mark } from "@codemirror/lint";
 import type { Text } from "@codemirror/state";
+import type { EditorView } from "@codemirror/view";
 import type { Diagnostic } from "../protocol";
 import { offsetOf } from "./columns";
 
@@ -36,7 +37,17 @@ export function merged(checked: Diagnostic[], recorded: Diagnostic[]): Diagnosti
 export function marksOf(doc: Text, found: Diagnostic[]): Mark[] {
   return found.map((one) => {
     const [from, to] = rangeOf(doc, one);
-    return { from, to, severity: severityOf(one), message: wordsOf(one), renderMessage: () => messageOf(one) };
+    const { fix } = one;
+    const actions = !fix
+      ? []
+      : [
+          {
+            name: `Change to ${fix}`,
+            apply: (editor: EditorView, from: number, to: number) =>
+              editor.dispatch({ changes: { from, to, insert: fix } }),
+          },
+        ];
+    return { from, to, severity: severityOf(one), message: wordsOf(one), renderMessage: () => messageOf(one), actions };
   });
 }
 

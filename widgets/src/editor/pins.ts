@@ -1,5 +1,5 @@
 /**
- * Pins as they stand in the text: `#: pin` at the end of a line (kernellab/sketch/layout.py).
+ * Pins as they stand in the text: `#: pin` at the end of a line (kernellab/sketch/syntax/layout.py).
  *
  * They are read from the text and not from the checker's answer, so that a pin is drawn in the same frame in which it
  * is set.

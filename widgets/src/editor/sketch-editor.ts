@@ -15,7 +15,7 @@ import { completion, hoverHelp } from "./assist";
 import { basics, Outside, readOnly } from "./basics";
 import { Checker } from "./checking";
 import { Desks, HEAD } from "./desks";
-import { marksOf, merged } from "./diagnostics";
+import { marksOf, merged, rangeOf, severityOf } from "./diagnostics";
 import { differenceFrom } from "./difference";
 import { shownText } from "./draft";
 import { Holder } from "./holder";
@@ -37,6 +37,8 @@ export class SketchEditor {
   /** the checker's last answer, and whether it is about the text on the screen */
   readonly checked: Signal<Checked | null> = signal(null);
   readonly findings: ReadonlySignal<Diagnostic[]>;
+  /** how many of them are errors */
+  readonly errors: ReadonlySignal<number>;
   readonly against: Signal<Against> = signal<Against>("none");
   /** the session's pin is being changed */
   readonly pinning: Signal<boolean> = signal(false);
@@ -72,6 +74,7 @@ export class SketchEditor {
       const recorded = this.drafts.standing.value === "same" && detail.value.turn === texts.value.turn;
       return merged(this.checked.value?.diagnostics ?? [], recorded ? detail.value.diagnostics : []);
     });
+    this.errors = computed(() => this.findings.value.filter((one) => severityOf(one) === "error").length);
     this.#operator = computed(() => view.state.head.value.operator);
     this.#original = computed(() => {
       if (this.against.value === "none") return null;
@@ -143,8 +146,22 @@ export class SketchEditor {
     });
   }
 
-  async apply(over = false): Promise<void> {
+  /** A draft with errors is held back unless `anyway`: the first of them is shown instead. */
+  async apply(over = false, anyway = false): Promise<void> {
+    const first = this.findings.peek().find((one) => severityOf(one) === "error");
+    if (first && !anyway && this.drafts.standing.peek() === "edited") {
+      this.focusLine(first.line);
+      return;
+    }
     await this.drafts.apply(over);
+  }
+
+  /** Puts what the checker proposes in place of what a finding marks. */
+  fix(one: Diagnostic): void {
+    const editor = this.#editor;
+    if (!editor || !one.fix) return;
+    const [from, to] = rangeOf(editor.state.doc, one);
+    editor.dispatch({ changes: { from, to, insert: one.fix } });
   }
 
   revert(): void {

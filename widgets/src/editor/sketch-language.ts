@@ -37,9 +37,10 @@ const ATOMS = new Set(["true", "True", "false", "False", "None", "inf"]);
 const TYPES = new Set(["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]);
 const ROLES = new Set(["in", "out", "inout", "temp"]);
 const SECTION = /^(symbols|tensors|constexpr|require|opaque)(?=\s*:)/;
-const NAME = /^[A-Za-z_]\w*/;
-const NUMBER = /^(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?/;
-const OPERATOR = /^(?:->|<=|>=|==|!=|\/\/|\*\*|[-+*/%<>=])/;
+/** `library.mm` is one name. */
+const NAME = /^(?:library\.[A-Za-z_]\w*|[A-Za-z_]\w*)/;
+const NUMBER = /^(?:0[xX][0-9A-Fa-f]+|\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?/;
+const OPERATOR = /^(?:->|<=|>=|==|!=|<<|>>|\/\/|\*\*|[-+*/%<>=&|^~])/;
 
 /** The sort of name that a section declares. */
 const DECLARES: Record<Section, Sort | null> = {

@@ -1,11 +1,14 @@
 /** Every candidate of the session: sorted, paged from the kernel as it is scrolled, two of them side by side. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { save, saveAs } from "../download";
 import { NONE, plural } from "../format";
 import { StateSign } from "../icons";
 import type { CandidateComparison, CandidateRow, TurnRow } from "../protocol";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 import { useSpan } from "../virtual";
+import { diffKind } from "./difference";
+import { toCsv, toPicture } from "./take-comparison";
 
 const ROW = 28;
 export const PAGE = 200;
@@ -188,14 +191,19 @@ const stateOf = (row: CandidateRow): string => (row.passed === null ? "not reach
 function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; mark: (turn: string) => void }) {
   return (
     <>
-      <input
-        type="checkbox"
-        tabIndex={-1}
-        checked={marked}
-        aria-label={`mark turn ${row.number} for comparison`}
-        onMouseDown={(event) => event.stopPropagation()}
+      {/* the option says itself whether it is marked, and Space marks it */}
+      <span
+        class="kl-check"
+        aria-hidden="true"
+        data-mark={row.number}
+        onMouseDown={(event) => {
+          event.preventDefault();
+          event.stopPropagation();
+        }}
         onClick={() => mark(row.turn)}
-      />
+      >
+        {marked ? "\u2611" : "\u2610"}
+      </span>
       <span class="kl-number">{row.number}</span>
       <StateSign state={stateOf(row)} />
       <span class="kl-candidate-time" data-tip={row.time?.title}>
@@ -206,7 +214,10 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
       </span>
       <span class="kl-dim">{row.trust}</span>
       <span class="kl-dim">{row.author}</span>
-      <span class="kl-candidate-note">{row.note}</span>
+      <span class="kl-candidate-note">
+        {row.best && <strong class="kl-good">best </strong>}
+        {row.note}
+      </span>
     </>
   );
 }
@@ -233,12 +244,38 @@ function Comparison({ view, a, b, close }: { view: View; a: string; b: string; c
 
 function SideBySide({ view, compared }: { view: View; compared: CandidateComparison }) {
   const { a, b, verdict, rows, diff } = compared;
-  const numbers = new Map(view.rows.value.map((row) => [row.id, row.number]));
+  const turns = new Map(view.rows.value.map((row) => [row.id, row]));
+  // a kernel is named by the turn that wrote it, not by the one that verified it
+  const numberOf = (turn: string) => {
+    const row = turns.get(turn);
+    return (row?.role === "verifier" ? turns.get(row.parent ?? "")?.number : row?.number) ?? turn;
+  };
+  const taken = {
+    name: view.state.head.value.name,
+    a: `turn ${numberOf(a)}`,
+    b: `turn ${numberOf(b)}`,
+    found: compared,
+  };
+  const file = `${taken.name}-${numberOf(a)}-${numberOf(b)}`;
+  const tools = useRef<HTMLDivElement>(null);
+  const picture = async () => {
+    const drawn = tools.current && (await toPicture(taken, tools.current));
+    if (drawn) saveAs(`${file}.png`, drawn);
+    else view.say("This browser draws no picture. Take the figures as CSV.", "error");
+  };
   return (
     <>
       <p>
         <strong>{verdict}</strong>
       </p>
+      <div class="kl-row" ref={tools}>
+        <Button action="compare-csv" onClick={() => save({ name: `${file}.csv`, text: toCsv(taken) })}>
+          Figures as CSV
+        </Button>
+        <Button action="compare-png" onClick={() => void picture()}>
+          As a picture
+        </Button>
+      </div>
       <table class="kl-table kl-side-by-side">
         <thead>
           <tr>
@@ -246,7 +283,7 @@ function SideBySide({ view, compared }: { view: View; compared: CandidateCompari
             {[a, b].map((turn) => (
               <th key={turn} scope="col">
                 <button type="button" class="kl-link" onClick={() => view.look(turn)}>
-                  turn {numbers.get(turn) ?? turn}
+                  turn {numberOf(turn)}
                 </button>
               </th>
             ))}
@@ -273,13 +310,4 @@ function SideBySide({ view, compared }: { view: View; compared: CandidateCompari
       </Fold>
     </>
   );
-}
-
-/** The class of a line of a unified diff. */
-export function diffKind(line: string): string | undefined {
-  if (line.startsWith("+++ ") || line.startsWith("--- ")) return "kl-diff-file";
-  if (line.startsWith("@@")) return "kl-dim";
-  if (line.startsWith("+")) return "kl-added";
-  if (line.startsWith("-")) return "kl-removed";
-  return undefined;
 }

@@ -16,6 +16,7 @@ export function Stages({ stages }: { stages: readonly StageRow[] }) {
         >
           <StateSign state={stage.state} />
           <span class="kl-stage-name">{stage.name}</span>
+          {stage.state === "running" && stage.note && <span class="kl-dim">{stage.note}</span>}
           <span class="kl-dim kl-seconds">{duration(stage.seconds)}</span>
         </li>
       ))}

@@ -5,6 +5,7 @@ import type { Detail, Texts, VerdictView } from "../protocol";
 import { Button, Copy, Empty, Fold, Tip, toClipboard } from "../ui";
 import type { View } from "../view";
 import { ErrorMap } from "./error-map";
+import { Explain } from "./explain";
 import { Stages } from "./stages";
 import { Whiskers } from "./whiskers";
 
@@ -14,7 +15,7 @@ export function VerdictPanel({ view }: { view: View }) {
   const { verdict } = detail;
   return (
     <div class="kl-verdict">
-      {verdict ? <Outcome verdict={verdict} /> : <Waiting detail={detail} />}
+      {verdict ? <Outcome verdict={verdict} /> : <Waiting detail={detail} doing={view.state.head.value.doing} />}
       <Stages stages={detail.stages} />
       {verdict && (
         <>
@@ -23,6 +24,7 @@ export function VerdictPanel({ view }: { view: View }) {
           <Wrong verdict={verdict} />
           {verdict.error_map.length > 0 && <ErrorMap map={verdict.error_map} />}
           <Compiler view={view} lines={verdict.compiler} />
+          <Explain key={detail.turn} view={view} timed={verdict.figures.some((one) => one.name === "time")} />
         </>
       )}
       <Gate gate={detail.gate} />
@@ -48,9 +50,9 @@ export function VerdictPanel({ view }: { view: View }) {
   );
 }
 
-function Waiting({ detail }: { detail: Detail }) {
+function Waiting({ detail, doing }: { detail: Detail; doing: string }) {
   if (detail.stages.some((stage) => stage.state === "running") || detail.stages.length > 0) {
-    return <p class="kl-outcome kl-dim">The Verifier is at work.</p>;
+    return <p class="kl-outcome kl-dim">The Verifier is at work{doing && `: ${doing}`}.</p>;
   }
   return <Empty>What is shown here is not verified. Step or Run lets the Verifier look at it.</Empty>;
 }

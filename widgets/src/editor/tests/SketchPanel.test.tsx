@@ -70,6 +70,27 @@ describe("the sketch panel", () => {
     expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(first?.line);
   });
 
+  it("holds a draft with errors, and offers what the checker proposes as a button", async () => {
+    const broken: Checked = structuredClone(fixture("answers").check_broken.value);
+    const first = broken.diagnostics[0] as Checked["diagnostics"][number];
+    first.severity = "error";
+    first.fix = "store";
+    kernel.answers.check = () => broken;
+    await type("\n# more");
+    await settle();
+    expect(button("Apply").getAttribute("aria-disabled")).toBe("true");
+    await press("Enter", { ctrlKey: true });
+    await settle();
+    expect(kernel.acts).toEqual([]);
+    await act(() => button("Change to store").click());
+    expect(text()).not.toBe(`${kernel.traits.texts.sketch}\n# more`);
+    expect(text()).toContain("store");
+    await settle();
+    await act(() => button("Apply anyway").click());
+    await settle();
+    expect(kernel.acts).toHaveLength(1);
+  });
+
   it("applies a draft once, with the turn that it was derived from", async () => {
     await type("\n");
     expect(panel().dataset.standing).toBe("edited");

@@ -16,6 +16,7 @@ const found = (line: number, col: number, more: Partial<Diagnostic> = {}): Diagn
   severity: "error",
   message: "Unknown name 'y'.",
   remedy: "Declare it.",
+  fix: null,
   ...more,
 });
 

@@ -73,6 +73,11 @@ describe("highlighting of sketches", () => {
     expect(kind("1e-6")).toEqual(new Set(["number"]));
   });
 
+  it("takes a library call for one name", () => {
+    expect(classOf("y = library.mm(x, w)", "library.mm")).toBe("call");
+    expect(pieces("y = library.mm(x, w)").some(([, kind]) => kind === "invalid")).toBe(false);
+  });
+
   it("forgets the names of one sketch in the next", () => {
     const text = "sketch a {\n    tensors: T[4]: f32;\n}\nsketch b {\n    T = 1\n}\n";
     expect(pieces(text).filter(([piece]) => piece === "T")).toEqual([["T", "tensor"]]);

@@ -1,0 +1,104 @@
+"""One turn's conversation with a model: the first request, then what went back to it, each an Exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.prompts.assembly import Prompt
+from kernellab.errors import ModelError, ModelFault
+from kernellab.models import Talk
+from kernellab.models.tokens import estimate
+from kernellab.records import ChatMessage, Section
+
+#: a reply that ended like this is asked for once more, with a word on brevity where it was cut or empty
+_AGAIN = (ModelFault.TRUNCATED, ModelFault.EMPTY, ModelFault.FILTERED)
+_SHORTER = (
+    "Your last reply did not arrive complete: it reached the limit of its length, or was empty. Answer once more, "
+    "without reasoning, in the shortest form that holds everything asked for."
+)
+
+
+class Conversation:
+    """Requests that begin with the same prompt, so that a server's cache of it serves all of them.
+
+    A cut, empty or filtered reply is asked for once more in a turn; it is never read as an answer.
+    """
+
+    def __init__(self, talk: Talk, prompt: Prompt, options: Options) -> None:
+        self._talk, self._prompt, self._options = talk, prompt, options
+        self._messages: tuple[ChatMessage, ...] = prompt.messages
+        self._sections: tuple[Section, ...] = prompt.sections
+        self._chances = 1
+        #: the last reply's text
+        self.last = ""
+
+    def ask(self) -> str:
+        """The reply to the prompt itself. Raises ModelError."""
+        return self._text(self._prompt.purpose)
+
+    def again(self, request: str, purpose: str) -> str:
+        """The reply to ``request``, which answers the model's last reply. Raises ModelError.
+
+        Only that reply is kept in sight: faulty ones before it would be imitated, and cost tokens.
+        """
+        self._go_on(request)
+        return self._text(purpose)
+
+    def ask_json(self) -> dict[str, Any]:
+        """The object that the prompt's schema asks for. Raises ModelError."""
+        try:
+            return self._json()
+        except ModelError as error:
+            self._shorten(error)
+            return self._json()
+
+    def again_json(self, request: str) -> dict[str, Any]:
+        """As :meth:`again`, for an object that the prompt's schema asks for."""
+        self._go_on(request)
+        return self.ask_json()
+
+    def _go_on(self, request: str) -> None:
+        self._messages = (
+            *self._prompt.messages,
+            ChatMessage(role="assistant", content=self.last),
+            ChatMessage(role="user", content=request),
+        )
+        self._sections = (
+            *self._prompt.sections,
+            Section(name="last reply", source="the model", tokens=estimate(self.last)),
+            Section(name="findings", source="kernellab", tokens=estimate(request)),
+        )
+
+    def _text(self, purpose: str) -> str:
+        try:
+            return self._once(purpose)
+        except ModelError as error:
+            self._shorten(error)
+            return self._once(purpose)
+
+    def _once(self, purpose: str) -> str:
+        reply = self._talk.ask(purpose, self._messages, self._sections, max_tokens=self._options.max_tokens)
+        self.last = reply.text
+        return self.last
+
+    def _json(self) -> dict[str, Any]:
+        prompt = self._prompt
+        value, reply = self._talk.ask_json(
+            prompt.purpose, self._messages, prompt.schema or {}, self._sections, prompt.schema_name,
+            self._options.max_tokens,
+        )  # fmt: skip
+        self.last = reply.text
+        return value
+
+    def _shorten(self, error: ModelError) -> None:
+        """Adds a word on brevity; raises ``error`` where another request would not help, or was made already."""
+        if error.kind not in _AGAIN or not self._chances:
+            raise error
+        self._chances -= 1
+        if error.kind is ModelFault.FILTERED:
+            return  # a filter does not always decide alike
+        *before, last = self._messages
+        said = ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}")
+        self._messages = (*before, said)
+        self._sections = (*self._sections, Section(name="shorter", source="kernellab", tokens=estimate(_SHORTER)))

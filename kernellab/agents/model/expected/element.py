@@ -1,0 +1,261 @@
+"""The values that a sketch computes on its way to one element of an output.
+
+Only the iterations that can store the element are run, one by one, in float64; the values of the one that stores it
+are kept by statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import thread_time
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import NotRunnable
+from kernellab.sketch.program.ints import IntExpr, num
+from kernellab.sketch.program.program import (
+    Assign,
+    AtomicAdd,
+    Gemm,
+    Kernel,
+    Load,
+    Loop,
+    MultiAssign,
+    Point,
+    Program,
+    Range,
+    Scatter,
+    Statement,
+    Store,
+    Tile,
+)
+from kernellab.sketch.program.walk import parallel_loops, statements
+from kernellab.sketch.run.interpreter import execute
+from kernellab.sketch.run.values import IndexValue, Scope
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: statements that may run, one by one
+_MOST_STEPS = 20_000
+#: values that are kept of a tile that has none for the element alone
+_FIRST = 4
+#: iterations of a loop that are looked through for those that store the element
+_MOST_TURNS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Call:
+    """A program's inputs by tensor name, its symbols' and constexprs' values, and the element that is looked at."""
+
+    inputs: Mapping[str, Any]
+    symbols: Mapping[str, int]
+    constexpr: Mapping[str, int | float]
+    #: the out tensor, and the element's flat number in it
+    tensor: str
+    element: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a statement gave: ``values`` of the element, or the first of its tile (``of`` elements in all).
+
+    ``last`` is what it gave in the last step of the loop around it, where that is something else.
+    """
+
+    line: int
+    name: str
+    values: tuple[float, ...]
+    of: int = 1
+    last: tuple[float, ...] = ()
+
+
+def value_at(program: Program, call: Call, seconds: float) -> float:
+    """The element as the sketch computes it, in float64. Raises NotRunnable, SketchError."""
+    outcome = _run(program, call, seconds)
+    return float(outcome.reshape(-1)[call.element])
+
+
+def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
+    """The statements before the store of the element, each with what it gave; empty where none stores it.
+
+    Raises:
+        NotRunnable: more than ``seconds`` of this thread's time, or too many statements.
+        SketchError: a statement cannot be computed.
+    """
+    parallel = {s.var for k in program.kernels for s in statements(k.body) if isinstance(s, Loop) and s.hints.parallel}
+    trail = _Trail(call, parallel)
+    _run(program, call, seconds, trail)
+    return trail.found
+
+
+def _run(program: Program, call: Call, seconds: float, watch: _Trail | None = None) -> Tensor:
+    deadline = thread_time() + seconds
+    return execute(
+        program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True, watch=watch, deadline=deadline
+    ).outputs[call.tensor]
+
+
+# -- the iterations that matter ------------------------------------------------------------------------------------
+
+
+def narrowed(program: Program, call: Call) -> Program:
+    """``program`` with the grid of the kernels that write the element cut to the iterations that may store it."""
+    last = max((i for i, k in enumerate(program.kernels) if call.tensor in k.writes), default=-1)
+    kernels = tuple(_narrow(k, program, call) if i == last else k for i, k in enumerate(program.kernels))
+    return replace(program, kernels=kernels)
+
+
+def _narrow(kernel: Kernel, program: Program, call: Call) -> Kernel:
+    numbers = {k: int(v) for k, v in {**call.constexpr, **call.symbols}.items() if float(v).is_integer()}
+    loops, _, _ = parallel_loops(kernel.body)
+    writes = [s for s in statements(kernel.body) if isinstance(s, (Store, Scatter, AtomicAdd))]
+    stores = [s for s in writes if isinstance(s, Store) and s.region.tensor.name == call.tensor]
+    if len(stores) != sum(1 for s in writes if _written(s) == call.tensor):
+        return kernel
+    body = kernel.body
+    for loop in loops:
+        turns = {turn for store in stores for turn in _turns(loop, store, numbers, call.element)}
+        if stores and len(turns) == 1 and all(_alone(loop, store) for store in stores):
+            body = tuple(_replaced(s, loop.var, turns.copy().pop()) for s in body)
+    return replace(kernel, body=body)
+
+
+def _written(stmt: Store | Scatter | AtomicAdd) -> str:
+    return stmt.tensor.name if isinstance(stmt, Scatter) else stmt.region.tensor.name
+
+
+def _alone(loop: Loop, store: Store) -> bool:
+    """Does the loop's variable alone say where the store goes along some dimension?"""
+    return any(_start(item).loop_vars() == {loop.var} for item in store.region.index)
+
+
+def _start(item: Point | Range) -> IntExpr:
+    return item.at if isinstance(item, Point) else item.start
+
+
+def _turns(loop: Loop, store: Store, numbers: Mapping[str, int], element: int) -> list[int]:
+    """The values of the loop's variable at which ``store`` may reach the element."""
+    ends = [e.evaluate(numbers) for e in (loop.start, loop.stop, loop.step) if e.names() <= numbers.keys()]
+    if len(ends) < 3 or not _alone(loop, store):
+        return []
+    turns: Sequence[int] = range(*ends)
+    if len(turns) > _MOST_TURNS:
+        return []
+    shape = [e.evaluate(numbers) for e in store.region.tensor.shape]
+    at = _unravel(element, shape)
+    for position, item in zip(at, store.region.index, strict=True):
+        if _start(item).loop_vars() == {loop.var}:
+            turns = [t for t in turns if _reaches(item, {**numbers, loop.var: t}, position)]
+    return list(turns)
+
+
+def _reaches(item: Point | Range, numbers: Mapping[str, int], position: int) -> bool:
+    if isinstance(item, Point):
+        return item.at.evaluate(numbers) == position
+    step = item.step.evaluate(numbers)
+    offset = position - item.start.evaluate(numbers)
+    return step > 0 and offset % step == 0 and 0 <= offset // step < item.extent.evaluate(numbers)
+
+
+def _unravel(flat: int, shape: Sequence[int]) -> list[int]:
+    at: list[int] = []
+    for size in reversed(shape):
+        at.insert(0, flat % max(size, 1))
+        flat //= max(size, 1)
+    return at
+
+
+def _replaced(stmt: Statement, var: str, turn: int) -> Statement:
+    """``stmt`` with its loop over ``var`` at ``turn`` alone."""
+    if not isinstance(stmt, Loop):
+        return stmt
+    if stmt.var == var:
+        return replace(stmt, start=num(turn), stop=num(turn + 1), step=num(1))
+    return replace(stmt, body=tuple(_replaced(s, var, turn) for s in stmt.body))
+
+
+# -- the values on the way -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Trail:
+    """Keeps what each statement gave, and of the iteration that stores the element the values at it."""
+
+    call: Call
+    parallel: set[str]
+    found: tuple[Step, ...] = ()
+    _steps: int = 0
+    _pending: tuple[Statement, Scope] | None = None
+    #: by statement: the iteration, the line, the tile, and its first and last contents
+    _given: dict[tuple[int, int], tuple[Any, int, Tile, Tensor, Tensor]] = field(default_factory=dict)
+
+    def step(self, stmt: Statement, scope: Scope) -> None:
+        self._flush()
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise NotRunnable("The run is too long to follow.", "Look at a smaller case.")
+        self._pending = stmt, scope
+
+    def access(
+        self,
+        stmt: Load | Store | AtomicAdd | Scatter,
+        elements: Tensor,
+        inside: Tensor,
+        indices: Mapping[str, IndexValue],
+    ) -> None:
+        tensor = _written(stmt) if not isinstance(stmt, Load) else ""
+        if self.found or tensor != self.call.tensor:
+            return
+        hit = ((elements == self.call.element) & inside).nonzero()
+        if not len(hit):
+            return
+        offset = [int(i) for i in hit[0][1:]]
+        extents = tuple(elements.shape[1:])
+        self.found = tuple(
+            _step(line, tile, first, last, offset, extents) for _, line, tile, first, last in self._given.values()
+        )
+
+    def _flush(self) -> None:
+        if self._pending is None:
+            return
+        stmt, scope = self._pending
+        self._pending = None
+        turn = tuple(sorted((k, v) for k, v in scope.indices.items() if k in self.parallel and isinstance(v, int)))
+        for number, tile in enumerate(_tiles(stmt)):
+            now = scope.tiles[tile.uid]
+            key = id(stmt), number
+            before = self._given.get(key)
+            first = before[3] if before is not None and before[0] == turn else now
+            self._given[key] = turn, stmt.span.line, tile, first, now
+
+
+def _tiles(stmt: Statement) -> Iterator[Tile]:
+    match stmt:
+        case Load() | Assign():
+            yield stmt.tile
+        case Gemm():
+            yield stmt.acc
+        case MultiAssign():
+            yield from stmt.tiles
+
+
+def _step(
+    line: int, tile: Tile, first: Tensor, last: Tensor, offset: Sequence[int], extents: Sequence[int]
+) -> Step:  # fmt: skip
+    values, of = _at(first, offset, extents)
+    later, _ = _at(last, offset, extents)
+    return Step(line, tile.name, values, of, later if later != values else ())
+
+
+def _at(tile: Tensor, offset: Sequence[int], extents: Sequence[int]) -> tuple[tuple[float, ...], int]:
+    """The tile's value at the element's place in the stored region, or its first values where it has no such place."""
+    shape = tuple(tile.shape[1:])
+    pairs = list(zip(reversed(shape), reversed(range(len(extents))), strict=False))
+    if len(shape) <= len(extents) and all(size in (1, extents[axis]) for size, axis in pairs):
+        place = tuple(0 if size == 1 else offset[axis] for size, axis in reversed(pairs))
+        return (float(tile[(0, *place)]),), 1
+    flat = tile.reshape(-1)
+    return tuple(float(v) for v in flat[:_FIRST].tolist()), int(flat.numel())

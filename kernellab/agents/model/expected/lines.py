@@ -1,0 +1,143 @@
+"""The expected values at the first wrong element in lines for a prompt, and the change of the sketch that fits."""
+
+from __future__ import annotations
+
+from math import isclose, isfinite
+from time import thread_time
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import CodeBrief
+from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to, value_at
+from kernellab.agents.model.expected.variants import Variant, variants
+from kernellab.errors import KernellabError
+from kernellab.records import Evidence, Verdict
+from kernellab.target.threads import one_thread
+from kernellab.task.sample.sizes import input_bytes
+
+if TYPE_CHECKING:
+    from kernellab.sketch.program.program import Program
+    from kernellab.task import Task
+
+#: seconds of this thread's time for the run that is followed, and for all variants
+_FOLLOW_S, _VARIANTS_S = 1.5, 1.5
+#: inputs larger than this are not drawn again
+_MOST_BYTES = 128 << 20
+#: relative difference up to which two values are one: the kernel's is rounded, the sketch's is not
+_SAME = {"float16": 4e-3, "bfloat16": 3e-2}
+_SAME_ELSE = 2e-5
+#: and up to which the reference's, rounded on the way, is the sketch's
+_ROUNDED = 1e-2
+_MOST_STEPS = 16
+_MOST_FITTING = 2
+
+
+def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]:
+    """What the sketch computes for the first wrong element of a failed kernel, statement by statement.
+
+    Empty where there is nothing to compare: no such element, inputs that cannot be drawn again, a sketch that does not
+    give the reference's value there, or one that takes too long.
+    """
+    evidence = verdict.evidence if verdict is not None and not verdict.passed else None
+    if evidence is None or not brief.sketch.strip() or evidence.seed is None or evidence.first_wrong is None:
+        return ()
+    try:
+        with one_thread():  # its time is counted, and a verification may be timing beside it
+            return _lines(brief, evidence)
+    except (KernellabError, RuntimeError, LookupError, ValueError, OverflowError):
+        return ()
+
+
+def _lines(brief: CodeBrief, evidence: Evidence) -> tuple[str, ...]:
+    from kernellab.sketch.check import load_program
+
+    program = load_program(brief.sketch)
+    call = _call(program, brief, evidence)
+    if call is None:
+        return ()
+    small = narrowed(program, call)
+    steps = steps_to(small, call, _FOLLOW_S)
+    own = value_at(small, call, _FOLLOW_S)
+    if not steps or not _same(own, evidence.want, _ROUNDED):
+        return ()  # other inputs than those that failed, or a sketch that is wrong itself
+    near = _SAME.get(brief.task.outputs[evidence.output or 0].dtype, _SAME_ELSE)
+    # the kernel's value is rounded about as far as the reference's is
+    near = max(near, min(_ROUNDED, 4 * abs(own - float(evidence.want or 0.0)) / max(abs(own), 1e-30)))
+    lines = [_line(step) for step in steps[-_MOST_STEPS:]]
+    lines.append(f"stored: {own:.6g}; the kernel has {_shown(evidence.got)}")
+    if not _telling(evidence.got):
+        return tuple(lines)
+    fitting, all_tried = _fitting(small, call, own, evidence.got, near)
+    if fitting:
+        said = "; or ".join(f"in line {v.line} ({v.words})" for v in fitting)
+        lines.append(f"The kernel's value is what the sketch gives with one change {said}. Look there first.")
+    elif all_tried:
+        lines.append("No change of one operation of the sketch gives the kernel's value.")
+    return tuple(lines)
+
+
+def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None:
+    """The failing case's inputs and element as the sketch names them; None where the inputs would be too large."""
+    from kernellab.sketch.program.bind import bind
+    from kernellab.verifier.cases.cases import make_args
+
+    task: Task = brief.task
+    sizes = evidence.sizes if task.dims else {}
+    if input_bytes(task, sizes or None) > _MOST_BYTES or evidence.seed is None:
+        return None
+    args = make_args(task, sizes, evidence.family or "inputs", evidence.seed)
+    binding = bind(program, task, brief.constexpr)
+    symbols = {s: int(args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    spec = task.outputs[evidence.output or 0]
+    element = 0
+    for size, at in zip(spec.extents(sizes), evidence.first_wrong or (), strict=True):
+        element = element * size + at
+    return Call(
+        inputs={name: args[position] for name, position in binding.tensors.items()},
+        symbols={**dict(program.sizes), **symbols},
+        constexpr={**binding.constexpr, **{n: args[p] for n, p in binding.scalars.items()}},
+        tensor=binding.outputs[evidence.output or 0].tensor,
+        element=element,
+    )
+
+
+def _fitting(
+    program: Program, call: Call, own: float, got: float | str | None, near: float
+) -> tuple[list[Variant], bool]:
+    """The first variants whose value at the element is the kernel's, and whether there was time for all."""
+    until = thread_time() + _VARIANTS_S
+    found: list[Variant] = []
+    for variant in variants(program):
+        left = until - thread_time()
+        if left <= 0 or len(found) == _MOST_FITTING:
+            return found, False
+        try:
+            value = value_at(variant.program, call, left)
+        except (KernellabError, RuntimeError):
+            continue  # the change makes no program that runs
+        if _same(value, got, near) and not _same(value, own, near):
+            found.append(variant)
+    return found, True
+
+
+def _telling(got: float | str | None) -> bool:
+    """Is the value one that few mistakes give? Many give 0, 1 or NaN."""
+    return got is not None and isfinite(float(got)) and abs(float(got)) not in (0.0, 1.0)
+
+
+def _same(value: float, other: float | str | None, near: float) -> bool:
+    if other is None:
+        return False
+    number = float(other)
+    if not (isfinite(value) and isfinite(number)):
+        return str(value) == str(number)
+    return isclose(value, number, rel_tol=near, abs_tol=near * 1e-3)
+
+
+def _line(step: Step) -> str:
+    more = f", ... ({step.of} values)" if step.of > len(step.values) else ""
+    text = f"line {step.line}: {step.name} = {', '.join(f'{v:.6g}' for v in step.values)}{more}"
+    return f"{text}; {', '.join(f'{v:.6g}' for v in step.last)} in the last step" if step.last else text
+
+
+def _shown(value: float | str | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Prompts: what a role is told, from which sources, under a budget."""

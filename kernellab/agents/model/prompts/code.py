@@ -1,0 +1,274 @@
+"""The Coder's prompt: the sketch, the code that the rules make of it, the DSL's documents, and the last fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import CodeBrief
+from kernellab.agents.model.expected.lines import expected_lines
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, time_lines
+from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
+from kernellab.agents.model.prompts.quotes import Library, Quote, untitled
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
+from kernellab.errors import KernellabError
+from kernellab.lowering.carried import bare, same_code
+from kernellab.records import Source, Verdict
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import DslDocuments
+
+_FILE = "prompts/coder.j2"
+_API_SHARE = 0.2
+_LAST_ROUNDS = 3
+_FENCES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".c": "c"}
+_SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
+
+
+@dataclass(frozen=True)
+class Base:
+    """The files that an answer starts from: the last code of this sketch, else what the rules lowered from it."""
+
+    source: Source | None
+    lowered: Source | None
+    main_file: str
+    why_not_lowered: str = ""
+    #: what somebody changed by hand in the code of the sketch before, as a diff of each file; empty where nothing was
+    by_hand: str = ""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The source's files, without the sketch that it carries: a prompt tells that once, as the sketch."""
+        return bare(self.source).files if self.source else {}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The files that a prompt shows: the kernel's own. A lowered source's helpers and host code come with it."""
+        if self.lowered is None or self.source is None or self.lowered.files.keys() != self.source.files.keys():
+            return {name: text for name, text in self.files.items() if not is_helper(name)}
+        rules = bare(self.lowered).files
+        same = {name for name, text in self.files.items() if text == rules.get(name)}
+        return {n: t for n, t in self.files.items() if n == self.main_file or not (is_helper(n) or n in same)}
+
+
+def base_of(brief: CodeBrief, options: Options) -> Base:
+    """The files to start from. A sketch that cannot be lowered leaves the reason."""
+    lowered, why = (None, "") if without_sketch(brief, options) else lowered_code(brief)
+    previous = brief.previous if brief.previous is not None and brief.previous.dsl == brief.target.dsl else None
+    if brief.redesigned and lowered is not None:
+        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), why, _by_hand(brief, previous))
+    source = previous or lowered
+    return Base(source, lowered, _main_file(brief.target.dsl, source), why)
+
+
+def _by_hand(brief: CodeBrief, previous: Source | None) -> str:
+    """How the last code differs from the lowering of the sketch that it was made from."""
+    if previous is None or brief.previous_sketch is None:
+        return ""
+    before, _ = lowered_code(replace(brief, sketch=brief.previous_sketch, constexpr=brief.previous_constexpr))
+    if before is None:
+        return ""
+    rules = bare(before).files
+    pairs = [(name, rules.get(name, ""), text) for name, text in sorted(bare(previous).files.items())]
+    return "\n".join(diff_of(old, new, name) for name, old, new in pairs if old != new and not is_helper(name))
+
+
+def diff_of(before: str, after: str, name: str) -> str:
+    """The lines that differ, with two lines around them, as ``diff -U2`` shows them."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), f"{name} before", name, lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def without_sketch(brief: CodeBrief, options: Options) -> bool:
+    """Does this Coder work from the task alone?"""
+    return not brief.sketch.strip() or "sketch" in options.ablation | brief.ablation
+
+
+def lowered_code(brief: CodeBrief) -> tuple[Source | None, str]:
+    """The rules Coder's source for the brief, or why there is none."""
+    from kernellab.agents.rules.coder import RulesCoder
+
+    try:
+        return RulesCoder().code(brief).source, ""
+    except KernellabError as error:
+        return None, str(error)
+
+
+def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
+    """Everything that the Coder is told, in at most ``options.token_budget`` tokens.
+
+    Raises:
+        PromptError: the task, the sketch and the code to mend are longer than that.
+    """
+    base = base or base_of(brief, options)
+    dsl, sketched = brief.target.dsl, not without_sketch(brief, options)
+    entry_file, entry = (base.source.entry_file, base.source.entry) if base.source else ("kernel.py", "kernel")
+    fence = _FENCES.get("." + base.main_file.rpartition(".")[2], "")
+    chip = library.chip(brief.target)
+    documents = library.dsl(dsl)
+    title = documents.spec.title if documents else dsl
+    parts = [
+        Part(
+            "role", _FILE,
+            render(
+                "coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file,
+                lowered=base.lowered is not None, library=brief.allow_library,
+            ),
+            stable=True,
+        ),
+        Part("answer", _FILE, render("coder", "answer", main_file=base.main_file, fence=fence), stable=True),
+        *_documents(documents, base),
+        Part(
+            "chip", chip.source, render("coder", "chip", target=brief.target, facts=chip.text),
+            stable=True, rank=8, trims=True,
+        ),
+        Part(
+            "task", f"task {brief.task.hash[:8]}",
+            render("coder", "task", task=brief.task, limits=limit_lines(brief)),
+        ),
+        Part(
+            "bound", "task shapes x chip facts",
+            render("coder", "bound", lines=(*bound_lines(brief), *time_lines(brief))), rank=3,
+        ),
+    ]  # fmt: skip
+    verdict = judged(brief)
+    if sketched:
+        values = sorted(brief.constexpr.items())
+        parts.append(Part("sketch", "the Designer", render("coder", "sketch", sketch=brief.sketch, constexpr=values)))
+    if sketched and brief.redesigned:
+        parts += _redesign_parts(brief, base)
+    if base.lowered is None:
+        parts += _looked_up(brief, library, options, verdict)
+    else:
+        page = helpers_page(base.files, base.files.get(base.main_file, ""))
+        parts.append(Part("helpers", "kernellab.lowering", render("coder", "helpers", page=page, fence=fence), rank=4))
+    parts += _code_parts(base, judged_before=verdict is not None)
+    parts += _feedback(brief, verdict)
+    if sketched and "intermediates" not in options.ablation | brief.ablation:
+        expected = expected_lines(brief, verdict)
+        text = render("coder", "expected", lines=expected) if expected else ""
+        parts.append(Part("expected values", "kernellab.sketch.run", text, rank=2, trims=True))
+    parts.append(Part("go", _FILE, render("coder", "go")))
+    purpose = "edit" if brief.previous and not brief.redesigned else "code"
+    return assemble(parts, options.token_budget, purpose=purpose)
+
+
+def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
+    """What the Designer changed, and what was made by hand in the code before."""
+    changed = diff_of(brief.previous_sketch or "", brief.sketch, "the sketch")
+    parts = [Part("sketch's changes", "the Designer", render("coder", "redesign", diff=changed), rank=5, trims=True)]
+    if base.by_hand:
+        text = render("coder", "by_hand", diff=base.by_hand)
+        parts.append(Part("changes by hand", "the journal", text, rank=5, trims=True))
+    return parts
+
+
+def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
+    """The DSL's documents; of code that was lowered, which has a binding of its own, the helpers instead of basics."""
+    if documents is None:
+        return []
+    parts = []
+    basics = () if base.lowered is not None else (("basics", documents.basic, 2),)
+    for name, passage, rank in (*basics, ("suggestions", documents.suggestions, 7)):
+        if passage.text.strip():
+            text = render("coder", "documents", title=passage.title, text=untitled(passage.text))
+            name = f"{documents.spec.name} {name}"
+            parts.append(Part(name, passage.source, text, rank=rank, stable=True, trims=True))
+    return parts
+
+
+def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Verdict | None) -> list[Part]:
+    """The API's parts that the sketch and the last error need, and examples of the family."""
+    dsl, parts = brief.target.dsl, []
+    error = " ".join(verdict_lines(verdict)) if verdict is not None and not verdict.passed else ""
+    api = library.api(dsl, operations_of(brief.sketch), error, int(options.token_budget * _API_SHARE))
+    if api is not None:
+        text = render("coder", "api", dsl=dsl, passages=[api])
+        parts.append(Part("API", api.source, text, rank=4, trims=True))
+    if "examples" not in options.ablation | brief.ablation:
+        found: list[Quote] = library.examples(dsl, brief.task, nearest=True)
+        if found:
+            text = render("coder", "examples", passages=found)
+            parts.append(Part("examples", ", ".join(p.source for p in found), text, rank=6))
+    return parts
+
+
+def operations_of(sketch: str) -> list[str]:
+    """The operations that a sketch names, for looking up what the DSL calls them."""
+    import re
+
+    from kernellab.sketch.program.ops import OPS
+
+    words = set(re.findall(r"\w+", sketch))
+    return sorted(words & (set(OPS) | {"load", "store", "atomic_add", "gather", "scatter"}))
+
+
+def _code_parts(base: Base, judged_before: bool) -> list[Part]:
+    if base.source is None:
+        if not base.why_not_lowered:
+            return []
+        text = f"# No code by rule\nThe sketch could not be compiled by rule: {base.why_not_lowered}"
+        return [Part("no lowering", "kernellab.lowering", text)]
+    hidden = sorted(set(base.files) - set(base.shown))
+    is_lowered = not judged_before and base.lowered is not None and same_code(base.source, base.lowered)
+    title = (
+        "Code that was compiled from the sketch by rule: right where the sketch is; make it faster, or keep it"
+        if is_lowered
+        else "Your last code"
+    )
+    text = render(
+        "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden,
+        fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
+    )  # fmt: skip
+    source = "kernellab.lowering" if is_lowered else "the journal"
+    # edits are made to it, so it is whole or not there
+    return [Part("code", source, text, rank=9 if is_lowered else 0)]
+
+
+def _feedback(brief: CodeBrief, verdict: Verdict | None) -> list[Part]:
+    parts = []
+    if verdict is not None and brief.previous is not None:
+        text, short = (
+            render(
+                "coder",
+                "judged",
+                lines=verdict_lines(verdict, brief.previous.files),
+                error_map=shown,
+                log=log,
+                passed=verdict.passed,
+            )
+            for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
+        )
+        parts.append(Part("verdict on the last code", "the Verifier", text, rank=1, shorter=(short,), trims=True))
+    if brief.history:
+        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
+        full, *shorter = (render("coder", "history", history=form) for form in forms)
+        parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
+    if brief.route is not None:
+        parts.append(Part("route", "the Conductor", render("coder", "route", route=brief.route)))
+    if brief.notes:
+        parts.append(Part("notes", "a person", render("coder", "notes", notes=brief.notes)))
+    return parts
+
+
+def judged(brief: CodeBrief) -> Verdict | None:
+    """The verdict on ``brief.previous``; None when it was not judged, or belongs to another sketch."""
+    if brief.previous is None or brief.redesigned:
+        return None
+    for attempt in reversed(brief.history):
+        if attempt.candidate is not None and same_code(attempt.candidate.source, brief.previous):
+            return attempt.verdict
+    return None
+
+
+def _main_file(dsl: str, source: Source | None) -> str:
+    """The file that holds the kernel: the one in the DSL's own language, else the entry."""
+    suffix = _SUFFIX.get(dsl)
+    if source is None:
+        return "kernel.py" if suffix is None else f"kernel{suffix}"
+    return next((name for name in sorted(source.files) if suffix and name.endswith(suffix)), source.entry_file)

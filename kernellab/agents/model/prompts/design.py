@@ -1,0 +1,91 @@
+"""The Designer's prompt: the language, the machine, the bound, and everything that was learned so far."""
+
+from __future__ import annotations
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
+from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.rules.classify import ErrorClass
+
+_FILE = "prompts/designer.j2"
+_LAST_ROUNDS = 3
+
+
+def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Prompt:
+    """Everything that the Designer is told, in at most ``options.token_budget`` tokens.
+
+    Raises:
+        PromptError: the task and the sketch alone are longer than that.
+    """
+    language = library.language()
+    chip, fast = library.chip(brief.target), library.fast(brief.target.dsl)
+    faults = mistakes() if language.source == OWN else None
+    parts = [
+        Part("role", _FILE, render("designer", "role"), stable=True),
+        Part("language", language.source, language.text, stable=True, rank=1, trims=True),
+        *([Part("mistakes", faults.source, faults.text, stable=True, rank=8, trims=True)] if faults else []),
+        Part(
+            "what is fast", fast.source if fast else _FILE,
+            render("designer", "fast", dsl=brief.target.dsl, kind=brief.target.chip.kind, fast=fast),
+            stable=True, rank=6, trims=True,
+        ),
+        Part("answer", _FILE, render("designer", "answer"), stable=True),
+        Part(
+            "chip", chip.source, render("designer", "chip", target=brief.target, facts=chip.text),
+            stable=True, rank=4, trims=True,
+        ),
+        *_task_parts(brief, library, options),
+        *_revision_parts(brief),
+        Part("go", _FILE, render("designer", "go")),
+    ]  # fmt: skip
+    return assemble(parts, options.token_budget, purpose="design")
+
+
+def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[Part]:
+    limits = limit_lines(brief)
+    task = render("designer", "task", task=brief.task, limits=limits)
+    parts = [Part("task", f"task {brief.task.hash[:8]}", task)]
+    bound = "\n".join(bound_lines(brief))
+    if brief.headroom is not None:
+        bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
+    parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
+    if "examples" not in options.ablation | brief.ablation:
+        found = library.patterns(brief.task)
+        if found:
+            sources = ", ".join(p.source for p in found)
+            text = render("designer", "similar", passages=found)
+            parts.append(Part("similar designs", sources, text, rank=7, trims=True))
+    return parts
+
+
+def _revision_parts(brief: DesignBrief) -> list[Part]:
+    parts: list[Part] = []
+    given = {k: v for a in brief.history[-1:] if a.candidate for k, v in a.candidate.constexpr.items()}
+    if brief.previous:
+        cost = "\n".join(cost_lines(brief.previous, brief.task, brief.target, given))
+        text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost)
+        parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
+    pins, requires = kept_lines(brief)
+    if pins or requires:
+        text = render("designer", "keep", pins=pins, requires=requires, constexpr=())
+        parts.append(Part("pins and constraints", "the journal", text))
+    if brief.history:
+        forms = [history_text(brief.history, last, brief.route) for last in (None, _LAST_ROUNDS, 1)]
+        full, *short = (render("designer", "history", history=form) for form in forms)
+        parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
+    if brief.route is not None:
+        slow = brief.route.error_class == ErrorClass.PERFORMANCE.value
+        parts.append(Part("route", "the Conductor", render("designer", "route", route=brief.route, performance=slow)))
+    if brief.notes:
+        parts.append(Part("notes", "a person", render("designer", "notes", notes=brief.notes)))
+    return parts
+
+
+def kept_lines(brief: DesignBrief) -> tuple[list[str], list[str]]:
+    """The pinned lines and the ``require:`` lines of the sketch that is to be revised."""
+    lines = (brief.previous or "").splitlines()
+    pinned = [line.strip() for line in lines if "#: pin" in line]
+    return pinned or list(brief.pins), [line.strip() for line in lines if line.strip().startswith("require:")]

@@ -1,0 +1,218 @@
+"""Facts for prompts, from the task, the chip and the record: sizes, bytes, bounds, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+from kernellab.agents.briefs import Attempt, Brief
+from kernellab.errors import KernellabError
+from kernellab.records import Evidence, GateResult, Route, Verdict
+from kernellab.target import Chip, Target
+from kernellab.task import Task
+from kernellab.verifier.audit.bound import Rates, Roofline, roofline
+from kernellab.verifier.audit.trace import Cost, trace
+
+_BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
+
+
+def own_sizes(task: Task) -> dict[str, int]:
+    """The Dims' sizes in the task's own inputs."""
+    return dict(task.module().default_sizes())
+
+
+def width(dtype: str) -> int:
+    """Bytes of one element of a torch dtype's name (``float8_e4m3fn`` too)."""
+    if dtype.startswith("float8"):
+        return 1
+    return next((size for ending, size in _BYTES.items() if dtype.endswith(ending)), 4)
+
+
+def compulsory_bytes(task: Task) -> dict[str, int]:
+    """Bytes of each tensor argument and each output at the task's own sizes: what cannot be left unmoved."""
+    sizes = own_sizes(task)
+    found = {a.name: width(a.dtype) * prod(a.extents(sizes)) for a in task.tensors}
+    for number, output in enumerate(task.outputs):
+        found["output" if len(task.outputs) == 1 else f"output {number}"] = width(output.dtype) * prod(
+            output.extents(sizes)
+        )
+    return found
+
+
+@lru_cache(maxsize=64)
+def work_of(task: Task) -> Cost:
+    """What one run of the reference takes at the task's own sizes."""
+    return trace(task)
+
+
+def roofline_of(task: Task, chip: Chip) -> Roofline | None:
+    """The task's bound on a chip, by the facts of the chip; None where its rates are not known."""
+    wide = next((a.dtype for a in task.tensors if a.is_float), "float32")
+    name = {"float64": "f64", "float16": "f16", "bfloat16": "bf16"}.get(wide, "f32")
+    plain = chip.peak_flops.get("f32", 0.0)
+    products = chip.peak_flops.get(name) or plain
+    if not (chip.bandwidth and products and plain):
+        return None
+    return roofline(work_of(task), Rates(chip.bandwidth, products, plain, shared=chip.kind == "cpu"))
+
+
+def bound_lines(brief: Brief) -> list[str]:
+    """The sizes, the ideal traffic and arithmetic, and the one bound that they give."""
+    task, chip = brief.task, brief.target.chip
+    by_tensor = compulsory_bytes(task)
+    total = sum(by_tensor.values())
+    sizes = ", ".join(f"{n}={s}" for n, s in own_sizes(task).items())
+    lines = [f"At {sizes or 'the fixed sizes'}: {', '.join(f'{n} {megabytes(b)}' for n, b in by_tensor.items())}."]
+    work = work_of(task)
+    flops = work.total_flops + work.other_flops
+    said = f"Each input read once and each output written once: {megabytes(total)}"
+    said += f"; all arithmetic: {flops / 1e9:.3g} GFLOP" if flops else ""
+    lines.append(f"{said}{f' ({work.total_flops / 1e9:.3g} in products)' if work.total_flops else ''}.")
+    found = roofline_of(task, chip)
+    bound = brief.bound_ms or (found.ms if found else None)
+    if found is not None and bound is not None:
+        decides = "arithmetic" if found.flops_ms > found.bytes_ms else "memory traffic"
+        lines.append(f"The bound is {bound:.3g} ms on this machine; {decides} decides it.")
+    return lines
+
+
+def limit_lines(brief: Brief) -> list[str]:
+    """How near the result must come, in which precision, and whether the library may be called."""
+    task = brief.task
+    given = ", ".join(f"{name} {value:g}" for name, value in sorted(task.tolerance.items()))
+    dtypes = ", ".join(dict.fromkeys(output.dtype for output in task.outputs))
+    lines = [f"The result is {dtypes}; its error may be {given or 'as large as rounding in that dtype makes it'}."]
+    lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
+    if brief.allow_library:
+        lines.append("A kernel may also compose with the framework's library here; it is labelled so.")
+    return lines
+
+
+def time_lines(brief: Brief) -> list[str]:
+    """The last times: the framework's, the kernel's, and the bound."""
+    verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
+    if verdict is None or verdict.time is None:
+        return []
+    eager = verdict.against("eager")
+    lines = [f"The last kernel takes {verdict.time.median_ms:.4g} ms"]
+    lines += [f"eager takes {eager.baseline_time.median_ms:.4g} ms"] if eager else []
+    lines += [f"the bound is {brief.bound_ms:.4g} ms"] if brief.bound_ms else []
+    return ["; ".join(lines) + "."]
+
+
+def chip_lines(chip: Chip) -> list[str]:
+    """The facts that a schedule is chosen by; unknown ones are left out."""
+    word = "streaming multiprocessors" if chip.kind == "gpu" else "cores"
+    lines = [f"- {chip.cores} {word}" + (f", vectors of {chip.simd_bits} bits" if chip.simd_bits else "")]
+    if chip.isa:
+        lines.append(f"- instruction sets: {' '.join(chip.isa)}")
+    sizes = (
+        ("L1 cache of a core", chip.l1_bytes),
+        ("L2 cache of a core" if chip.kind == "cpu" else "L2 cache", chip.l2_bytes),
+        ("L3 cache", chip.l3_bytes),
+        ("shared memory of one block", chip.shared_bytes),
+    )
+    lines += [f"- {name}: {kilobytes(size)}" for name, size in sizes if size]
+    if chip.registers_per_core:
+        lines.append(f"- registers of one multiprocessor: {chip.registers_per_core} of 32 bits")
+    if chip.on_chip_bytes:
+        lines.append(f"- the tiles of one parallel iteration must fit into {kilobytes(chip.on_chip_bytes)}")
+    if chip.bandwidth:
+        lines.append(f"- memory bandwidth: {chip.bandwidth / 1e9:.0f} GB/s")
+    if chip.peak_flops:
+        peaks = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in chip.peak_flops.items())
+        lines.append(f"- peak arithmetic, dense, TFLOP/s: {peaks}")
+    return lines
+
+
+def cost_lines(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> list[str]:
+    """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed."""
+    from kernellab.agents.rules.performance import cost_at
+
+    try:
+        found = cost_at(sketch, task, target, constexpr)
+    except KernellabError:
+        return []
+    ideal = sum(compulsory_bytes(task).values())
+    lines = [
+        f"By the cost model it moves {megabytes(found.bytes_slow)} from memory ({found.bytes_slow / max(ideal, 1):.2f} "
+        f"times the ideal {megabytes(ideal)}); the tiles of one iteration take {kilobytes(found.footprint)}; "
+        f"{found.parallelism:.0f} iterations can run at once."
+    ]
+    if found.time_ms is not None:
+        lines.append(f"Its roofline time is {found.time_ms:.3g} ms; {found.bound} bounds it.")
+    for tensor in sorted(found.tensors, key=lambda t: -t.slow):
+        again = (
+            f", {tensor.slow / tensor.unique:.1f} times each"
+            if tensor.unique and tensor.slow > 1.05 * tensor.unique
+            else ""
+        )
+        lines.append(f"- {tensor.tensor}: {megabytes(tensor.slow)}{again} (line {tensor.line})")
+    return lines
+
+
+def verdict_figures(verdict: Verdict) -> list[str]:
+    """A passed verdict's times, ratios and share of the bound, one a line."""
+    lines = []
+    if verdict.time is not None:
+        t = verdict.time
+        lines.append(f"time: {t.median_ms:.4g} ms (quartiles {t.q1_ms:.4g} ms to {t.q3_ms:.4g} ms)")
+    for c in verdict.comparisons:
+        told = "" if c.distinguishable else "; not distinguishable from 1"
+        lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
+    if verdict.sol_ms is not None:
+        lines.append(f"speed-of-light bound: {verdict.sol_ms:.4g} ms")
+        if verdict.time is not None and verdict.time.median_ms:
+            lines.append(f"share of the bound: {100 * verdict.sol_ms / verdict.time.median_ms:.3g} %")
+    return lines
+
+
+def history_text(history: Sequence[Attempt], last: int | None = None, told: Route | None = None) -> str:
+    """The rounds, oldest first, each with its evidence in a few lines; ``last`` keeps the latest few only.
+
+    ``told`` is a route that the prompt states elsewhere.
+    """
+    numbered = list(enumerate(history, start=1))
+    if last is not None:
+        numbered = numbered[-last:]
+    return "\n".join(line for number, attempt in numbered for line in _attempt(number, attempt, told))
+
+
+def _attempt(number: int, attempt: Attempt, told: Route | None) -> list[str]:
+    lines = [f"Round {number}:"]
+    if attempt.gate is not None:
+        lines.append(f"- the sketch is {gate_words(attempt.gate)}")
+    verdict = attempt.verdict
+    if verdict is not None and verdict.passed:
+        lines.append("- the kernel passed; " + "; ".join(verdict_figures(verdict)))
+    elif verdict is not None:
+        lines.append(f"- the kernel failed at {verdict.stage.value}: {verdict.reason}")
+        evidence = verdict.evidence or Evidence()
+        if evidence.signature:
+            lines.append(f"- pattern of the error: {evidence.signature}")
+    route = attempt.route
+    if route is not None and route != told:
+        lines.append(f"- sent to {route.to.value}" + (f": {route.suggestion}" if route.suggestion else ""))
+    return lines
+
+
+def gate_words(gate: GateResult) -> str:
+    """The gate's answer in one sentence."""
+    return f"{gate.state.value}: {gate.reason}"
+
+
+def numbered(text: str) -> str:
+    """``text`` with line numbers, so that a finding's line can be found."""
+    lines = text.strip("\n").splitlines()
+    return "\n".join(f"{n:>{len(str(len(lines)))}} | {line}" for n, line in enumerate(lines, start=1))
+
+
+def megabytes(count: float) -> str:
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else kilobytes(count)
+
+
+def kilobytes(count: float) -> str:
+    if count >= 1 << 20:
+        return f"{count / (1 << 20):.4g} MiB"
+    return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count:.0f} bytes"

@@ -1,0 +1,76 @@
+"""The helpers that come with lowered code, as one page of signatures that is read from their own text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from kernellab.models.tokens import estimate
+
+#: a function or macro at the outermost level of a header, with the line of its template where it has one
+_C = re.compile(
+    r"^(?:template <[^\n]*>\n)?(?:(?:KL_INLINE|inline|static inline|__device__[\w ]*)\s+(?P<signature>[^\n{;]*?"
+    r"\b(?P<name>\w+)\([^{;]*?\))\s*(?:\{|;)|#define (?P<macro>(?P<word>KL_\w+)\([^)]*\)))",
+    re.MULTILINE,
+)
+_PYTHON = re.compile(r"^def (?P<signature>(?P<name>\w+)\([^\n]*\)):", re.MULTILINE)
+_BUDGET = 320
+
+
+def is_helper(name: str) -> bool:
+    """Is the file one that comes with every lowered source of its language?"""
+    return PurePosixPath(name).name.startswith("kl_")
+
+
+def helpers_page(files: Mapping[str, str], main: str) -> str:
+    """Signatures of the helpers that ``main`` calls, then the other helpers' names, in about 450 tokens.
+
+    ``files`` are a lowered source's, its helpers among them; empty where it has none.
+    """
+    used = set(re.findall(r"\b(?:kl::)?(\w+)\s*[(<]", main))
+    lines: list[str] = []
+    others: list[str] = []
+    for file, text in sorted(files.items()):
+        if not is_helper(file):
+            continue
+        for name, signature, said in _functions(file, text):
+            if name not in used:
+                others.append(name)
+            elif not any(signature in line for line in lines):
+                lines.append(f"{signature};" + (f"  // {said}" if said else ""))
+    page = "\n".join(_within(lines, _BUDGET))
+    rest = ", ".join(_within([n for n in dict.fromkeys(others) if n.strip("_") and len(n) > 1], _BUDGET // 3))
+    return f"{page}\n// also in kl: {rest}" if rest else page
+
+
+def _functions(file: str, text: str) -> list[tuple[str, str, str]]:
+    """(name, signature, first sentence of the comment above it) of each function."""
+    pattern = _PYTHON if file.endswith(".py") else _C
+    found = []
+    for match in pattern.finditer(text):
+        parts = match.groupdict()
+        name = parts["name"] or parts.get("word") or ""
+        signature = " ".join((parts.get("signature") or parts.get("macro") or "").split())
+        found.append((name, signature, _comment(text[: match.start()])))
+    return found
+
+
+def _comment(before: str) -> str:
+    """The first sentence of the comment that ends where the function begins."""
+    lines: list[str] = []
+    for line in reversed(before.rstrip("\n").splitlines()):
+        if not line.startswith(("// ", "# ")) or "--" in line:
+            break
+        lines.insert(0, line.lstrip("/# ").strip())
+    return re.split(r"(?<=[a-z\])])[.;] ", " ".join(lines))[0].rstrip(".") if lines else ""
+
+
+def _within(lines: list[str], budget: int) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        budget -= estimate(line) + 1
+        if budget < 0:
+            break
+        kept.append(line)
+    return kept

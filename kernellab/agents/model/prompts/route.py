@@ -1,0 +1,94 @@
+"""The Conductor's prompt: the evidence, what the rules would do, and what was tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.model.options import Options
+from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, numbered, verdict_figures
+from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.model.prompts.templates import render
+from kernellab.agents.model.prompts.verdict import error_map, log_end
+from kernellab.agents.rules.advice import evidence_lines
+from kernellab.agents.rules.classify import ErrorClass
+from kernellab.lowering.carried import bare
+from kernellab.records import Route, RouteKind, Source
+
+_FILE = "prompts/conductor.j2"
+_LAST_ROUNDS = 3
+
+ROUTE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "to": {"type": "string", "enum": [k.value for k in RouteKind]},
+        "error_class": {"type": "string", "enum": [c.value for c in ErrorClass]},
+        "reason": {"type": "string"},
+        "suggestion": {"type": "string"},
+    },
+    "required": ["to", "error_class", "reason", "suggestion"],
+    "additionalProperties": False,
+}
+
+
+def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Options) -> Prompt:
+    """Everything that the Conductor is told; ``rules`` is the route that evidence alone gives.
+
+    Raises:
+        PromptError: the evidence does not fit the budget.
+    """
+    verdict = brief.verdict
+    shown, log = (error_map(verdict), log_end(verdict)) if verdict else ("", "")
+    lines = evidence_lines(brief)
+    full, short = (
+        render("conductor", "evidence", lines=lines, error_map=m, log=end) for m, end in ((shown, log), ("", ""))
+    )
+    parts = [
+        Part("role", _FILE, render("conductor", "role"), stable=True),
+        Part("answer", _FILE, render("conductor", "answer"), stable=True),
+        Part("task", f"task {brief.task.hash[:8]}", render("conductor", "task", task=brief.task, target=brief.target)),
+        Part("evidence", "the Verifier and the sketch gate", full, rank=1, shorter=(short,), trims=True),
+    ]
+    figures = performance_lines(brief)
+    if figures:
+        text = render("conductor", "figures", figures="\n".join(f"- {f}" for f in figures))
+        parts.append(Part("figures", "the Verifier; kernellab.sketch.cost", text, rank=2, trims=True))
+    if brief.sketch:
+        text = render("conductor", "sketch", numbered=numbered(brief.sketch))
+        parts.append(Part("sketch", "the Designer", text, rank=4, trims=True))
+    if brief.candidate is not None:
+        files = [(n, numbered(t)) for n, t in _own_files(brief.candidate.source)]
+        parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
+    parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
+    if brief.history:
+        forms = [history_text(brief.history), history_text(brief.history, _LAST_ROUNDS), history_text(brief.history, 1)]
+        whole, *shorter = (render("conductor", "history", history=form) for form in forms)
+        parts.append(Part("history", "the journal", whole, rank=5, shorter=tuple(shorter)))
+    go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
+    notes = render("conductor", "notes", notes=brief.notes) if brief.notes else ""
+    parts += [Part("notes", "a person", notes), Part("go", _FILE, go)]
+    return assemble(parts, options.token_budget, purpose="route", schema=ROUTE_SCHEMA, schema_name="route")
+
+
+def _own_files(source: Source) -> list[tuple[str, str]]:
+    """The files that hold the kernel; the host code of a lowered source is the same for every kernel."""
+    files = sorted((n, t) for n, t in bare(source).files.items() if not is_helper(n))
+    kernels = [(n, t) for n, t in files if n != source.entry_file]
+    return kernels if kernels and source.line_map else files
+
+
+def performance_lines(brief: RouteBrief) -> list[str]:
+    """For a kernel that passed: its figures, the bound, and where the sketch's bytes go."""
+    verdict = brief.verdict
+    if verdict is None or not verdict.passed:
+        return []
+    lines = verdict_figures(verdict)
+    if brief.headroom is not None:
+        lines.append(f"the best kernel so far reaches {100 * brief.headroom:.0f} % of the bound")
+    lines += bound_lines(brief)
+    if brief.sketch:
+        given = brief.candidate.constexpr if brief.candidate else {}
+        lines += [line.removeprefix("- ") for line in cost_lines(brief.sketch, brief.task, brief.target, given)]
+    return lines

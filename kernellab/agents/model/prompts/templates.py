@@ -1,0 +1,42 @@
+"""The prompt files: one jinja2 template a role, each block of it one section."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+FOLDER = Path(__file__).resolve().parent.parent / "templates"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    # no autoescape: a prompt is plain text, and code must stay as it is
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        autoescape=False,
+    )
+
+
+def render(file: str, block: str, **values: Any) -> str:
+    """One block of ``file`` (without its ending .j2), with no more than one empty line in a row outside code.
+
+    Raises:
+        KeyError: the file has no such block.
+        jinja2.UndefinedError: a value that the block names was not given.
+    """
+    template = _environment().get_template(f"{file}.j2")
+    text = "".join(template.blocks[block](template.new_context(values)))
+    return re.sub(r"\A\n+|\n+\Z", "", text)
+
+
+def blocks(file: str) -> tuple[str, ...]:
+    """The names of a file's blocks."""
+    return tuple(_environment().get_template(f"{file}.j2").blocks)

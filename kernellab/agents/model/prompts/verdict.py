@@ -1,0 +1,71 @@
+"""A verdict in lines for a prompt: what failed, where, and both sides' numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernellab.agents.model.prompts.facts import verdict_figures
+from kernellab.records import CompilerLine, Evidence, Verdict
+
+_LOG_LINES = 30
+_LOG_CHARACTERS = 2500
+_COMPILER_LINES = 8
+#: a map of an output of which more is wrong has nothing but crosses
+_NEARLY_ALL = 0.95
+
+
+def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> list[str]:
+    """One fact a line; a passed verdict's figures, or a failed one's evidence.
+
+    A compiler's line is followed by the line of ``files`` that it speaks of; the same message is said once.
+    """
+    if verdict.passed:
+        return [f"passed at {verdict.trust.value}: {verdict.reason}", *verdict_figures(verdict)]
+    lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
+    evidence = verdict.evidence or Evidence()
+    lines += _compiler_lines(evidence, files or {})
+    if evidence.signature:
+        lines.append(f"pattern of the error: {evidence.signature}")
+    if evidence.sizes:
+        case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+        inputs = "the task's own" if evidence.family == "inputs" else evidence.family
+        lines.append(f"failing case: {case}" + (f", {inputs} inputs" if inputs else ""))
+    if evidence.output is not None and evidence.output:
+        lines.append(f"output number {evidence.output} (from 0)")
+    if evidence.first_wrong is not None:
+        lines.append(f"first wrong element {evidence.first_wrong}: got {evidence.got}, want {evidence.want}")
+    if evidence.wrong_fraction is not None:
+        lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
+    if evidence.rel_frobenius is not None:
+        lines.append(f"relative error: {evidence.rel_frobenius:.3g}")
+    lines += [f"flag: {flag}" for flag in verdict.flags if not flag.startswith("task:")]
+    return lines
+
+
+def _compiler_lines(evidence: Evidence, files: Mapping[str, str]) -> list[str]:
+    first: dict[str, CompilerLine] = {}
+    for line in evidence.compiler:
+        first.setdefault(line.message, line)
+    return [_with_source(line, files) for line in list(first.values())[:_COMPILER_LINES]]
+
+
+def _with_source(line: CompilerLine, files: Mapping[str, str]) -> str:
+    text = files.get(line.file, "").splitlines()
+    quoted = f": `{text[line.line - 1].strip()}`" if line.line and 0 < line.line <= len(text) else ""
+    return f"{line.file}:{line.line or '?'}: {line.message}{quoted}"
+
+
+def error_map(verdict: Verdict) -> str:
+    """Where the output is wrong; empty where nearly all of it is, which a map would not tell better."""
+    evidence = verdict.evidence
+    if evidence is None or (evidence.wrong_fraction or 0.0) > _NEARLY_ALL:
+        return ""
+    return "\n".join(evidence.error_map)
+
+
+def log_end(verdict: Verdict) -> str:
+    """The log's last lines, where compilers and tracebacks say what is wrong; nothing when the lines above say it."""
+    evidence = verdict.evidence
+    if evidence is None or not evidence.log.strip() or evidence.compiler:
+        return ""
+    return "\n".join(evidence.log.strip()[-_LOG_CHARACTERS:].splitlines()[-_LOG_LINES:])

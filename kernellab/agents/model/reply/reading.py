@@ -1,0 +1,326 @@
+"""Reading what a model, or a person who pasted its reply, has written: fenced code, bare code, JSON, files, edits.
+
+Nothing here guesses: a reply that does not hold what was asked for raises :class:`AnswerError`, whose sentence goes
+back to its author.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.models import NoJson, read_object
+from kernellab.records import Route, RouteKind
+
+
+class AnswerError(KernellabError):
+    """A reply that does not hold what was asked for; ``findings`` are sentences for its author."""
+
+    def __init__(self, message: str, remedy: str = "", findings: tuple[str, ...] = ()) -> None:
+        super().__init__(message, remedy)
+        self.findings = findings or (str(self),)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return tuple(f for f in self.findings if f != str(self))
+
+
+@dataclass(frozen=True)
+class Fence:
+    """One fenced block: its first line after the backticks, its text, and the line before it."""
+
+    info: str
+    text: str
+    before: str = ""
+
+    @property
+    def language(self) -> str:
+        return re.split(r"[\s:{]", self.info.strip(), maxsplit=1)[0].lower()
+
+
+@dataclass(frozen=True)
+class SketchAnswer:
+    sketch: str
+    rationale: str = ""
+    constexpr: dict[str, int | float] | None = None
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``search`` is to be replaced in ``file``; ``number`` counts the reply's edits from 1."""
+
+    file: str
+    search: str
+    replace: str
+    number: int
+
+
+@dataclass(frozen=True)
+class CodeAnswer:
+    """``keep`` says that the shown code stays as it is; ``nameless`` that its one block was taken for the main file."""
+
+    files: dict[str, str]
+    edits: tuple[Edit, ...] = ()
+    rationale: str = ""
+    critique: str = ""
+    keep: bool = False
+    nameless: bool = False
+
+
+_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
+_SKETCH = re.compile(r"^[ \t]*sketch[ \t]+\w+[ \t]*\{", re.MULTILINE)
+
+
+def fences(text: str) -> list[Fence]:
+    """The fenced blocks of a reply, in order. A block that is never closed ends with the text."""
+    found: list[Fence] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        opening = _OPENING.match(lines[at])
+        if opening is None:
+            at += 1
+            continue
+        ticks, body = opening["ticks"], []
+        before = next((line.strip() for line in reversed(lines[:at]) if line.strip()), "")
+        at += 1
+        while at < len(lines) and lines[at].strip() != ticks:
+            body.append(lines[at].removeprefix(opening["indent"]))
+            at += 1
+        at += 1
+        found.append(Fence(opening["info"].strip(), "\n".join(body) + "\n", before))
+    return found
+
+
+def outside_fences(text: str) -> str:
+    """The prose of a reply."""
+    kept, inside = [], ""
+    for line in text.splitlines():
+        opening = _OPENING.match(line)
+        if not inside and opening:
+            inside = opening["ticks"]
+        elif inside and line.strip() == inside:
+            inside = ""
+        elif not inside:
+            kept.append(line)
+    return "\n".join(kept).strip()
+
+
+# -- sketches ----------------------------------------------------------------------------------------------------------
+
+
+def parse_sketch(text: str) -> SketchAnswer:
+    """The sketch of a reply: a fenced block, the whole reply, or JSON with the key ``sketch``.
+
+    Raises:
+        AnswerError: there is none, or there are several and none is marked.
+    """
+    data = json_object(text)
+    if data is not None and isinstance(data.get("sketch"), str):
+        return _from_json(data)
+    blocks = fences(text)
+    having = [f for f in blocks if _SKETCH.search(f.text)]
+    marked = [f for f in having if f.language == "sketch"]
+    rationale = outside_fences(text)
+    if having:
+        # a reply that thinks aloud ends with what it means
+        sketch = (marked or having)[-1].text
+    elif _SKETCH.search(text):
+        sketch, rationale = _bare(text)
+    else:
+        raise AnswerError("The reply has no sketch.", "Write it in one block that starts with ```sketch.")
+    beside = _beside(blocks)
+    return SketchAnswer(
+        sketch=sketch.strip("\n") + "\n",
+        rationale=rationale.strip(),
+        constexpr=_numbers(beside.get("constexpr")),
+        claims=_sentences(beside.get("claims")),
+    )
+
+
+def _from_json(data: dict[str, Any]) -> SketchAnswer:
+    return SketchAnswer(
+        sketch=str(data["sketch"]).strip("\n") + "\n",
+        rationale=str(data.get("rationale", "")).strip(),
+        constexpr=_numbers(data.get("constexpr")),
+        claims=_sentences(data.get("claims")),
+    )
+
+
+def _bare(text: str) -> tuple[str, str]:
+    """A sketch without a fence, from its first line to the brace that closes the last one; and the prose around it."""
+    start = _SKETCH.search(text)
+    assert start is not None
+    end = text.rfind("\n}")
+    end = len(text) if end < start.start() else end + 2
+    return text[start.start() : end].strip("\n"), (text[: start.start()] + text[end:]).strip()
+
+
+def _beside(blocks: Iterable[Fence]) -> dict[str, Any]:
+    for fence in blocks:
+        if fence.language == "json":
+            data = json_object(fence.text)
+            if data is not None:
+                return data
+    return {}
+
+
+def _numbers(value: Any) -> dict[str, int | float]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(k): v for k, v in value.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+
+
+def _sentences(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    return tuple(str(v).strip() for v in value if str(v).strip()) if isinstance(value, list) else ()
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def parse_done(text: str) -> Route | None:
+    """The route to FINISH that a reply ``{"done": "why"}`` states; None for a reply that states none."""
+    data = json_object(text)
+    why = data.get("done") if data is not None and "sketch" not in data else None
+    if not isinstance(why, str) or not why.strip() or _SKETCH.search(text) or _EDIT.search(text):
+        return None
+    return finish(why.strip())
+
+
+def finish(why: str) -> Route:
+    """The route of a role that leaves the best kernel as it is."""
+    return Route(to=RouteKind.FINISH, error_class="none", reason=why)
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+
+_MARK = re.compile(r"^[#*\s`]*(?P<kind>FILE|EDIT)\s*:\s*`?(?P<name>[\w./\-]+)`?[*\s`]*$", re.IGNORECASE)
+_EDIT = re.compile(
+    r"^<{5,9} ?SEARCH[^\n]*\n(?P<search>.*?)^={5,9}[ \t]*\n(?P<replace>.*?)^>{5,9} ?REPLACE[^\n]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_NAME = re.compile(r"(?<![\w/])([\w\-][\w./\-]*\.(?:py|cpp|cc|cxx|cu|cuh|h|hpp|c|asc))(?![\w/])")
+
+
+def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnswer:
+    """The files and edits of a reply. A block without a name is ``main_file``, if it is the only one.
+
+    ``known`` are the files that the author was shown; ``main_file`` among them.
+
+    Raises:
+        AnswerError: neither code nor KEEP, a name that leaves the folder, an edit that is not complete, blocks
+            without names.
+    """
+    critique, prose = _critique(outside_fences(_EDIT.sub("", text)))
+    edits = _edits(text, main_file)
+    without = _EDIT.sub("", text)
+    if not edits and re.search(r"^(?:<{5,9} ?SEARCH|>{5,9} ?REPLACE)", text, re.MULTILINE):
+        raise AnswerError(
+            "An edit is not complete.", "Each needs <<<<<<< SEARCH, =======, and >>>>>>> REPLACE on lines of their own."
+        )
+    files, nameless = _files(without, main_file, set(known), bool(edits))
+    for name in [*files, *(e.file for e in edits)]:
+        _inside(name)
+    if not files and not edits:
+        if re.fullmatch(r"\W*KEEP\W*", _last_line(prose)) or re.fullmatch(r"\W*KEEP\W*", prose.split("\n")[0]):
+            return CodeAnswer({}, rationale=prose, critique=critique, keep=True)
+        raise AnswerError(
+            "The reply has no code.", f"Write FILE: {main_file} and the file in a block, EDIT parts, or KEEP."
+        )
+    both = set(files) & {e.file for e in edits}
+    if both:
+        raise AnswerError(f"{min(both)} is given whole and also edited.", "Do one or the other.")
+    return CodeAnswer(files, tuple(edits), prose, critique, nameless=nameless)
+
+
+def _edits(text: str, main_file: str) -> list[Edit]:
+    found = []
+    for number, match in enumerate(_EDIT.finditer(text), start=1):
+        name = main_file
+        for line in reversed(text[: match.start()].splitlines()):
+            mark = _MARK.match(line)
+            if mark:
+                name = mark["name"]
+                break
+        found.append(Edit(name, match["search"], match["replace"], number))
+    return found
+
+
+def _files(text: str, main_file: str, known: set[str], has_edits: bool) -> tuple[dict[str, str], bool]:
+    """The files by name, and whether the one there is had no name."""
+    found: dict[str, str] = {}
+    nameless: list[Fence] = []
+    for fence in fences(text):
+        if not fence.text.strip() or fence.language in ("json", "text", "diff", "sketch", "console", "bash"):
+            continue
+        name = _name_of(fence, known)
+        if name is None:
+            nameless.append(fence)
+        else:
+            found[name] = fence.text
+    if nameless and not found and not has_edits:
+        if len(nameless) > 1:
+            raise AnswerError(
+                f"{len(nameless)} blocks of code have no file name.", "Write FILE: name on the line before each block."
+            )
+        return {main_file: nameless[0].text}, True
+    return found, False
+
+
+def _name_of(fence: Fence, known: set[str]) -> str | None:
+    """The file that a block is: named on the line before, beside its language, or in its first comment."""
+    mark = _MARK.match(fence.before)
+    if mark:
+        return mark["name"]
+    for place in (fence.info, fence.before):
+        named = _NAME.findall(place)
+        if len(named) == 1 and (place == fence.info or named[0] in known or _is_heading(place, named[0])):
+            return str(named[0])
+    first = fence.text.lstrip().split("\n", 1)[0]
+    if re.match(r"(?://|#|/\*)", first):
+        named = _NAME.findall(first)
+        if len(named) == 1 and named[0] in known:
+            return str(named[0])
+    return None
+
+
+def _is_heading(line: str, name: str) -> bool:
+    return re.sub(r"[#*`:\s]", "", line) == name
+
+
+def _critique(prose: str) -> tuple[str, str]:
+    """What follows CRITIQUE:, up to an empty line, and the rest."""
+    match = re.search(r"^[*#\s]*CRITIQUE[*\s]*:[*\s]*(?P<text>.*?)(?=\n[ \t]*\n|\Z)", prose, re.DOTALL | re.MULTILINE)
+    kept = "\n".join(line for line in prose.splitlines() if not _MARK.match(line))
+    if match is None:
+        return "", kept.strip()
+    text = "\n".join(line for line in match["text"].splitlines() if not _MARK.match(line))
+    return text.strip(), kept.replace(match.group(), "").strip()
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _inside(name: str) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise AnswerError(f"The file name {name!r} leaves the kernel's folder.", "Name files inside it.")
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object of a reply, fenced, bare or with prose around it; None when there is none."""
+    try:
+        return read_object(text)
+    except NoJson:
+        return None

@@ -1,0 +1,290 @@
+"""What to do about a failure, in words: the line, the dimension, the size, and the concrete fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from kernellab.agents.briefs import RouteBrief
+from kernellab.errors import KernellabError
+from kernellab.records import Candidate, Evidence, RouteKind, Stage, Verdict
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
+from kernellab.sketch.program.walk import statements
+
+#: signature -> what fixes it; {where} is a place such as "the load of X at N"
+_FIXES = {
+    "transposed": "Two dimensions are exchanged: check the index order of {where} and of the output's strides.",
+    "off-by-one": "Everything is moved by one element: check the start offset of {where}.",
+    "off-by-scale": "Every value is off by one factor: check the divisor (the real extent, not the tile).",
+    "off-by-constant": "Every value is off by one constant: check eps, bias and the initial value of the accumulator.",
+    "accumulate-dtype": "The error grows as if sums were kept in too narrow a dtype: accumulate in f32 (f64 for f64).",
+    "all-zero": "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
+    "identity": "The output is an input's copy: the computation's result is never stored.",
+    "nan": "NaN or inf where the reference has none: guard the division or the exp (subtract the row's maximum).",
+    "stale": "The result belongs to an earlier call: compute from this call's inputs and keep nothing between calls.",
+    "race": "Runs differ: two parallel iterations write one element; give each its own part, or reduce afterwards.",
+    "scattered": "Wrong elements lie scattered: look for a race, an unset tile, or a tail that is overwritten.",
+    "wrong-values": "The values are wrong everywhere: compare the formula with the reference, operation by operation.",
+    "shape": "The output has another shape than the reference: derive it from the inputs' sizes.",
+    "dtype": "The output has another dtype than the reference: cast once, at the store.",
+    "count": "The number of outputs differs from the reference's: return them all, in its order.",
+}
+
+
+def advise(brief: RouteBrief, to: RouteKind) -> str:
+    """The suggestion for ``to``; never empty."""
+    if brief.verdict is None:
+        return _about_sketch(brief)
+    evidence = brief.verdict.evidence or Evidence()
+    text = _about_code(brief, brief.verdict, evidence)
+    changed = _changed_since_it_passed(brief)
+    if changed and not evidence.compiler:
+        text += f" Since it last passed, {changed[0]} was changed."
+    if to is RouteKind.DESIGNER:
+        return f"Choose another schedule: the code made from this sketch keeps failing. {text}"
+    return text
+
+
+def evidence_lines(brief: RouteBrief) -> list[str]:
+    """What the route rests on, one fact a line."""
+    lines = []
+    if brief.gate is not None:
+        cases = f", {brief.gate.cases} cases" if brief.gate.cases else ""
+        lines.append(f"gate: {brief.gate.state.value}{cases}: {brief.gate.reason}")
+        lines += [f"sketch line {d.line}: {d.code} {d.message}" for d in brief.gate.diagnostics[:5]]
+    if brief.error:
+        lines.append(f"coder: {brief.error}")
+    verdict = brief.verdict
+    if verdict is None:
+        return lines
+    lines += [f"changed since it last passed: {place}" for place in _changed_since_it_passed(brief)[:5]]
+    lines.append(f"stage {verdict.stage.value}: {verdict.reason}")
+    evidence = verdict.evidence or Evidence()
+    lines += [f"{line.place}: {line.message}" for line in evidence.compiler[:5]]
+    if evidence.signature:
+        lines.append(f"signature: {evidence.signature}")
+    if evidence.sizes:
+        case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+        kind = "the task's own" if evidence.family == "inputs" else evidence.family
+        lines.append(f"failing case: {case}" + (f", {kind} inputs" if kind else ""))
+    if evidence.first_wrong is not None:
+        lines.append(f"first wrong: {evidence.first_wrong}: got {evidence.got}, want {evidence.want}")
+    if evidence.wrong_fraction is not None:
+        lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
+    return lines
+
+
+def _about_sketch(brief: RouteBrief) -> str:
+    gate = brief.gate
+    if brief.error:
+        return f"Write it so that it can be lowered: {brief.error}"
+    if gate is None:
+        return "Write a sketch for this task."
+    for finding in gate.diagnostics:
+        if finding.severity == "error":
+            return f"Fix line {finding.line}: {finding.message} {finding.remedy}".strip()
+    sizes = f" at {_sizes(gate.sizes)}" if gate.sizes else ""
+    error = f" (error {gate.max_error:.3g})" if gate.max_error is not None else ""
+    return f"The sketch does not compute the reference{sizes}{error}: {gate.reason}"
+
+
+def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
+    if verdict.stage in (Stage.STATIC, Stage.BUILD) and evidence.compiler:
+        first = evidence.compiler[0]
+        sketch_line = _sketch_line(brief, first.file, first.line)
+        made = f" (made from sketch line {sketch_line})" if sketch_line else ""
+        return f"Fix {first.place}{made}: {first.message}"
+    if evidence.signature in ("edge-tile", "mask-missing"):
+        return _about_edge(brief, evidence)
+    fix = _FIXES.get(evidence.signature or "")
+    if fix is not None:
+        places = _places(brief, None)
+        where = places[0].words if places else "each load"
+        case = f" Seen at {_sizes(evidence.sizes)}." if evidence.sizes else ""
+        return fix.format(where=where) + case
+    if evidence.compiler:
+        first = evidence.compiler[0]
+        return f"Fix {first.place}: {first.message}"
+    return f"Fix what the {verdict.stage.value} stage found: {verdict.reason}"
+
+
+def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
+    """Names the dimension whose last tile is wrong, its size, and the loads that need the mask."""
+    dim, size = _edge_dimension(brief, evidence)
+    if not dim or (size and _divided(brief, dim, size)):
+        return _about_the_end(dim, size)
+    places = _places(brief, dim)
+    lines = _code_lines(brief, places)
+    # a sum over the masked dimension shows its error at other places than the load's, so the loads come first
+    names = list(dict.fromkeys(place.words for place in places)) or [f"each load and store at {dim}"]
+    what = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    at = f" ({', '.join(lines)})" if lines else ""
+    tile = f"the last tile of {dim}" if dim else "the last tile"
+    extent = f" ({dim}={size})" if dim and size else ""
+    if (evidence.wrong_fraction or 0.0) > 0.5:
+        # what is read past the end of a reduced dimension spoils every result of it
+        words = f"{100 * (evidence.wrong_fraction or 0.0):.3g} % of the elements are wrong"
+        return f"Mask {what}{at}: {words} where {tile} is not a full one{extent}, and none at whole tiles."
+    return f"Mask {what}{at}: errors lie only in {tile}{extent}."
+
+
+def _about_the_end(dim: str, size: int | None) -> str:
+    """Errors at the end of a dimension whose tiles are all full: no mask is missing."""
+    where = f"{dim} ({dim}={size}), which its tiles divide" if dim else "the output, where no tile is cut"
+    return (
+        f"The wrong elements lie at the end of {where}: no mask is missing. Look for a loop that ends early, an array "
+        "that is shorter than the loop over it, or an index that is wrong from some place on."
+    )
+
+
+def _divided(brief: RouteBrief, dim: str, size: int) -> bool:
+    """Does every tile that the sketch takes along ``dim`` divide its size?"""
+    program = _program(brief)
+    if program is None:
+        return False
+    known = {c.name: c.value for c in program.constexprs if isinstance(c.value, int)}
+    known |= {n: v for n, v in (brief.candidate.constexpr if brief.candidate else {}).items() if isinstance(v, int)}
+    known[dim] = size
+    tiles = [extent for kernel in program.kernels for extent in _tile_extents(kernel.body, dim)]
+    sizes = [tile.evaluate(known) for tile in tiles if tile.names() <= known.keys()]
+    return bool(sizes) and len(sizes) == len(tiles) and all(tile > 0 and size % tile == 0 for tile in sizes)
+
+
+def _tile_extents(body: tuple[Statement, ...], dim: str) -> Iterator[IntExpr]:
+    for statement in statements(body):
+        if isinstance(statement, (Load, Store)):
+            region = statement.region
+            for index, extent in zip(region.index, region.tensor.shape, strict=True):
+                if isinstance(index, Range) and str(extent) == dim:
+                    yield index.extent
+
+
+@dataclass(frozen=True)
+class _Place:
+    words: str
+    line: int
+    store: bool
+    #: the extents of the dimensions that it takes a range of
+    over: tuple[str, ...] = ()
+
+
+def _edge_dimension(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | None]:
+    """The dimension whose last tile is wrong, by its Dim's name, and its size.
+
+    It is the one in which the first error lies furthest towards the end, if the sketch takes tiles of it: an error
+    in a sum over the masked dimension shows in every column of the row, and then the ragged tiled one is meant.
+    """
+    tiled = {extent for place in _places(brief, None) for extent in place.over}
+    found, size = _last_in(brief, evidence)
+    if found and (not tiled or found in tiled or not found.isidentifier()):
+        return found, size
+    return _ragged(brief, evidence, tiled)
+
+
+def _last_in(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | None]:
+    """The output's dimension in which the first wrong element lies furthest towards the end."""
+    outputs = brief.task.outputs
+    spec = outputs[evidence.output or 0] if outputs and (evidence.output or 0) < len(outputs) else None
+    if spec is None or not evidence.first_wrong or len(evidence.first_wrong) != len(spec.shape):
+        return "", None
+    best: tuple[float, str, int | None] = (0.0, "", None)
+    for position, entry in zip(evidence.first_wrong, spec.shape, strict=True):
+        name = str(entry)
+        size = evidence.sizes.get(name, entry if isinstance(entry, int) else None)
+        if size and size > 1 and position / size > best[0]:
+            best = (position / size, name if not isinstance(entry, int) else f"the dimension of {size}", size)
+    return best[1], best[2]
+
+
+def _ragged(brief: RouteBrief, evidence: Evidence, tiled: set[str]) -> tuple[str, int | None]:
+    """The Dim that no tile divides, among those that the sketch takes tiles of (among all, where it takes none)."""
+    tiles = [v for v in (brief.candidate.constexpr if brief.candidate else {}).values() if isinstance(v, int) and v > 1]
+    for name, size in evidence.sizes.items():
+        if (not tiled or name in tiled) and any(size % tile for tile in tiles):
+            return name, size
+    return "", None
+
+
+def _places(brief: RouteBrief, dim: str | None) -> list[_Place]:
+    """Loads and stores of the sketch that range over ``dim`` (over anything, for None), in order."""
+    program = _program(brief)
+    if program is None:
+        return []
+    return [place for kernel in program.kernels for place in _in_body(kernel.body, dim)]
+
+
+def _in_body(body: tuple[object, ...], dim: str | None) -> Iterator[_Place]:
+    for statement in statements(body):  # type: ignore[arg-type]
+        if not isinstance(statement, (Load, Store)):
+            continue
+        region = statement.region
+        ranged = _ranged(region)
+        if ranged and (not dim or dim in ranged):
+            kind = "store to" if isinstance(statement, Store) else "load of"
+            at = dim or ranged[-1]
+            words = f"the {kind} {region.tensor.name} at {at}"
+            yield _Place(words, statement.span.line, isinstance(statement, Store), tuple(ranged))
+
+
+def _ranged(region: Region) -> list[str]:
+    """The extents of the dimensions that a region takes a range of."""
+    pairs = zip(region.index, region.tensor.shape, strict=True)
+    return [str(extent) for index, extent in pairs if isinstance(index, Range)]
+
+
+def _program(brief: RouteBrief) -> Program | None:
+    if brief.sketch is None:
+        return None
+    from kernellab.sketch.check import load_program
+
+    try:
+        return load_program(brief.sketch)
+    except KernellabError:
+        return None
+
+
+def _code_lines(brief: RouteBrief, places: list[_Place]) -> list[str]:
+    """Where the code has those sketch lines, for code that still has its line map."""
+    if brief.candidate is None:
+        return []
+    wanted = {place.line for place in places}
+    found = []
+    for file, lines in brief.candidate.source.line_map.items():
+        numbers = sorted(code for code, sketch in lines.items() if sketch in wanted)
+        if numbers:
+            found.append(f"{file}:{numbers[0]}")
+    return found
+
+
+def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
+    """Where the code differs from the last one that passed for the same sketch, as ``file:line: text``."""
+    now = brief.candidate
+    if now is None or brief.verdict is None or brief.verdict.passed:
+        return []
+    for attempt in reversed(brief.history):
+        before = attempt.candidate
+        if before is None or attempt.verdict is None or not attempt.verdict.passed or before.sketch != now.sketch:
+            continue
+        return [place for name, text in now.source.files.items() for place in _differs(name, before, text)]
+    return []
+
+
+def _differs(name: str, before: Candidate, text: str) -> Iterator[str]:
+    old, new = before.source.files.get(name, "").splitlines(), text.splitlines()
+    for tag, _, _, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "delete":
+            yield f"{name}:{start + 1} (lines removed before it)"
+        elif tag != "equal":
+            yield from (f"{name}:{n + 1}: {new[n].strip()[:120]}" for n in range(start, stop))
+
+
+def _sketch_line(brief: RouteBrief, file: str, line: int | None) -> int | None:
+    if brief.candidate is None or line is None:
+        return None
+    return brief.candidate.source.line_map.get(file, {}).get(line)
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())

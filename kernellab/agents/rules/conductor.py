@@ -1,0 +1,200 @@
+"""The rules Conductor: Algorithm 1 of the AKG paper, driven by evidence instead of a model's guess.
+
+The paper routes by the class of the error alone. Here the sketch has been *run* before any code existed, so the gate
+decides first: a wrong sketch goes to the Designer; a right sketch with wrong code goes to the Coder, whatever the
+numbers look like. Only where the sketch could not be run does the class decide, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.rules.advice import advise, evidence_lines
+from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
+from kernellab.agents.rules.performance import slow_because, standing_of, why_finish
+from kernellab.agents.rules.verbatim import is_verbatim
+from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
+
+#: the same failure this many times is a loop
+SAME = 3
+
+
+class RulesConductor:
+    """Routes by rule; the same brief always gives the same route."""
+
+    author = Author.RULES
+
+    def route(self, brief: RouteBrief) -> Route:
+        """Where the work goes next, why, and what to do there."""
+        if brief.verdict is not None and brief.verdict.passed:
+            return _right(brief, brief.verdict)
+        route = self._by_evidence(brief)
+        if route.to is RouteKind.STOP:
+            return route
+        to_coder = bool(brief.ablation & {"routing", "sketch"})
+        if to_coder:
+            route = _route(RouteKind.CODER, ErrorClass(route.error_class), route.reason, brief)
+        route = _out_of_loop(brief, route)
+        if to_coder and route.to is RouteKind.DESIGNER:
+            reason = f"The Coder alone is asked in this session. {route.reason}"
+            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+        if route.to is not RouteKind.STOP and brief.turns_left <= 0:
+            reason = f"The limit of turns is reached. Last: {route.reason}"
+            route = route.model_copy(update={"to": RouteKind.STOP, "reason": reason})
+        if route.to is RouteKind.STOP and brief.best is not None and brief.improve:
+            reason = f"An earlier kernel stays the best: {_passed(brief.best)} {route.reason}"
+            return route.model_copy(update={"to": RouteKind.FINISH, "reason": reason})
+        return route
+
+    def _by_evidence(self, brief: RouteBrief) -> Route:
+        gate, verdict = brief.gate, brief.verdict
+        if verdict is None:
+            return _without_code(brief)
+        error = classify(verdict)
+        if error is ErrorClass.ENVIRONMENT:
+            reason = f"No role can fix this machine: {verdict.reason}"
+            return _route(RouteKind.STOP, error, reason, brief)
+        to_code = error in CODE_ERRORS
+        if brief.sketch is None:
+            reason = f"There is no sketch to check the code against; a {error.value} error is routed by its class."
+        elif gate is not None and gate.state is GateState.RIGHT and not to_code and is_verbatim(brief):
+            reason = (
+                f"The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only "
+                f"({gate.reason.rstrip('.')}): {verdict.reason}"
+            )
+        elif gate is not None and gate.state is GateState.RIGHT:
+            to_code = True
+            reason = f"The sketch runs right ({gate.reason.rstrip('.')}), so the code is wrong: {verdict.reason}"
+        elif gate is not None and gate.state is GateState.WRONG:
+            to_code = False
+            reason = f"The sketch itself is wrong: {gate.reason}"
+        else:
+            why = gate.reason.rstrip(".") if gate else "it was not gated"
+            reason = f"The sketch could not be run ({why}), so the class of the error decides: {verdict.reason}"
+        return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief)
+
+
+def _right(brief: RouteBrief, verdict: Verdict) -> Route:
+    """A kernel that passed: the end, or on to a faster one while there is headroom."""
+    end = why_finish(brief)
+    if end:
+        reason = _passed(verdict, brief.allow_library) + (f" {end}" if brief.improve else "")
+        return Route(
+            to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, evidence=evidence_lines(brief)
+        )
+    designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
+    standing = standing_of(brief)
+    if designs and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
+        designs = False
+    to = RouteKind.DESIGNER if designs else RouteKind.CODER
+    suggestion, facts = slow_because(brief, to)
+    passed = _passed(verdict, brief.allow_library)
+    return Route(
+        to=to,
+        error_class=ErrorClass.PERFORMANCE.value,
+        reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
+        suggestion=suggestion,
+        evidence=[*evidence_lines(brief), *facts],
+    )
+
+
+def _without_code(brief: RouteBrief) -> Route:
+    """A sketch that the gate refused, or that the Coder could not turn into code."""
+    gate = brief.gate
+    if brief.error:
+        reason = f"The Coder could not write this sketch as code: {brief.error}"
+        return _route(RouteKind.DESIGNER, ErrorClass.API, reason, brief)
+    if gate is None:
+        return _route(RouteKind.DESIGNER, ErrorClass.ALGORITHM, "There is no sketch that was checked.", brief)
+    faults = [d for d in gate.diagnostics if d.severity == "error"]
+    error = ErrorClass.SYNTAX if faults else ErrorClass.ALGORITHM
+    reason = f"The sketch is {gate.state.value}: {gate.reason}"
+    return _route(RouteKind.DESIGNER, error, reason, brief)
+
+
+def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief) -> Route:
+    suggestion = "" if to is RouteKind.STOP else advise(brief, to)
+    return Route(to=to, error_class=error.value, reason=reason, suggestion=suggestion, evidence=evidence_lines(brief))
+
+
+def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
+    """Coder -> Designer -> stop, when a role had its chances at the same failure or has nothing new to offer."""
+    now = _key(brief.gate, brief.verdict, brief.error)
+    streak = _streak(brief.history, now)
+    reason = ""
+    if route.to is RouteKind.CODER:
+        tries = sum(1 for attempt in streak if attempt.route and attempt.route.to is RouteKind.CODER)
+        if tries and _same_source(brief, streak):
+            reason = "The Coder gave the same code again for the same failure"
+        elif tries >= SAME - 1:
+            reason = f"The same failure came back {tries + 1} times"
+        if not reason:
+            return route
+        route = route.model_copy(
+            update={
+                "to": RouteKind.DESIGNER,
+                "reason": f"{reason}, so the Designer has its turn. {route.reason}",
+                "suggestion": advise(brief, RouteKind.DESIGNER),
+            }
+        )
+    tries = sum(1 for attempt in streak if attempt.route and attempt.route.to is RouteKind.DESIGNER)
+    if tries and _same_sketch(brief, streak):
+        reason = "The Designer gave the same sketch again for the same failure"
+    elif tries >= SAME - 1:
+        reason = f"The Designer's revisions left the same failure {tries + 1} times"
+    else:
+        return route
+    return route.model_copy(
+        update={
+            "to": RouteKind.STOP,
+            "reason": f"{reason}; a person or a model has to look. {route.reason}",
+        }
+    )
+
+
+def _streak(history: Sequence[Attempt], now: str) -> list[Attempt]:
+    """The latest rounds, back to the first that failed in another way."""
+    streak: list[Attempt] = []
+    for attempt in reversed(history):
+        if attempt.route is None or _key(attempt.gate, attempt.verdict, "", attempt.route) != now:
+            break
+        streak.append(attempt)
+    return streak
+
+
+def _key(gate: GateResult | None, verdict: Verdict | None, error: str, route: Route | None = None) -> str:
+    if verdict is not None:
+        return key_of(verdict)
+    coder_failed = bool(error) or (route is not None and gate is not None and route.error_class == ErrorClass.API.value)
+    if coder_failed:
+        return "no code"
+    rules = sorted({d.rule or d.code for d in gate.diagnostics if d.severity == "error"}) if gate else []
+    return f"gate|{gate.state.value if gate else ''}|{','.join(rules)}"
+
+
+def _same_source(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
+    """Judged the same to the byte before, for the same failure."""
+    if brief.candidate is None:
+        return False
+    return any(a.candidate is not None and a.candidate.source.hash == brief.candidate.source.hash for a in streak)
+
+
+def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
+    asked = [a for a in streak if a.route is not None and a.route.to is RouteKind.DESIGNER]
+    return any(a.sketch is not None and a.sketch == brief.sketch for a in asked)
+
+
+def _passed(verdict: Verdict, allowed: bool = False) -> str:
+    eager = verdict.against("eager")
+    # figures stand in the verdict, which a later measurement of the same kernel refines
+    said = f"Verified at {verdict.trust.value}."
+    composed = any(label.startswith("library") for label in verdict.label.split(", "))
+    if composed:
+        share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
+        said += f" It composes with the library{share}."
+    if eager and eager.high < 1 and (composed or allowed):
+        said += " The framework alone is faster here."
+    elif eager and eager.high < 1:
+        said += " The framework's own kernel is faster here; with --allow-library a kernel may call it, labelled so."
+    return said

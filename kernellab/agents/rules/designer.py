@@ -1,0 +1,142 @@
+"""The Designer that needs no model: several schedules of a captured graph, and what the history leaves to try."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.capture import Graph, capture
+from kernellab.designer.choice import composed, model_time, schedules
+from kernellab.designer.schedule import Scheduled, scheduled
+from kernellab.designer.tile.styles import Style
+from kernellab.errors import DesignError
+from kernellab.records import Author, RouteKind
+from kernellab.target import Target
+
+#: what a design says of itself that multiplies fewer numbers than its reference
+ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
+
+
+class RulesDesigner:
+    """Designs from the graph alone: families of operations and extents, never names.
+
+    ``algebra`` False keeps every product that the reference has, even where only sums of it are asked: an ablation.
+    """
+
+    author = Author.RULES
+
+    def __init__(self, algebra: bool = True) -> None:
+        self.algebra = algebra
+
+    def designs(self, brief: DesignBrief) -> list[DesignReply]:
+        """Every schedule that the rules know for the task on the target, best first.
+
+        Raises:
+            DesignError: a node outside the families (named, with its source line), or pins that no schedule keeps.
+            CaptureError: the reference cannot be captured.
+        """
+        graph = capture(brief.task)
+        replies: dict[str, DesignReply] = {}
+        refused: DesignError | None = None
+        for style in schedules(brief.task, graph, brief.target, self.algebra):
+            try:
+                found = scheduled(brief.task, graph, brief.target, style)
+            except DesignError as error:
+                refused = error
+                continue
+            reply = _reply(style, found, brief.previous)
+            replies.setdefault(reply.sketch, reply)
+        # best first among those that fit the chip: the others need a person's smaller tiles
+        ordered = sorted(replies.values(), key=lambda reply: not _fits(reply.sketch, brief.target))
+        if brief.allow_library:
+            ordered = self._with_library(brief, graph, ordered)
+        if refused is not None and not ordered:
+            raise refused
+        return _keeping_pins(ordered, brief.previous)
+
+    def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
+        """``own`` and the one design that composes with the library, before them where it looks faster."""
+        for style, found in composed(brief.task, graph, brief.target, self.algebra):
+            reply = _reply(style, found, brief.previous)
+            if own and not _fits(reply.sketch, brief.target):
+                continue
+            times = [model_time(brief.task, r.sketch, brief.target) for r in (reply, *own[:1])]
+            first = len(times) > 1 and None not in times and times[0] < times[1]  # type: ignore[operator]
+            return [reply, *own] if first or not own else [own[0], reply, *own[1:]]
+        return own
+
+    def design(self, brief: DesignBrief) -> DesignReply:
+        """The best schedule; when the work was sent back here, the best one not tried yet."""
+        replies = self.designs(brief)
+        if brief.route is None or brief.route.to is not RouteKind.DESIGNER:
+            return replies[0]
+        tried = {_plain(a.sketch) for a in brief.history if a.sketch} | {
+            _plain(a.candidate.sketch) for a in brief.history if a.candidate and a.candidate.sketch
+        }
+        if brief.previous:
+            tried.add(_plain(brief.previous))
+        for reply in replies:
+            if _plain(reply.sketch) not in tried:
+                return reply
+        raise DesignError(
+            f"The rules Designer has tried its {len(replies)} schedules of {brief.task.name!r}.",
+            "Edit the sketch, or give the role to a person or a model.",
+        )
+
+
+def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
+    """One schedule; a person's ``require:`` lines in the previous sketch are kept."""
+    words = [f"{style.title.capitalize()}.", style.why, *([ALGEBRA] if found.algebra else [])]
+    return DesignReply(_with_requires(_canonical(found.text), previous), rationale=" ".join(words))
+
+
+def _fits(text: str, target: Target) -> bool:
+    from kernellab.sketch.check import check
+
+    return not any(d.rule == "footprint" for d in check(text, chip=target.chip).diagnostics)
+
+
+def _canonical(text: str) -> str:
+    from kernellab.sketch.syntax.printer import format
+
+    return format(text)
+
+
+def _plain(text: str) -> str:
+    """A sketch without comments and spacing, for comparison."""
+    return re.sub(r"\s+", " ", re.sub(r"#.*", "", text)).strip()
+
+
+def _with_requires(text: str, previous: str | None) -> str:
+    """``text`` with the previous sketch's ``require:`` lines, which belong to a person."""
+    wanted = [line.strip() for line in (previous or "").splitlines() if line.strip().startswith("require:")]
+    missing = [w for w in wanted if w not in text]
+    if not missing:
+        return text
+    lines = text.splitlines()
+    at = max((i for i, line in enumerate(lines) if line.strip().startswith(("constexpr:", "tensors:"))), default=0)
+    lines[at + 1 : at + 1] = [f"    {w}" for w in missing]
+    return "\n".join(lines) + "\n"
+
+
+def _keeping_pins(replies: list[DesignReply], previous: str | None) -> list[DesignReply]:
+    if previous is None or "#: pin" not in previous:
+        return replies
+    from kernellab.sketch.syntax.pins import check_pins
+
+    kept, first = [], ""
+    for reply in replies:
+        broken = list(_broken(check_pins(previous, reply.sketch, Author.RULES)))
+        if not broken:
+            kept.append(reply)
+        first = first or (broken[0] if broken else "")
+    if not kept:
+        raise DesignError(f"No schedule of the rules keeps the pinned lines: {first}", "Unpin it, or edit by hand.")
+    return kept
+
+
+def _broken(found: Iterable[object]) -> Iterable[str]:
+    for d in found:
+        if getattr(d, "severity", "") == "error":
+            yield f"line {d.line}: {d.message}"  # type: ignore[attr-defined]

@@ -1,0 +1,198 @@
+"""A kernel that is right but slow: does it pay to go on, and what does its sketch's cost say to change?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import RouteBrief
+from kernellab.errors import KernellabError
+from kernellab.records import Role, RouteKind, Verdict
+from kernellab.target import Target
+
+if TYPE_CHECKING:
+    from kernellab.sketch.cost import Cost, LoopCost
+    from kernellab.task import Task
+
+#: this share of the speed-of-light bound is good enough: measured kernels seldom reach more
+ENOUGH = 0.85
+#: rounds without this gain that end the improving
+PATIENCE = 2
+GAIN = 1.03
+#: traffic above the distinct bytes by this factor is worth a word
+_AGAIN = 1.2
+
+
+def why_finish(brief: RouteBrief) -> str:
+    """Why a kernel that passed is the end; empty while going on may pay."""
+    if not brief.improve:
+        return "Nobody asked for more."
+    if brief.headroom is None:
+        return "How far it is from the bound is not known."
+    if brief.headroom >= ENOUGH:
+        return f"The best kernel reaches {100 * brief.headroom:.0f} % of the speed-of-light bound."
+    if brief.turns_left <= 0:
+        return "The limit of turns is reached."
+    standing = standing_of(brief)
+    if (
+        standing is not None
+        and standing.at_roofline
+        and (standing.sketch_at_bound or Role.DESIGNER not in brief.improvers)
+    ):
+        return f"The kernel is at its sketch's roofline ({standing.sketch_ms:.3g} ms)."
+    if _no_gain(brief):
+        return f"The last {PATIENCE} kernels that passed were not faster than the best before."
+    return ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a kernel stands, in ms: its time, its sketch's roofline, and the task's bound."""
+
+    time_ms: float
+    sketch_ms: float
+    bound_ms: float
+
+    @property
+    def at_roofline(self) -> bool:
+        """Does the code do what its sketch allows?"""
+        return self.sketch_ms >= ENOUGH * self.time_ms
+
+    @property
+    def sketch_at_bound(self) -> bool:
+        """Does the sketch allow what the machine does?"""
+        return self.bound_ms >= ENOUGH * self.sketch_ms
+
+    @property
+    def code_costs_more(self) -> bool:
+        """Is more lost between the code and its sketch than between the sketch and the bound?"""
+        return self.time_ms / self.sketch_ms > self.sketch_ms / self.bound_ms
+
+
+def standing_of(brief: RouteBrief) -> Standing | None:
+    """Where the kernel that is judged stands; None without a time, a bound, or a sketch that can be costed."""
+    verdict, cost = brief.verdict, _cost(brief)
+    if verdict is None or verdict.time is None or not verdict.sol_ms or cost is None or not cost.time_ms:
+        return None
+    return Standing(verdict.time.median_ms, max(cost.time_ms, verdict.sol_ms), verdict.sol_ms)
+
+
+def _no_gain(brief: RouteBrief) -> bool:
+    verdicts = [*(attempt.verdict for attempt in brief.history), brief.verdict]
+    speeds = [speed for verdict in verdicts if verdict and verdict.passed and (speed := _speed(verdict))]
+    before, last = speeds[:-PATIENCE], speeds[-PATIENCE:]
+    return bool(before) and len(last) == PATIENCE and max(last) < GAIN * max(before)
+
+
+def _speed(verdict: Verdict) -> float | None:
+    if verdict.speedup is not None:
+        return verdict.speedup
+    return 1.0 / verdict.time.median_ms if verdict.time and verdict.time.median_ms > 0 else None
+
+
+def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[str]]:
+    """What the role ``to`` should change to make a right kernel faster, in words, and the facts that this rests on."""
+    verdict = brief.verdict
+    facts = []
+    if verdict is not None and verdict.time is not None and verdict.sol_ms:
+        facts.append(f"time {verdict.time.median_ms:.4g} ms, bound {verdict.sol_ms:.4g} ms")
+    if brief.headroom is not None:
+        facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
+    if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
+        facts.append(f"{100 * verdict.own_share:.0f} % of the time is spent in the kernel's own code")
+    cost = _cost(brief)
+    if cost is None:
+        return "Make it faster: the sketch could not be costed, so measure one change at a time.", facts
+    words, found = _from_cost(cost, brief.target)
+    standing = standing_of(brief)
+    if standing is not None:
+        found.insert(0, f"the sketch's own roofline is {standing.sketch_ms:.4g} ms")
+        if to is RouteKind.CODER:
+            words = [_about_code(standing, cost)]
+    return " ".join(words), facts + found
+
+
+def _about_code(standing: Standing, cost: Cost) -> str:
+    """Advice for a kernel that is far from what its sketch allows."""
+    hottest = _hottest(cost)
+    where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
+    return (
+        f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms: look at the code"
+        f"{where}. Is it vectorised, does it convert types or call functions for each element, does it wait?"
+    )
+
+
+def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
+    words, facts = [], [f"the sketch is bound by {cost.bound}", f"{cost.parallelism:.0f} iterations can run at once"]
+    worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
+    if worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique:
+        times = worst.slow / worst.unique
+        facts.append(f"{worst.tensor} is fetched {times:.1f} times (line {worst.line})")
+        words.append(
+            f"Keep {worst.tensor} on chip: line {worst.line} fetches it {times:.1f} times; "
+            "load a tile once for all uses, or make the tile of the other dimension larger."
+        )
+    if cost.parallelism < target.chip.cores:
+        facts.append(f"the chip has {target.chip.cores} cores")
+        words.append(
+            f"Only {cost.parallelism:.0f} iterations can run at once on {target.chip.cores} cores: split an outer "
+            "loop, or make its tile smaller."
+        )
+    limit = target.chip.on_chip_bytes
+    if limit and cost.footprint > limit:
+        facts.append(f"tiles of {cost.footprint} bytes, {limit} on chip")
+        words.append(
+            f"The tiles of one iteration take {cost.footprint} bytes and {limit} are on chip: make them smaller."
+        )
+    hottest = _hottest(cost)
+    if hottest is not None:
+        share = "bytes" if cost.bound == "memory" else "FLOPs"
+        facts.append(f"hottest loop: line {hottest.line} ({hottest.label}), most of the {share}")
+        if not words:
+            words.append(
+                f"The traffic is as small as it can be, so the time goes into how line {hottest.line} is executed: "
+                "change its tile, its vector width, unrolling or the order of the loops."
+            )
+    return words or ["Change the tiles and the order of the loops, one at a time."], facts
+
+
+def _hottest(cost: Cost) -> LoopCost | None:
+    """The innermost loop that still holds most of what bounds the sketch."""
+
+    def weight(row: LoopCost) -> float:
+        return row.bytes_total if cost.bound == "memory" else row.flops
+
+    most = max(map(weight, cost.loops), default=0.0)
+    return max((row for row in cost.loops if weight(row) >= 0.5 * most), key=lambda r: r.iterations, default=None)
+
+
+def _cost(brief: RouteBrief) -> Cost | None:
+    if not brief.sketch:
+        return None
+    given = brief.candidate.constexpr if brief.candidate else {}
+    try:
+        return cost_at(brief.sketch, brief.task, brief.target, given)
+    except KernellabError:
+        return None
+
+
+def cost_at(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> Cost:
+    """The cost of a sketch at the task's own sizes.
+
+    Raises:
+        SketchError: it is wrong, cannot be bound to the task, or cannot be costed.
+    """
+    from kernellab.errors import SketchError
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.cost import cost
+    from kernellab.sketch.program.bind import bind
+
+    program = load_program(sketch)
+    binding = bind(program, task, dict(constexpr), target)
+    sizes = dict(task.module().default_sizes())
+    try:
+        symbols = {symbol: task.args[at].extents(sizes)[dim] for symbol, (at, dim) in binding.symbols.items()}
+        return cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
+    except (KeyError, IndexError) as error:
+        raise SketchError(f"The sketch cannot be costed: the size of {error} is not known.", "") from None

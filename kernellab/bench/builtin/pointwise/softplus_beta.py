@@ -1,0 +1,16 @@
+"""A softplus of another steepness."""
+
+import torch
+
+from kernellab import Dim
+
+M = Dim("M", 1, 65536)
+N = Dim("N", 1, 16384)
+
+
+def reference(x):
+    return torch.nn.functional.softplus(x, beta=2.0, threshold=15.0)
+
+
+def inputs(M=2048, N=1024):
+    return torch.randn(M, N)

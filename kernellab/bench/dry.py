@@ -1,0 +1,87 @@
+"""A suite without a clock: tasks are read, audited, designed by the rules, gated and lowered, not built or timed.
+
+It tells what the rules can do at all, in seconds a task: which tasks are refused, and by which sentence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from kernellab.bench.rows import Row
+from kernellab.errors import KernellabError, SketchError
+from kernellab.records import GateState
+from kernellab.target import Target
+from kernellab.task import Task
+
+#: how far a task came, in order; a row's ``stage`` is where it stopped, "" for a task that came through
+STAGES = ("read", "design", "gate", "lower")
+#: designs of a task that are gated before it counts as wrong
+_TRIED = 3
+
+
+def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target) -> Row:
+    """How far ``task`` comes by the rules alone. ``passed`` means that a design is right at the gate and lowered."""
+    from kernellab.agents.briefs import CodeBrief, DesignBrief
+    from kernellab.agents.rules.coder import RulesCoder
+    from kernellab.agents.rules.designer import RulesDesigner
+    from kernellab.sketch.gate import gate
+    from kernellab.task.audit import admit
+
+    began = time.perf_counter()
+
+    def row(stage: str, reason: str, proves: bool = True, note: str = "") -> Row:
+        told = Row.of(name, category, dynamic, None, 0, time.perf_counter() - began, reason)
+        return told.model_copy(update={"passed": not stage, "stage": stage, "discriminating": proves, "note": note})
+
+    try:
+        flags = [flag for flag in admit(task) if flag.rule != "not-audited"]
+    except KernellabError as error:
+        return row("read", str(error))
+    proves, note = not flags, "; ".join(flag.reason for flag in flags)
+    try:
+        designs = RulesDesigner().designs(DesignBrief(task, target))
+    except KernellabError as error:
+        return row("design", str(error), proves, note)
+    stage, reason = "design", "The rules have no schedule for it."
+    for reply in islice(designs, _TRIED):
+        stage = "gate"
+        try:
+            found = gate(reply.sketch, task, chip=target.chip, constexpr=dict(reply.constexpr))
+        except SketchError as error:
+            reason = str(error)
+            continue
+        if found.state is not GateState.RIGHT:
+            reason = f"{found.state.value}: {found.reason}"
+            continue
+        try:
+            RulesCoder().code(CodeBrief(task, target, reply.sketch, constexpr=dict(reply.constexpr)))
+        except KernellabError as error:
+            stage, reason = "lower", str(error)
+            continue
+        return row("", "", proves, note)
+    return row(stage, reason, proves, note)
+
+
+def table(rows: Sequence[Row], heading: str) -> str:
+    """Markdown: per category how many tasks came how far, then each that did not come through with its sentence."""
+    lines = [
+        f"# {heading}", "",
+        "| category | tasks | read | not passed by a trivial kernel | designed | right at the gate | lowered |",
+        "|---|---|---|---|---|---|---|",
+        *(_line(c, [r for r in rows if r.category == c]) for c in sorted({r.category for r in rows})),
+        _line("**all**", rows), "",
+    ]  # fmt: skip
+    stopped = [r for r in rows if not r.passed]
+    lines += ["Stopped:", "", *(f"- {r.category}/{r.shown} at {r.stage or 'read'}: {r.reason}" for r in stopped), ""]
+    weak = [r for r in rows if not r.discriminating]
+    return "\n".join([*lines, "Trivial:", "", *(f"- {r.category}/{r.shown}: {r.note}" for r in weak), ""])
+
+
+def _line(category: str, rows: Sequence[Row]) -> str:
+    # a worker that died or was stopped leaves no stage
+    reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
+    counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
+    telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))
+    return f"| {category} | {len(rows)} | {counts[0]} | {telling} | {counts[1]} | {counts[2]} | {counts[3]} |"

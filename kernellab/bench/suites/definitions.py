@@ -1,0 +1,249 @@
+"""Definitions and workloads, as flashinfer-bench and SOL-ExecBench have them: operators in JSON, sizes in JSON lines.
+
+A definition names its axes (constant, variable, computed), inputs, outputs, and a reference ``run`` as text; a workload
+gives the variable axes their sizes and says where each input comes from. Variable axes become Dims where all inputs are
+random and the definition's constraints are equations of axes; else the task has the sizes of one workload.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, StrictUndefined, Template
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernellab.bench.suites.record import Asked, SuiteTask
+from kernellab.errors import TaskError, counted
+from kernellab.task import identifier
+
+#: sizes of a variable axis where no workload gives one
+_UNSAID = 256
+
+
+class _Given(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Axis(_Given):
+    """``const`` has a value, ``expr`` an expression over other axes, ``var`` what a workload gives it."""
+
+    type: Literal["const", "var", "expr"]
+    value: int | None = None
+    expression: str = ""
+
+
+class Tensor(_Given):
+    """``shape`` names axes; none means a number of Python's."""
+
+    shape: tuple[str, ...] | None
+    dtype: str
+
+
+class Definition(_Given):
+    name: str = Field(min_length=1)
+    op_type: str | None = None
+    axes: dict[str, Axis]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    reference: str
+    constraints: tuple[str, ...] | None = None
+    custom_inputs_entrypoint: str | None = None
+
+
+class Input(_Given):
+    type: Literal["random", "scalar", "safetensors", "custom"]
+    value: bool | int | float | None = None
+    path: str = ""
+    tensor_key: str = ""
+
+
+class Workload(_Given):
+    axes: dict[str, int]
+    inputs: dict[str, Input]
+
+
+def flashinfer(asked: Asked) -> list[tuple[str, SuiteTask]]:
+    """``definitions/**/NAME.json`` with ``workloads/**/NAME.jsonl``; ``--only ^gemm/`` takes an operator's type."""
+    root = Path(asked.rest)
+    files = sorted(p for p in root.rglob("*.json") if "definitions" in p.relative_to(root).parts[:-1])
+    workloads = {p.stem: p for p in sorted(root.rglob("*.jsonl")) if "workloads" in p.relative_to(root).parts[:-1]}
+    return _tasks([(p, workloads.get(p.stem)) for p in files], root, "definitions/NAME.json")
+
+
+def solexec(asked: Asked) -> list[tuple[str, SuiteTask]]:
+    """Folders with a ``definition.json`` and a ``workload.jsonl``; a task's category is the folder above its own."""
+    root = Path(asked.rest)
+    files = sorted(root.rglob("definition.json"))
+    return _tasks([(p, p.with_name("workload.jsonl")) for p in files], root, "definition.json")
+
+
+def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, wanted: str) -> list[tuple[str, SuiteTask]]:
+    if not files:
+        raise TaskError(f"There is no {wanted} in {str(root)!r}.", "Name a folder with such definitions.")
+    found = []
+    for path, lines in files:
+        definition = _read(path)
+        workloads = list(_workloads(lines)) if lines is not None and lines.is_file() else []
+        above = path.parent.name if lines is None or path.parent != lines.parent else path.parent.parent.name
+        category = definition.op_type or above
+        text, note = task_text(definition, workloads, root)
+        task = SuiteTask(identifier(definition.name), category, text, definition.name, large=True, note=note)
+        found.append((f"{category}/{definition.name}", task))
+    return found
+
+
+def _read(path: Path) -> Definition:
+    try:
+        return Definition.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, OSError) as error:
+        raise TaskError(
+            f"{path} is not a definition: {_first(error)}.", "Correct that file, or leave it out."
+        ) from None
+
+
+def _workloads(path: Path) -> Iterator[Workload]:
+    """Each line is a workload, or a trace that holds one."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+            yield Workload.model_validate(given.get("workload", given))
+        except (ValueError, AttributeError) as error:
+            raise TaskError(
+                f"Line {number} of {path} is not a workload: {_first(error)}.", "Correct that line."
+            ) from None
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        fault = error.errors()[0]
+        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+    return str(error).splitlines()[0].rstrip(".")
+
+
+def task_text(definition: Definition, workloads: Sequence[Workload], root: Path) -> tuple[str, str]:
+    """The task of a definition at its middle workload, as a module's text, and what was decided.
+
+    Raises:
+        TaskError: an axis, expression or input that the schema does not have.
+    """
+    ordered = sorted(workloads, key=lambda w: prod(w.axes.values()))
+    chosen = ordered[len(ordered) // 2] if ordered else Workload(axes={}, inputs={})
+    derived, rest = _derived(definition)
+    variable = [n for n, a in definition.axes.items() if a.type == "var" and n not in derived]
+    fixed = rest or any(i.type in ("safetensors", "custom") for i in chosen.inputs.values())
+    text = _template().render(
+        definition=definition,
+        sizes={n: chosen.axes.get(n, _UNSAID) for n in variable},
+        most={n: max([w.axes[n] for w in workloads if n in w.axes], default=_UNSAID) for n in variable},
+        dynamic=bool(variable) and not fixed,
+        derived=derived,
+        inputs=[_input(definition, chosen, name, root) for name in definition.inputs],
+        scalars={n: i.value for n, i in chosen.inputs.items() if i.type == "scalar"},
+        custom=any(i.type == "custom" for i in chosen.inputs.values()),
+        passes_outputs=_passes_outputs(definition, derived),
+    )
+    noted = [f"the middle one of {counted(len(workloads), 'workload')}"] if len(workloads) > 1 else []
+    noted += ["its sizes are fixed: its inputs depend on them"] if fixed and variable else []
+    return text, ", ".join(noted)
+
+
+def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
+    """Axes that are computed, by the expression in others, and the constraints that are no equations of axes."""
+    derived = {n: _expression(a.expression, definition) for n, a in definition.axes.items() if a.type == "expr"}
+    rest = []
+    for constraint in definition.constraints or ():
+        name, equals, expression = (part.strip() for part in constraint.partition("=="))
+        known = _names(expression) if equals else {""}
+        axis = definition.axes.get(name)
+        if (
+            axis is not None
+            and axis.type == "var"
+            and name not in derived
+            and known <= definition.axes.keys() - derived
+        ):
+            derived[name] = _expression(expression, definition)
+        else:
+            rest.append(constraint)
+    return derived, rest
+
+
+def _names(expression: str) -> set[str]:
+    """The names of an expression; with "" where it is more than arithmetic."""
+    try:
+        nodes = list(ast.walk(ast.parse(expression, mode="eval").body))
+    except SyntaxError:
+        return {""}
+    kept = [n for n in nodes if isinstance(n, (ast.Name, ast.Call, ast.Attribute, ast.Subscript))]
+    return {n.id if isinstance(n, ast.Name) else "" for n in kept}
+
+
+def _expression(text: str, definition: Definition) -> str:
+    if not text or not _names(text) <= definition.axes.keys():
+        raise TaskError(
+            f"{text!r} of {definition.name} is not an expression over its axes.", "Use names of axes and + - * //."
+        )
+    # sizes are whole numbers
+    return re.sub(r"(?<!/)/(?!/)", "//", text)
+
+
+def _input(definition: Definition, workload: Workload, name: str, root: Path) -> str:
+    """The expression that makes one input."""
+    spec, given = definition.inputs[name], workload.inputs.get(name, Input(type="random"))
+    unknown = [axis for axis in spec.shape or () if axis not in definition.axes]
+    if unknown:
+        raise TaskError(f"The input {name} of {definition.name} has no axis {unknown[0]!r}.", "Declare it among axes.")
+    if given.type == "custom":
+        return f"custom[{name!r}]"
+    if given.type == "safetensors":
+        return f"stored({str(_blob(root, given.path))!r}, {given.tensor_key!r})"
+    if given.type == "scalar":
+        return repr(given.value)
+    if spec.shape is None:
+        return {"bool": "True"}.get(spec.dtype, "1.0" if "float" in spec.dtype else "1")
+    return f"drawn([{', '.join(spec.shape)}], {spec.dtype!r})"
+
+
+def _blob(root: Path, path: str) -> Path:
+    """A stored file, below ``root`` or a folder beside it: a path may begin with folders that the checkout lacks."""
+    parts = Path(path).parts
+    places = [base.joinpath(*parts[skipped:]) for base in (root, *root.parents[:2]) for skipped in range(len(parts))]
+    return next((p.resolve() for p in places if p.is_file()), root / path)
+
+
+def _passes_outputs(definition: Definition, derived: Mapping[str, str]) -> bool:
+    """Whether ``run`` is given its outputs to write into, behind its inputs."""
+    try:
+        tree = ast.parse(definition.reference)
+    except SyntaxError:
+        return False
+    run = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run"), None)
+    if run is None:
+        raise TaskError(f"The reference of {definition.name} defines no run().", "Define run(inputs...) in it.")
+    if len(run.args.args) != len(definition.inputs) + len(definition.outputs):
+        return False
+    shown = {axis for spec in definition.inputs.values() for axis in spec.shape or ()}
+    unseen = [n for n, a in definition.axes.items() if a.type == "var" and n not in shown | derived.keys()]
+    if unseen:
+        raise TaskError(
+            f"The outputs of {definition.name} need the axis {unseen[0]}, which no input has.",
+            "Let run() return its outputs.",
+        )
+    return True
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    text = Path(__file__).with_name("definition.py.j2").read_text(encoding="utf-8")
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(text)

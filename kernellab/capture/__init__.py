@@ -1,0 +1,7 @@
+"""Reference -> graph: what a Task computes, operation by operation."""
+
+from __future__ import annotations
+
+from kernellab.capture.capture import Graph, Input, Node, Ref, Sym, capture, run_graph
+
+__all__ = ["Graph", "Input", "Node", "Ref", "Sym", "capture", "run_graph"]

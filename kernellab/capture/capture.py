@@ -1,0 +1,122 @@
+"""Reference -> graph: what a Task computes, operation by operation, over symbolic shapes.
+
+:func:`capture` exports the reference (``torch.export``) and rewrites the result as plain data: a :class:`Graph` of
+:class:`Node` whose shapes are expressions over the Task's Dims and whose scalar arguments stay symbolic. It stops
+decomposing at softmax, the normalisations, convolution and attention, so that families stay visible.
+
+:func:`run_graph` executes a graph; in float64 mode every float dtype becomes float64, also those that the reference
+fixes inside itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.capture.graph import Extent, Graph, Input, Node, Ref, Sym
+from kernellab.errors import CaptureError
+from kernellab.task.dtypes import computable
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
+
+
+def capture(task: Task) -> Graph:
+    """The graph of ``task``'s reference, checked against the reference at size 1, the smallest sizes and a prime.
+
+    Raises:
+        CaptureError: data-dependent control flow, randomness, a call that cannot be traced, a Dim that the reference
+            fixes; the message names the line of the task and the construct.
+    """
+    return _capture(task.name, task.text)
+
+
+@lru_cache(maxsize=64)
+def _capture(name: str, text: str) -> Graph:
+    from kernellab.capture.export import export_graph
+    from kernellab.task import ArgKind, load_task
+
+    task = load_task(text, name)
+    written = task.module().written
+    if written:
+        names = ", ".join(task.args[i].name for i in written)
+        raise CaptureError(
+            f"The reference of {name!r} writes into its argument {names}, which no design of the rules does.",
+            "Return the new value beside the other outputs, or verify a kernel of your own, which must write it too.",
+        )
+    graph = export_graph(task)
+    problem = check_graph(task, graph)
+    if problem and any(a.kind is ArgKind.SCALAR and a.dtype == "float64" and a.default is None for a in task.args):
+        # a scalar argument reached the graph in a form that was not recognised: fix it at its sample value
+        graph = export_graph(task, symbolic_scalars=False)
+        problem = check_graph(task, graph)
+    if problem:
+        raise CaptureError(
+            f"The captured graph of {task.name!r} does not agree with its reference {problem}.",
+            "Write the reference so that it does not depend on a size or value, or let a person or a model design it.",
+        )
+    return graph
+
+
+def check_graph(task: Task, graph: Graph) -> str:
+    """Where ``graph`` and the reference disagree ("at N = 1"), or "" when they agree at all sizes tried."""
+    import torch
+
+    module = task.module()
+    for sizes in _check_sizes(task):
+        at = f"at {', '.join(f'{k} = {v}' for k, v in sizes.items())}" if sizes else "on its own inputs"
+        args = module.sample(sizes)
+        try:
+            want = module.reference(args)
+        except Exception:
+            continue
+        got = run_graph(graph, args)
+        if len(got) != len(want):
+            return at
+        for g, w in zip(got, want, strict=True):
+            if g.shape != w.shape or g.dtype != w.dtype:
+                return at
+            tolerance = 1e-2 if w.dtype in (torch.float16, torch.bfloat16) else 1e-4
+            g, w = computable(g), computable(w)
+            if not torch.allclose(g, w, rtol=tolerance, atol=tolerance, equal_nan=True):
+                return at
+    return ""
+
+
+def _check_sizes(task: Task) -> list[dict[str, int]]:
+    if not task.dims:
+        # the graph of fixed shapes has no size to get wrong: one run when it is cheap
+        shapes = [a.shape for a in task.tensors] + [o.shape for o in task.outputs]
+        elements = sum(map(_count, shapes))
+        return [{}] if elements <= 1 << 20 else []
+    smallest = {d.name: max(1, d.min) for d in task.dims}
+    prime = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _primes(), strict=False)}
+    return [smallest, prime]
+
+
+def _primes() -> Iterator[int]:
+    yield from (13, 29, 17, 11, 7, 19, 23, 31)
+    while True:
+        yield 37
+
+
+def _count(shape: Sequence[Extent]) -> int:
+    total = 1
+    for e in shape:
+        total *= e if isinstance(e, int) else 1
+    return total
+
+
+def run_graph(graph: Graph, args: Sequence[Any], f64: bool = False) -> tuple[Any, ...]:
+    """The graph's outputs on the kernel's flattened arguments.
+
+    With ``f64`` every float tensor and every float dtype inside the graph becomes float64: the exact value that a
+    rounding-free kernel would give.
+    """
+    from kernellab.capture.run import execute
+
+    return execute(graph, args, f64)
+
+
+__all__ = ["Extent", "Graph", "Input", "Node", "Ref", "Sym", "capture", "check_graph", "run_graph"]

@@ -1,0 +1,251 @@
+"""The part of capture that talks to ``torch.export``: sample sizes, the export itself, errors to sentences."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import Any
+
+from kernellab.capture.graph import Graph
+from kernellab.capture.read import REMEDY, ProgramReader
+from kernellab.errors import CaptureError
+from kernellab.task import ArgKind, Task, TaskForm
+from kernellab.task.fakes import fake_arguments
+from kernellab.task.faking import TRACING, faking
+
+#: distinct primes >= 2, so that no Dim specialises and no two are taken for one
+_SAMPLES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
+#: operations that stay whole, so that the Designer sees the family
+_KEEP = (
+    "layer_norm.default", "group_norm.default", "rms_norm.default", "batch_norm.default", "instance_norm.default",
+    "softmax.int", "log_softmax.int", "scaled_dot_product_attention.default", "gelu.default", "silu.default",
+    "softplus.default", "conv1d.default", "conv2d.default", "conv3d.default",
+)  # fmt: skip
+#: operations that torch itself can write with others, beyond those that an export takes apart
+_TAKEN_APART = (
+    "upsample_nearest2d.vec", "upsample_bilinear2d.default", "upsample_bilinear2d.vec", "upsample_trilinear3d.default",
+    "grid_sampler_2d.default", "_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats",
+    "addmv.default", "_adaptive_avg_pool2d.default",
+)  # fmt: skip
+#: elements of fixed-shape inputs above which none are drawn
+_LARGE = 1 << 22
+#: calls of torch that one reference may make: each is traced, checked and designed
+_MOST_CALLS = 2500
+#: far from the sample value, so that a constant derived from it in an unknown way shows in the check
+_PERTURB = 0.8137205519482161
+
+
+def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
+    """``task``'s reference as a Graph; ``symbolic_scalars``: float scalar arguments without a default stay symbolic."""
+    module = task.module()
+    sizes = _sample_sizes(task)
+    args = _fake_arguments(task) if _large(task) and not module.needs_values else list(module.sample(sizes))
+    scalars: dict[str, float] = {}
+    if symbolic_scalars:
+        for i, spec in enumerate(task.args):
+            if spec.kind is ArgKind.SCALAR and spec.dtype == "float64" and spec.default is None:
+                scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
+    program = _export(task, module, args)
+    return ProgramReader(task, program, args, scalars).graph()
+
+
+def _large(task: Task) -> bool:
+    """Would drawing the inputs of a task of fixed shapes take seconds?"""
+    elements = sum(math.prod(int(e) for e in a.shape) for a in task.tensors) if not task.dims else 0
+    return elements > _LARGE
+
+
+def _fake_arguments(task: Task) -> list[Any]:
+    """Arguments without memory: an export looks at shapes and dtypes alone."""
+    with faking():
+        return fake_arguments(task)
+
+
+def _sample_sizes(task: Task) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for dim, prime in zip(task.dims, _SAMPLES, strict=False):
+        size = min(max(prime, dim.min), dim.max)
+        while size in sizes.values() and size < dim.max:
+            size += 1
+        sizes[dim.name] = size
+    return sizes
+
+
+def _perturb(value: float, position: int) -> float:
+    if not math.isfinite(value):
+        return value
+    return (value if value else 0.37) * (_PERTURB + position * 1.0123e-3)
+
+
+def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
+    import torch
+
+    strict = task.framework == "numpy"
+    tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
+
+    class Reference(torch.nn.Module):
+        """Tensors in, tensors out; scalars are Python numbers inside."""
+
+        def forward(self, *given: Any) -> Any:
+            full = list(args)
+            for i, tensor in zip(tensors, given, strict=True):
+                full[i] = tensor
+            if strict:
+                result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
+            else:
+                with _line_marks(task.name, module.filename):
+                    result = call(full)
+            return _tensors(result)
+
+    call = _call(task, module)
+    dynamic = tuple(
+        {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
+    )
+    # an overlong sample (views of one storage) must not look like aliasing to the exporter
+    given = tuple(args[i].detach().clone() for i in tensors)
+    try:
+        with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
+            return program.run_decompositions(_decompositions())
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise _explain(task, module, error) from error
+
+
+def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
+    """The reference on flattened arguments; a Model is built before tracing starts, so only its forward is traced."""
+    if task.form is not TaskForm.KERNELBENCH:
+        return module.call  # type: ignore[no-any-return]
+    from torch.func import functional_call
+
+    model = module.model()
+    keys = list(model.state_dict())
+
+    def forward(args: list[Any]) -> Any:
+        split = len(args) - len(keys)
+        positional, keywords = module._bind(args[:split])
+        return functional_call(model, dict(zip(keys, args[split:], strict=True)), tuple(positional), keywords)
+
+    return forward
+
+
+def _line_marks(name: str, filename: str) -> Any:
+    """A mode that writes the task's current line into every node made under it, and ends a trace that grows long."""
+    import sys
+
+    import torch
+    from torch.fx import traceback
+
+    class Marks(torch.overrides.TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename != filename:
+                frame = frame.f_back  # type: ignore[assignment]
+            line = frame.f_lineno if frame is not None else 0
+            self.calls += 1
+            if self.calls > _MOST_CALLS:
+                raise CaptureError(
+                    f"The reference of {name!r} makes more than {_MOST_CALLS} calls of torch (at line {line}).",
+                    "Give the loop fewer steps, or write it with cumsum or another scan.",
+                )
+            with traceback.annotate({"line": line}):
+                return func(*args, **(kwargs or {}))
+
+    return Marks()
+
+
+def _tensors(result: Any) -> Any:
+    import torch
+
+    if isinstance(result, (tuple, list)):
+        return tuple(_tensors(r) for r in result)
+    if isinstance(result, dict):
+        return tuple(_tensors(r) for r in result.values())
+    return result if isinstance(result, torch.Tensor) else torch.as_tensor(result)
+
+
+@lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Any]:
+    """As a plain dict: torch's own table asks the dispatcher for every operator of every library at each use."""
+    import torch
+
+    table: dict[Any, Any] = dict(torch.export.default_decompositions().decomp_table)
+    for name in _KEEP:
+        table.pop(_operator(name), None)
+    every = torch._decomp.decomposition_table
+    for name in _TAKEN_APART:
+        table[_operator(name)] = every[_operator(name)]
+    uneven = every[_operator("_adaptive_avg_pool2d.default")]
+    table[_operator("_adaptive_avg_pool2d.default")] = partial(_unless_even, uneven)
+    return table
+
+
+def _operator(name: str) -> Any:
+    import torch
+
+    base, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, base), overload)
+
+
+def _unless_even(apart: Callable[..., Any], x: Any, size: Sequence[int]) -> Any:
+    """``apart`` for a pooling of windows that differ in size; others stay whole, they are plain windows."""
+    even = all(isinstance(n, int) and n % wanted == 0 for n, wanted in zip(x.shape[-2:], size, strict=True))
+    return NotImplemented if even else apart(x, size)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from logging what becomes one sentence."""
+    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def _explain(task: Task, module: Any, error: BaseException) -> CaptureError:
+    line = _line_of_error(task, module, error)
+    at = f"line {line} of {task.name!r}" if line else f"the reference of {task.name!r}"
+    text = str(error)
+    if "DataDependent" in type(error).__name__ or "data-dependent" in text or "item()" in text:
+        return CaptureError(
+            f"{at.capitalize()} decides by a tensor's values (data-dependent control flow or a read of a value).",
+            "Use torch.where instead of if, and keep values in tensors.",
+        )
+    if ".numpy()" in text or "numpy" in type(error).__module__:
+        return CaptureError(
+            f"{at.capitalize()} leaves PyTorch for NumPy, so that it cannot be traced.",
+            "Write the reference in PyTorch alone or in NumPy alone.",
+        )
+    if "specialized" in text or "Constraints violated" in text:
+        return CaptureError(f"{at.capitalize()} works for one size of a Dim only.", "Declare that extent as fixed.")
+    first = next((s for s in text.strip().splitlines() if s.strip()), type(error).__name__)
+    return CaptureError(f"{at.capitalize()} cannot be traced: {first.strip()[:200]}", REMEDY)
+
+
+def _line_of_error(task: Task, module: Any, error: BaseException | None) -> int:
+    seen = 0
+    while error is not None:
+        trace = error.__traceback__
+        while trace:
+            if trace.tb_frame.f_code.co_filename == module.filename:
+                seen = trace.tb_lineno
+            trace = trace.tb_next
+        match = re.search(re.escape(module.filename) + r'",? line (\d+)', str(error))
+        if match:
+            seen = int(match.group(1))
+        error = error.__cause__ or error.__context__
+    return seen

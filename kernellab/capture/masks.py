@@ -1,0 +1,100 @@
+"""Masks as indices: an assignment to the elements of a mask keeps its shape, a selection of them has none to state.
+
+``y[mask] = v`` is ``where(mask, v, y)``: both have ``y``'s shape whatever the mask holds. ``y[mask]`` has as many
+elements as the mask has trues, which no shape over Dims can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernellab.capture.graph import Extent, Node, Ref
+from kernellab.errors import CaptureError
+
+#: what a line calls, by the operation that its trace shows
+_SELECTS = {
+    "index": "picks elements by a mask",
+    "masked_select": "picks elements by a mask",
+    "nonzero": "asks where a tensor is not zero",
+}
+
+
+def has_open_size(value: Any) -> bool:
+    """Does a traced tensor's shape depend on values?"""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return any(bool(free_unbacked_symbols(extent)) for extent in value.shape)
+
+
+def open_size(task: str, line: int, op: str) -> CaptureError:
+    """The error for an operation whose result has a size that depends on values."""
+    name = op.split(".")[1].strip("_0123456789")
+    what = _SELECTS.get(name, f"calls {name}")
+    return CaptureError(
+        f"Line {line} of {task!r} {what}: the result's size depends on the values, and a kernel's shapes may not.",
+        "Keep every element: torch.where(mask, f(x), x), or torch.where(mask, x, 0).sum() / mask.sum() for a mean.",
+    )
+
+
+def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
+    """The mask among the indices of a traced ``index_put``, with its place; None where all indices are numbers.
+
+    Raises:
+        CaptureError: a mask stands beside other indices.
+    """
+    if fx.target.__name__.split(".")[0] not in ("index_put", "_unsafe_index_put"):
+        return None
+    given = [(at, index) for at, index in enumerate(fx.args[1]) if index is not None]
+    masks = [(at, index) for at, index in given if str(index.meta["val"].dtype) in ("torch.bool", "torch.uint8")]
+    if not masks or not masks[0][1].meta["val"].shape:
+        return None
+    if len(given) > 1:
+        raise CaptureError(
+            f"Line {line} assigns by a mask beside other indices, which no sketch can state.",
+            "Index by the mask alone, or write the assignment with torch.where.",
+        )
+    return masks[0]
+
+
+def where_of_put(node: Node, at: int, mask: Sequence[Extent], value: Sequence[Extent]) -> list[Node]:
+    """``index_put`` by one mask as nodes that end in ``where``, which has the node's name.
+
+    Args:
+        node: the index_put; its indices are a mask at place ``at`` and None.
+        mask: the mask's shape.
+        value: the shape of what is assigned, which broadcasts to (extents before the mask, trues, extents after it).
+
+    Raises:
+        CaptureError: the value has an element of its own for each true of the mask.
+    """
+    after = len(node.shape) - at - len(mask)
+    if len(value) > after and value[-after - 1] != 1:
+        raise CaptureError(
+            f"Line {node.line} assigns one value for each true of a mask, whose number depends on the values.",
+            "Give the values the mask's shape and write torch.where(mask, values, x).",
+        )
+    base, indices, given = node.args[:3]
+    nodes: list[Node] = []
+
+    def unsqueezed(ref: Ref, shape: Sequence[Extent], dtype: str, places: Sequence[int]) -> Ref:
+        for place in places:
+            shape = (*shape[:place], 1, *shape[place:])
+            name = f"{node.name}_in_{len(nodes)}"
+            nodes.append(Node(name, "aten.unsqueeze.default", (ref, place), (), shape, dtype, node.line))
+            ref = Ref(name)
+        return ref
+
+    chosen = unsqueezed(indices[at], mask, "bool", [len(mask) + n for n in range(after)])
+    if len(value) > after + 1:
+        # the trues are one dimension of the value, but the mask's dimensions in the tensor
+        given = unsqueezed(given, value, node.dtype, [len(value) - after - 1] * (len(mask) - 1))
+    if (node.args[3] if len(node.args) > 3 else node.keyword("accumulate", False)) is True:
+        added = Node(f"{node.name}_sum", "aten.add.Tensor", (base, given), (), node.shape, node.dtype, node.line)
+        nodes.append(added)
+        given = Ref(added.name)
+    return [*nodes, replace(node, op="aten.where.self", args=(chosen, given, base), kwargs=())]
+
+
+__all__ = ["has_open_size", "mask_of", "open_size", "where_of_put"]

@@ -1,0 +1,280 @@
+"""Reads an exported program into a Graph: symbols get their Dim names back, scalars and lines are found again."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernellab.capture.graph import Graph, Input, Node, Ref, Sym
+from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
+from kernellab.errors import CaptureError
+from kernellab.task import ArgKind, Task
+
+REMEDY = "Write it without this construct, or let a person or a model design the kernel."
+_RANDOM = ("rand", "randn", "randint", "dropout", "bernoulli", "multinomial", "normal", "uniform", "randperm")
+
+
+class ProgramReader:
+    """Turns an exported program into a Graph."""
+
+    def __init__(self, task: Task, program: Any, args: Sequence[Any], scalars: Mapping[str, float]) -> None:
+        self.task, self.program, self.args = task, program, args
+        self.scalar_values = _scalar_forms(scalars)
+        self.scalars_seen: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.refs: dict[Any, Any] = {}
+        self.filename = task.module().filename
+
+    def graph(self) -> Graph:
+        from torch.export.graph_signature import InputKind
+
+        inputs: list[Input] = []
+        constants: dict[str, Any] = {}
+        kinds = {s.arg.name: s for s in self.program.graph_signature.input_specs}
+        specs = [(i, a) for i, a in enumerate(self.task.args) if a.is_tensor]
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        users = [n for n in placeholders if kinds[n.name].kind is InputKind.USER_INPUT]
+        for fx, (_, spec) in zip(users, specs, strict=True):
+            self._learn_symbols(fx, spec.shape)
+        for fx, (position, spec) in zip(users, specs, strict=True):
+            inputs.append(Input(spec.name, position, spec.shape, spec.dtype))
+            self._check_dims(fx, spec)
+            self.refs[fx] = Ref(spec.name)
+        for fx in placeholders:
+            if fx in self.refs:
+                continue
+            value = self._constant(kinds[fx.name])
+            name = f"const_{len(constants)}"
+            constants[name] = value
+            inputs.append(Input(name, -1, tuple(value.shape), str(value.dtype).removeprefix("torch.")))
+            self.refs[fx] = Ref(name)
+        nodes = [n for fx in self.program.graph.nodes for n in self._nodes(fx)]
+        outputs = tuple(self._outputs())
+        positions = {a.name: i for i, a in enumerate(self.task.args) if a.kind is ArgKind.SCALAR}
+        fixed = {
+            a.name: self.args[i]
+            for i, a in enumerate(self.task.args)
+            if a.kind is ArgKind.SCALAR and a.name not in self.scalars_seen
+        }
+        return Graph(
+            inputs=tuple(inputs),
+            nodes=_live(nodes, outputs),
+            outputs=outputs,
+            scalars={n: positions[n] for n in positions if n in self.scalars_seen},
+            fixed=fixed,
+            constants=constants,
+        )
+
+    # -- symbols
+
+    def _learn_symbols(self, fx: Any, shape: Sequence[int | str]) -> None:
+        for size, extent in zip(fx.meta["val"].shape, shape, strict=True):
+            expr = _sympy(size)
+            if isinstance(extent, str) and expr is not None and expr.is_Symbol:
+                known = self.names.get(str(expr))
+                # a plain Dim name says more than an expression
+                if known is None or (extent.isidentifier() and not known.isidentifier()):
+                    self.names[str(expr)] = extent if extent.isidentifier() else f"({extent})"
+
+    def _check_dims(self, fx: Any, spec: Any) -> None:
+        for size, extent in zip(fx.meta["val"].shape, spec.shape, strict=True):
+            if isinstance(extent, str) and _sympy(size) is None:
+                raise CaptureError(
+                    f"The reference of {self.task.name!r} works only when the extent {extent} of {spec.name!r} "
+                    f"is {int(size)}.",
+                    "Declare that extent as a fixed number.",
+                )
+
+    def _constant(self, spec: Any) -> Any:
+        for table in (self.program.constants, self.program.state_dict):
+            if spec.target in table:
+                return table[spec.target].detach()
+        raise CaptureError(f"The reference of {self.task.name!r} uses an object that is not a tensor.", REMEDY)
+
+    def _extent(self, size: Any) -> int | str:
+        expr = _sympy(size)
+        return int(size) if expr is None else _text(expr, self.names)
+
+    # -- nodes
+
+    def _nodes(self, fx: Any) -> Sequence[Node]:
+        """The operations of one line of the trace: mostly one, none where it makes a number or picks a result."""
+        if fx.op in ("placeholder", "output"):
+            return ()
+        value = fx.meta.get("val")
+        if fx.target is operator.getitem:
+            self.refs[fx] = Ref(self.refs[fx.args[0]].name, int(fx.args[1]))
+            return ()
+        if value is None or not _is_tensor(value):
+            self._number(fx, value)
+            return ()
+        line = self._line(fx)
+        op = str(fx.target)
+        if any(op.split(".")[1].removeprefix("_").startswith(r) for r in _RANDOM) and "norm" not in op:
+            raise CaptureError(
+                f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."
+            )
+        first = value[0] if isinstance(value, (tuple, list)) else value
+        if has_open_size(first):
+            raise open_size(self.task.name, line, op)
+        results: tuple[Any, ...] = ()
+        if isinstance(value, (tuple, list)):
+            results = tuple((self._shape(v), _dtype(v)) for v in value if v is not None)
+        self.refs[fx] = Ref(fx.name)
+        node = Node(
+            name=fx.name,
+            op=op,
+            args=tuple(self._arg(a) for a in fx.args),
+            kwargs=tuple((k, self._arg(v)) for k, v in fx.kwargs.items()),
+            shape=self._shape(first),
+            dtype=_dtype(first),
+            line=line,
+            results=results,
+        )
+        masked = mask_of(fx, line)
+        if masked is None:
+            return (node,)
+        at, mask = masked
+        return where_of_put(node, at, self._shape(mask.meta["val"]), self._shape(fx.args[2].meta["val"]))
+
+    def _shape(self, value: Any) -> tuple[int | str, ...]:
+        return tuple(self._extent(s) for s in value.shape)
+
+    def _number(self, fx: Any, value: Any) -> None:
+        """A node that makes a size or a check, not a tensor."""
+        if value is not None:
+            expr = _sympy(value)
+            if expr is not None and any(str(symbol) not in self.names for symbol in expr.free_symbols):
+                raise CaptureError(
+                    f"Line {self._line(fx)} of {self.task.name!r} reads a tensor's values into a Python number.",
+                    "Keep it a tensor: leave out item().",
+                )
+            if expr is not None:
+                self.refs[fx] = Sym(_text(expr, self.names), is_float="Float" in type(value).__name__)
+            else:
+                self.refs[fx] = value
+
+    def _arg(self, value: Any) -> Any:
+        import torch
+
+        if isinstance(value, torch.fx.Node):
+            return self.refs[value]
+        if isinstance(value, (tuple, list)):
+            return tuple(self._arg(v) for v in value)
+        if isinstance(value, float) and value in self.scalar_values:
+            expr, name = self.scalar_values[value]
+            self.scalars_seen.add(name)
+            return Sym(expr, is_float=True)
+        if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+            return str(value)
+        if isinstance(value, torch.device):
+            return None
+        if isinstance(value, (bool, int, float, str)) or value is None:
+            return value
+        return self._extent(value)
+
+    def _line(self, fx: Any) -> int:
+        marked = (fx.meta.get("custom") or {}).get("line")
+        if marked:
+            return int(marked)
+        trace = fx.meta.get("stack_trace") or ""
+        found = re.findall(re.escape(self.filename) + r'", line (\d+)', trace)
+        return int(found[-1]) if found else 0
+
+    def _outputs(self) -> list[Ref]:
+        out = next(n for n in self.program.graph.nodes if n.op == "output")
+        kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
+        refs = []
+        for value, kind in zip(out.args[0], kinds, strict=True):
+            if kind != "USER_OUTPUT":
+                # what a Model in training mode writes into its buffers is no output
+                continue
+            ref = self._arg(value)
+            if not isinstance(ref, Ref):
+                raise CaptureError(f"An output of {self.task.name!r} is a constant number.", "Return tensors only.")
+            refs.append(ref)
+        return refs
+
+
+def _live(nodes: Sequence[Node], outputs: Sequence[Ref]) -> tuple[Node, ...]:
+    """The nodes that an output depends on."""
+    wanted = {r.name for r in outputs}
+    kept = []
+    for node in reversed(nodes):
+        if node.name in wanted:
+            kept.append(node)
+            wanted.update(r.name for r in node.refs())
+    return tuple(reversed(kept))
+
+
+def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[str, str]]:
+    """Constants that a scalar argument may appear as: itself, and its commonest arithmetic."""
+    forms: dict[float, tuple[str, str]] = {}
+    for name, v in scalars.items():
+        if not math.isfinite(v):
+            continue
+        candidates = {
+            name: v, f"-{name}": -v, f"(1 - {name})": 1 - v, f"(1 + {name})": 1 + v, f"({name} - 1)": v - 1,
+            f"(1 / {name})": 1 / v, f"(2 * {name})": 2 * v, f"({name} / 2)": v / 2, f"({name} * {name})": v * v,
+            f"(-(1 - {name}))": -(1 - v),
+        }  # fmt: skip
+        for expr, value in candidates.items():
+            forms.setdefault(value, (expr, name))
+    names = list(scalars.items())
+    for i, (a, x) in enumerate(names):
+        for b, y in names[i + 1 :]:
+            for expr, value in {f"({a} * {b})": x * y, f"({a} + {b})": x + y, f"({a} - {b})": x - y}.items():
+                forms.setdefault(value, (expr, a))
+    return forms
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    if isinstance(value, (tuple, list)):
+        return any(isinstance(v, torch.Tensor) for v in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _sympy(size: Any) -> Any:
+    """The sympy expression of a symbolic number, None for a plain one."""
+    node = getattr(size, "node", None)
+    if node is None:
+        return None
+    expr = node.expr
+    return None if expr.is_number else expr
+
+
+def _text(expr: Any, names: Mapping[str, str]) -> str:
+    """A sympy size expression in the sketch's spelling: ``+ - * // % /`` and min, max."""
+    kind = type(expr).__name__
+    if expr.is_Symbol:
+        return names.get(str(expr), str(expr))
+    if expr.is_number:
+        return str(int(expr)) if expr.is_integer else str(float(expr))
+    args = [_text(a, names) for a in expr.args]
+    wrapped = [a if a.isidentifier() or a.isdigit() else f"({a})" for a in args]
+    if kind == "Add":
+        return " + ".join(wrapped).replace("+ (-1*", "- (")
+    if kind == "Mul":
+        return "*".join(wrapped)
+    if kind in ("FloorDiv", "CleanDiv"):
+        return f"{wrapped[0]}//{wrapped[1]}"
+    if kind in ("Mod", "PythonMod"):
+        return f"{wrapped[0]}%{wrapped[1]}"
+    if kind in ("FloatTrueDiv", "IntTrueDiv"):
+        return f"{wrapped[0]}/{wrapped[1]}"
+    if kind == "ToFloat":
+        return args[0]
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(args)})"
+    if kind == "Pow" and expr.args[1].is_Integer and 1 < int(expr.args[1]) < 5:
+        return "*".join([wrapped[0]] * int(expr.args[1]))
+    raise CaptureError(f"A size has the form {expr}, which no sketch can state.", REMEDY)

@@ -1,0 +1,131 @@
+"""``kernellab bench``: one session a task over a suite, and the table of what came of them."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernellab.cli.output import emit, say
+from kernellab.errors import counted
+
+
+def bench(
+    suite: Annotated[
+        str,
+        typer.Argument(
+            help="builtin[:static|:dynamic]; kernelbench:, akg:, tritonbench:, flashinfer:, solexec:CHECKOUT; a folder."
+        ),
+    ],
+    dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
+    roles: Annotated[str | None, typer.Option(help='"rules", or "designer=rules,coder=rules".')] = None,
+    max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after this many turns.")] = 20,
+    level: Annotated[list[int] | None, typer.Option(min=1, max=3, help="KernelBench's level; repeatable.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Problems designed at once; one is timed at a time. Default: by the cores."),
+    ] = None,
+    deadline: Annotated[float, typer.Option(min=1.0, help="Seconds for one problem.")] = 900.0,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Accept kernels that call the library's operators; labelled so.")
+    ] = False,
+    tune: Annotated[
+        int, typer.Option(min=0, help="Measure this many points of each task's schedules, and take the fastest.")
+    ] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
+    only: Annotated[
+        str,
+        typer.Option(help="Only tasks whose category/name matches this regular expression, or numbers: 3,67,77-100."),
+    ] = "",
+    quick_first: Annotated[
+        bool, typer.Option("--quick-first", help="Start with the cheapest problems, by their shapes.")
+    ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Read, audit, design and gate each task; build and time nothing.")
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Start no problem after this many seconds; the report says what was not run."),
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(help="Cut static tasks along their batch to this many bytes; KernelBench on a CPU: 64M."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
+    resume: Annotated[
+        bool,
+        typer.Option(
+            help="Keep the rows of the folder that passed; run the others. Else they move to rows.before.jsonl."
+        ),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Design every task of a suite and report its figures. Exit 0 when every task was run and passed."""
+    from kernellab.bench.dry import table
+    from kernellab.bench.report import headline, markdown
+    from kernellab.bench.rows import Row, summarise
+    from kernellab.bench.run import SuiteRequest, environment, rows_of, run_suite
+    from kernellab.bench.scale import parse_bytes
+    from kernellab.bench.suites import load_suite
+    from kernellab.session.start import check_coder
+
+    def tell(row: Row) -> None:
+        speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
+        word = "pass" if row.passed else "FAIL"
+        cost = f"{counted(row.turns, 'turn')}, {row.seconds:.1f} s"
+        say(f"{word} {row.category}/{row.shown}: {speedup}, {cost}")
+
+    check_coder(dsl, roles)
+    tasks = load_suite(suite, only, limit, level or ())
+    at_most = parse_bytes(max_bytes) if max_bytes else None
+
+    def reported(rows: list[Row]) -> str:
+        there = {row.key for row in rows}
+        names = [t.shown for t in tasks if t.key not in there]
+        dried = f"{suite} on {dsl or 'the usual DSL'}, without a clock"
+        report = table(rows, dried) if dry else markdown(rows, f"{suite}: {environment(rows)}", names)
+        (out / "report.md").write_text(report, encoding="utf-8")
+        return report
+
+    if resume:
+        kept = sum(row.passed for row in rows_of(tasks, out))
+        say(f"kept {counted(kept, 'row')} that passed; {counted(len(tasks) - kept, 'task')} to run")
+    try:
+        how = SuiteRequest(
+            dsl=dsl, roles=roles, max_turns=max_turns, tune=tune, allow_library=allow_library, resume=resume,
+            max_bytes=at_most, workers=workers, deadline=deadline, quick_first=quick_first, dry=dry,
+            budget=60 * minutes if minutes else inf,
+        )  # fmt: skip
+        rows = run_suite(tasks, out, how, tell)
+    except KeyboardInterrupt:
+        if done := rows_of(tasks, out):
+            print(reported(done))
+        raise
+    report, where = reported(rows), environment(rows)
+    total, compiled = summarise(rows), summarise(rows, "compile")
+    if json:
+        by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
+        emit(
+            {
+                "suite": suite,
+                "environment": where,
+                "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
+                "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
+                "geomean": total.geomean,
+                "median": total.median,
+                "headline": headline([r for r in rows if r.discriminating]),
+                "discriminating": summarise(r for r in rows if r.discriminating).model_dump(),
+                "fast_p": total.fast_p,
+                "slower": total.slower,
+                "compile": compiled.model_dump(),
+                "failures": total.failures,
+                "not_run": len(tasks) - len(rows),
+                "per_task": [r.model_dump() for r in rows],
+                "report": str(out / "report.md"),
+            }
+        )
+    else:
+        print(report)
+    return 0 if not total.failures and len(rows) == len(tasks) else 1

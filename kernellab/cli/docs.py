@@ -1,0 +1,212 @@
+"""``kernellab docs new | lint | run | show | import``: the documents that teach the roles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernellab.cli.output import emit, say, write_files
+from kernellab.errors import KernellabError, counted
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge, Passage
+    from kernellab.knowledge.execute import Outcome
+
+docs_app = typer.Typer(help="The documents that teach the roles.", no_args_is_help=True, rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Root = Annotated[Path | None, typer.Option(help="A knowledge folder; default: the workspace's and the installation's.")]
+
+
+@docs_app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="The DSL's name: lower-case letters, digits, underscores.")],
+    like: Annotated[str, typer.Option(help="The DSL whose spec is the start.")] = "triton",
+    out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
+    json: Json = False,
+) -> int:
+    """Draft a DSL's folder: an annotated spec and the four parts, with FILL IN where something belongs."""
+    from kernellab.content import find_workspace
+    from kernellab.dsls.spec import SPEC, knowledge_roots, read_spec
+    from kernellab.knowledge.draft import draft
+    from kernellab.knowledge.draft import like as taken_from
+
+    specs = {path.parent.name: path for root in reversed(knowledge_roots()) for path in root.glob(f"dsl/*/{SPEC}")}
+    if like not in specs:
+        raise KernellabError(f"There is no DSL {like!r} to start from.", f"Choose one of {', '.join(sorted(specs))}.")
+    folder = out or find_workspace() / "knowledge" / "dsl" / name
+    if folder.exists() and any(folder.iterdir()):
+        raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
+    written = write_files(folder, draft(name, taken_from(read_spec(specs[like]))))
+    if json:
+        emit({"files": written})
+    else:
+        print("\n".join(written))
+        print("Fill in what is marked, then: kernellab docs lint, kernellab docs run, kernellab verify.")
+    return 0
+
+
+@docs_app.command("lint")
+def lint(root: Root = None, json: Json = False) -> int:
+    """Schema, dead links, names that the installed toolchain does not have. Exit 1 on errors, 0 on warnings."""
+    from kernellab.knowledge.lint import lint as lint_root
+
+    faults = [(folder, fault) for folder in _roots(root) for fault in lint_root(folder)]
+    errors = sum(fault.severity == "error" for _, fault in faults)
+    if json:
+        emit({"errors": errors, "faults": [{"root": str(folder), **asdict(fault)} for folder, fault in faults]})
+    else:
+        for _, fault in faults:
+            say(f"{fault.where}: {fault.severity}: {fault.message} {fault.remedy}".rstrip())
+        print(f"{counted(errors, 'error')}, {counted(len(faults) - errors, 'warning')}")
+    return 1 if errors else 0
+
+
+@docs_app.command("run")
+def run(
+    only: Annotated[
+        str, typer.Argument(help="Only documents below this path, such as dsl/triton or language/; default: all.")
+    ] = "",
+    root: Root = None,
+    record: Annotated[bool, typer.Option("--record", help="Keep which blocks passed on which versions.")] = False,
+    json: Json = False,
+) -> int:
+    """Execute every code block that can run here, each in a process of its own. Exit 1 when one fails."""
+    from kernellab.knowledge.execute import State, execute, jobs
+    from kernellab.knowledge.record import record as put_on_record
+    from kernellab.knowledge.record import versions
+
+    outcomes: list[Outcome] = []
+    told: dict[str, str] = {}
+    for folder in _roots(root):
+        found = jobs(folder, only)
+        done = execute(found, lambda outcome: None if json else _tell(outcome))
+        outcomes += done
+        told |= versions(sorted({job.group for job in found}), folder)
+        if record:
+            put_on_record(folder, found, done)
+    if not outcomes:
+        raise KernellabError(f"No document of the knowledge begins with {only!r}.", "See kernellab docs show.")
+    counts = Counter((outcome.kind, outcome.state.value) for outcome in outcomes)
+    failed = sum(outcome.state is State.FAILED for outcome in outcomes)
+    if json:
+        rows = [{**asdict(outcome), "state": outcome.state.value} for outcome in outcomes]
+        emit({"passed": not failed, "versions": told, "outcomes": rows})
+    else:
+        for (kind, state), count in sorted(counts.items()):
+            print(f"{count:>4} {kind} {state}")
+        print("on " + ", ".join(f"{name} {number}" for name, number in told.items()))
+    return 1 if failed else 0
+
+
+@docs_app.command("show")
+def show(
+    what: Annotated[str, typer.Argument(help="language, a DSL, a family or a chip; default: the list of all.")] = "",
+    names: Annotated[list[str] | None, typer.Option("--name", help="Only what this name needs; repeatable.")] = None,
+    error: Annotated[str, typer.Option(help="Only what fixing this error needs.")] = "",
+    json: Json = False,
+) -> int:
+    """Print a document, cut to what names and an error need, as a role would be given it."""
+    from kernellab.knowledge import Knowledge
+
+    knowledge = Knowledge.load()
+    if not what:
+        listed = {
+            "language": [],
+            "dsls": list(knowledge.dsls()),
+            "families": list(knowledge.families),
+            "chips": _chips(),
+        }
+        if json:
+            emit(listed)
+        else:
+            print("\n".join(f"{kind}: {', '.join(items)}" if items else kind for kind, items in listed.items()))
+        return 0
+    passages = _passages(knowledge, what, names or [], error)
+    if json:
+        emit({"passages": [{**asdict(passage), "tokens": passage.tokens} for passage in passages]})
+        return 0
+    for passage in passages:
+        say(f"== {passage.title} ({passage.source}, about {passage.tokens} tokens)")
+        print(passage.text)
+    return 0
+
+
+@docs_app.command("import")
+def import_(
+    raw: Annotated[str, typer.Argument(help="A Markdown or HTML file, a folder of them, or python:MODULE.")],
+    dsl: Annotated[str, typer.Option(help="The DSL's name.")],
+    out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
+    model: Annotated[str, typer.Option(help="Places what the rules cannot: model, model:NAME, replay:FILE.")] = "",
+    json: Json = False,
+) -> int:
+    """Turn raw documentation into the DocSpec form, with a report. Exit 1 when something could not be placed."""
+    from kernellab.content import find_workspace
+    from kernellab.knowledge.importer import import_raw
+
+    folder = out or find_workspace() / "knowledge" / "dsl" / dsl
+    if folder.exists() and any(folder.iterdir()):
+        raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
+    found = import_raw(raw, dsl, place=_placer(model) if model else None)
+    written = write_files(folder, found.files)
+    report = write_files(folder.parent, {f"{folder.name}-import.md": found.report()})[0]
+    unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in found.unplaced]
+    if json:
+        emit({"files": written, "placed": len(found.placed), "unplaced": unplaced, "report": report})
+    else:
+        placed = f"{counted(len(found.placed), 'section')} placed, {len(unplaced)} not"
+        print(f"{placed}; {counted(len(written), 'file')} in {folder}")
+        print(f"report in {report}")
+    return 1 if unplaced else 0
+
+
+def _placer(spec: str) -> Callable[[str], str]:
+    """A model that answers one question at a time; what it cannot answer ends the import with a clear error."""
+    from kernellab.models import Talk, open_model
+    from kernellab.records import ChatMessage, Role
+
+    talk = Talk(open_model(spec, Role.ANALYST), Role.ANALYST, lambda exchange: None)
+    return lambda question: talk.ask("place", [ChatMessage(role="user", content=question)]).text
+
+
+def _roots(root: Path | None) -> list[Path]:
+    from kernellab.dsls.spec import knowledge_roots
+
+    if root is not None and not root.is_dir():
+        raise KernellabError(f"{root} is not a folder.", "Give a knowledge folder with --root.")
+    return [root.resolve()] if root is not None else list(knowledge_roots())
+
+
+def _tell(outcome: Outcome) -> None:
+    say(f"{outcome.state.value:<8} {outcome.where} ({outcome.kind}, {outcome.seconds:.1f} s) {outcome.reason}".rstrip())
+
+
+def _chips() -> list[str]:
+    from kernellab.target.chips import known_chips
+
+    return [entry.path.stem for entry in known_chips()]
+
+
+def _passages(knowledge: Knowledge, what: str, names: list[str], error: str) -> list[Passage]:
+    cut: dict[str, Any] = {"names": names, "error": error}
+    if what == "language":
+        return [knowledge.language(**cut)]
+    if what in knowledge.dsls():
+        if names or error:
+            return [knowledge.api_for(what, **cut)]
+        documents = knowledge.dsl(what)
+        return [documents.basic, documents.api, documents.suggestions, *(e.passage for e in documents.examples)]
+    if what in knowledge.families:
+        return [knowledge.patterns(what)]
+    if what in _chips():
+        from kernellab.dsls.machine import named_chip
+        from kernellab.target import Backend, Target
+
+        return [knowledge.chip(Target("cpp", Backend.CPU, named_chip(what)))]
+    known = ", ".join(["language", *knowledge.dsls(), *knowledge.families, *_chips()])
+    raise KernellabError(f"There is no document {what!r}.", f"Choose one of {known}.")

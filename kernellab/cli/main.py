@@ -1,0 +1,153 @@
+"""The command line: the same jobs without a notebook.
+
+Exit codes are a contract: 0 done and good, 1 done and not good, 2 the call or its input is wrong (one sentence and
+the remedy, never a traceback; ``KERNELLAB_DEBUG=1`` shows it), and the shell's own 130 when a person pressed Ctrl-C.
+``--json`` prints one object on stdout; everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+
+from kernellab.cli.bench import bench
+from kernellab.cli.design import design
+from kernellab.cli.docs import docs_app
+from kernellab.cli.evolve import evolve, run_app
+from kernellab.cli.export import export, replay_app
+from kernellab.cli.lift import lift as _lift
+from kernellab.cli.memory import memory_app
+from kernellab.cli.output import say
+from kernellab.cli.sketch import sketch_app
+from kernellab.cli.throughput import throughput
+from kernellab.cli.tools import doctor, lab
+from kernellab.cli.tune import tune as _tune
+from kernellab.cli.verify import rank, verify
+from kernellab.errors import KernellabError
+
+#: typer carries a click of its own in some versions and takes the installed one in others
+_WRONG_CALL: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+#: what a shell calls a program that SIGINT ended; typer gives it as a result
+STOPPED = 130
+#: what is kept of a command that was cut off, and how it goes on
+_KEPT = {
+    "design": "Its turns are kept: the same call with --resume goes on from there.",
+    "evolve": "What was evaluated is kept: `kernellab evolve --resume RUN` goes on.",
+    "bench": "Each finished task is kept: the same call with --resume runs the others.",
+}
+
+app = typer.Typer(
+    name="kernellab",
+    help="Design, verify and measure compute kernels; the same jobs as in the notebook.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+#: these two are commands of `sketch`, which importing them has added
+_SKETCH_COMMANDS = (_lift, _tune)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"kernellab {version('kernellab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+app.command()(doctor)
+app.command()(design)
+app.command()(verify)
+app.command()(rank)
+app.add_typer(sketch_app, name="sketch")
+app.add_typer(docs_app, name="docs")
+app.add_typer(memory_app, name="memory")
+app.command()(export)
+app.add_typer(replay_app, name="replay")
+app.command()(bench)
+app.command()(evolve)
+app.add_typer(run_app, name="evolve-run", hidden=True)
+app.command("bench-throughput", hidden=True)(throughput)
+# what lab does not know it hands on to JupyterLab
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if arguments is None and not os.environ.get("KERNELLAB_DEBUG"):
+        # registered first, it runs last: nanobind then counts Triton's types as leaks, which is nothing for a person
+        atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["bench", "throughput"]:  # a word of bench whose options are its own
+        given[:2] = ["bench-throughput"]
+    if given[:1] == ["evolve"] and given[1:2] and given[1] in {c.name for c in run_app.registered_commands}:
+        given[:1] = ["evolve-run"]
+    try:
+        result = typer.main.get_command(app).main(args=given, prog_name="kernellab", standalone_mode=False)
+        return _stopped(given) if result == STOPPED else result if isinstance(result, int) else 0
+    except KernellabError as error:
+        say(error.message)
+        if error.remedy:
+            say(f"  -> {error.remedy}")
+        _debug()
+        return error.exit_code
+    except _WRONG_CALL as error:
+        _say_wrong(error)
+        return 2
+    except KeyboardInterrupt:
+        return _stopped(given)
+    except typer.Abort:
+        say("Nothing was begun.")
+        return 2
+    except BrokenPipeError:
+        # the reader (head, less) went away; a second complaint at exit would be noise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        say(f"kernellab failed: {type(error).__name__}: {error}")
+        say("  -> Set KERNELLAB_DEBUG=1 for the traceback, and report it.")
+        _debug()
+        return 2
+
+
+def _stopped(given: Sequence[str]) -> int:
+    """Ctrl-C: what became of the work so far."""
+    kept = _KEPT.get(given[0]) if given else None
+    say("Stopped.")
+    if kept:
+        say(f"  -> {kept}")
+    return STOPPED
+
+
+def _say_wrong(error: Any) -> None:
+    """A wrong call, and the command whose help says how it is right; a call without a command has got the help."""
+    words = error.format_message()
+    say(words)
+    if not words.startswith("Usage:"):
+        context = getattr(error, "ctx", None)
+        what = "lists the options" if context is not None and context.parent is not None else "lists the commands"
+        say(f"  -> {context.command_path if context is not None else 'kernellab'} --help {what}.")
+
+
+def _debug() -> None:
+    if os.environ.get("KERNELLAB_DEBUG"):
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""``kernellab doctor`` and ``kernellab lab``."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernellab.cli.output import emit
+from kernellab.errors import KernellabError
+
+
+def doctor(
+    probe: Annotated[bool, typer.Option("--probe", help="Ask each configured model for one token.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """What this machine can do: chips, compilers, each DSL ready or why not, sandbox, models."""
+    from kernellab.doctor import diagnose, report
+
+    if json:
+        found = diagnose(probe)
+        emit(found.to_dict())
+        return 0 if any(dsl.ready for dsl in found.dsls.values()) else 1
+    print(report(probe))
+    return 0
+
+
+def lab(
+    context: typer.Context,
+    notebook: Annotated[str | None, typer.Argument(help="A tutorial's name, or a path; default: the folder.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the tutorials are copied to.")] = Path("kernellab-notebooks"),
+) -> int:
+    """Open JupyterLab on the tutorials, copied so that you may change them.
+
+    Options that are not listed here are JupyterLab's: kernellab lab --no-browser --port=9000 --allow-root. Write their
+    values with "=".
+    """
+    import shutil
+
+    from kernellab.content import content
+
+    # the parser takes the first word for the notebook, also one that begins with a dash
+    options = list(context.args)
+    if notebook is not None and notebook.startswith("-"):
+        options.insert(0, notebook)
+        notebook = next((word for word in options if not word.startswith("-")), None)
+        options = [word for word in options if word != notebook]
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise KernellabError("JupyterLab is not installed.", f"{sys.executable} -m pip install jupyterlab")
+    if notebook is not None and Path(notebook).exists():
+        place = Path(notebook)
+    else:
+        source = content("notebooks")
+        names = sorted(path.name for path in source.glob("*.ipynb"))
+        chosen = [name for name in names if notebook is None or name.removesuffix(".ipynb").endswith(notebook)]
+        chosen = chosen or [name for name in names if notebook and notebook in name]
+        if not chosen:
+            raise KernellabError(f"There is no tutorial {notebook!r}.", f"Choose one of {', '.join(names) or 'none'}.")
+        out.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not (out / name).exists():
+                shutil.copyfile(source / name, out / name)
+        place = out / chosen[0]
+    return subprocess.run([sys.executable, "-m", "jupyterlab", str(place), *options], check=False).returncode and 1

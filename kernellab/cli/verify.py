@@ -1,0 +1,273 @@
+"""``kernellab verify``: the full verification of any source; ``kernellab rank``: a quick look at several."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+from kernellab.cli.output import emit, say, settings
+from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
+
+
+def verify(
+    task: Annotated[Path, typer.Argument(help="The task's Python file.")],
+    source: Annotated[
+        Path, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
+    ],
+    dsl: Annotated[str | None, typer.Option(help="Language of SOURCE; default: detected.")] = None,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Accept a candidate that calls library operators.")
+    ] = False,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="eager, compile, max-autotune, or a kernel of your own (a file or folder); repeatable."),
+    ] = None,
+    level: Annotated[
+        str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
+    ] = "T2",
+    repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
+    ] = None,
+    unsandboxed: Annotated[
+        bool,
+        typer.Option("--unsandboxed", help="Run it without a sandbox, which this machine lacks: you trust its author."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed."""
+    from kernellab.dsls.detect import dsl_of
+    from kernellab.dsls.machine import detect_target
+    from kernellab.dsls.sources import read_source, with_constants
+    from kernellab.task import load_task
+    from kernellab.task.audit import admit
+    from kernellab.verifier import Verifier
+    from kernellab.verifier.protocol.requested import plain_dsl, verify_options
+
+    # what is wrong with the call is told before anything is loaded
+    options = verify_options(baseline, level, repeat, allow_library, dsl)
+    options = options.model_copy(update={"unsandboxed": unsandboxed})
+    values = settings(set_ or [])
+    candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
+    if dsl is None and dsl_of(candidate.files) is None:
+        say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")
+    target = detect_target(candidate.dsl)
+    loaded = load_task(task)
+    weak = admit(loaded)
+    with Progress() as told, Verifier() as verifier:
+        verdict = verifier.verify(loaded, candidate, target, options=options, progress=told)
+    verdict = verdict.model_copy(update={"flags": [*verdict.flags, *map(str, weak)]})
+    if json:
+        emit(verdict_dict(verdict, candidate))
+    else:
+        print(verdict_text(verdict))
+    return 0 if verdict.passed else 1
+
+
+def rank(
+    task: Annotated[Path, typer.Argument(help="The task's Python file.")],
+    sources: Annotated[list[Path], typer.Argument(help="Files or folders that define kernel(...) or ModelNew.")],
+    dsl: Annotated[str | None, typer.Option(help="What they are written in; default: read from each text.")] = None,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Take candidates that lean on library operators.")
+    ] = False,
+    unsandboxed: Annotated[
+        bool,
+        typer.Option("--unsandboxed", help="Run them though this machine has no sandbox: you trust their authors."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Which of SOURCES is fastest for TASK, as far as a second each can tell? Exit 1 when none could be timed.
+
+    No verdict: plain errors are found, deceit is not. Verify the one that you choose.
+    """
+    from kernellab.dsls.machine import detect_target
+    from kernellab.dsls.sources import read_source
+    from kernellab.task import load_task
+    from kernellab.task.audit import admit
+    from kernellab.verifier import RankOptions, Verifier
+    from kernellab.verifier.protocol.requested import plain_dsl
+
+    candidates = [(path, read_source(path, dsl, plain_dsl())) for path in sources]
+    loaded = load_task(task)
+    admit(loaded)
+    options = RankOptions(allow_library=allow_library, unsandboxed=unsandboxed)
+    found: list[tuple[Path, Ranking]] = []
+    with Verifier() as verifier:
+        for path, source in candidates:
+            found.append((path, verifier.rank(loaded, source, detect_target(source.dsl), options=options)))
+            say(f"{path}: {found[-1][1].text or found[-1][1].reason}")
+    found.sort(key=_slowness)
+    if json:
+        emit({"verdict": None, "rankings": [_ranking_facts(path, r) for path, r in found]})
+    else:
+        print("\n".join(_place_line(place, path, r) for place, (path, r) in enumerate(found, 1)))
+    return 0 if any(r.ranked for _, r in found) else 1
+
+
+def _slowness(entry: tuple[Path, Ranking]) -> float:
+    """By what share of eager's time it takes, since runs differ; what could not be timed comes last."""
+    _, ranking = entry
+    return 1 / ranking.paired.speedup if ranking.ranked and ranking.paired else float("inf")
+
+
+def _place_line(place: int, path: Path, ranking: Ranking) -> str:
+    if not ranking.ranked:
+        return f" -  {path}: failed at {ranking.stage.value}: {ranking.reason}"
+    return f"{place:2d}. {path}: {ranking.text}"
+
+
+def _ranking_facts(path: Path, ranking: Ranking) -> dict[str, Any]:
+    paired = ranking.paired
+    return {
+        "source": str(path),
+        "ranked": ranking.ranked,
+        "stage": ranking.stage.value,
+        "reason": ranking.reason,
+        "trust": ranking.trust.value,
+        "time_ms": ranking.time.median_ms if ranking.time else None,
+        "eager_ms": paired.baseline_time.median_ms if paired else None,
+        "ratio": [paired.speedup, paired.low, paired.high] if paired else None,
+        "flags": ranking.flags,
+        "build_seconds": ranking.build_seconds,
+        "seconds": ranking.seconds,
+    }
+
+
+def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, Any]:
+    """The contract's names. Times are milliseconds; ``spread`` holds the quartiles; a speedup's interval is that of the
+    paired ratio at 95 %; ``sol_score`` is null under the bound."""
+    from kernellab.verifier.timing import metrics
+
+    eager, compiled = verdict.against("eager"), verdict.against("compile")
+    time, bound = verdict.time, verdict.sol_ms
+    scored = time is not None and eager is not None and bound is not None
+    return {
+        "passed": verdict.passed,
+        "stage": verdict.stage.value,
+        "reason": verdict.reason,
+        "dsl": source.dsl if source else None,
+        "trust": verdict.trust.value,
+        "sealed": _sealed(verdict),
+        "label": verdict.label,
+        "labels": [label.strip() for label in verdict.label.split(",") if label.strip()],
+        "flags": verdict.flags,
+        "evidence": verdict.evidence.model_dump(mode="json") if verdict.evidence else None,
+        "time_ms": time.median_ms if time else None,
+        "spread": [time.q1_ms, time.q3_ms] if time else None,
+        "samples": time.samples if time else None,
+        "baseline_ms": eager.baseline_time.median_ms if eager else None,
+        "compile_ms": compiled.baseline_time.median_ms if compiled else None,
+        "speedup": verdict.speedup,
+        "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in verdict.comparisons},
+        "baselines": {
+            c.baseline: {
+                "time_ms": c.baseline_time.median_ms,
+                "spread": [c.baseline_time.q1_ms, c.baseline_time.q3_ms],
+                "speedup": c.speedup,
+                "interval": [c.low, c.high],
+                "distinguishable": c.distinguishable,
+            }
+            for c in verdict.comparisons
+        },
+        "sol_ms": bound,
+        "sol_score": metrics.sol_score(time.median_ms, eager.baseline_time.median_ms, bound)
+        if scored and time and eager and bound
+        else None,
+        "own_share": verdict.own_share,
+        "precision": verdict.precision,
+        "build_seconds": verdict.build_seconds,
+        "environment": verdict.environment.model_dump(mode="json"),
+        "stages": [
+            {"name": s.name.value, "passed": s.passed, "state": s.state.value, "seconds": s.seconds, "note": s.note}
+            for s in one_line_each(verdict.stages)
+        ],
+    }
+
+
+def _sealed(verdict: Verdict) -> bool:
+    """Was the recorded device code relaunched without the candidate? T4 says by a label whether it rests on that."""
+    return verdict.trust is Trust.T3 or "sealed" in verdict.label.split(", ")
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict in lines for people."""
+    head = "passed" if verdict.passed else f"failed at {verdict.stage.value}"
+    label = f" ({verdict.label})" if verdict.label else ""
+    lines = [f"{head}, {verdict.trust.value}{label}: {verdict.reason}"]
+    if verdict.time:
+        lines.append(
+            f"  {verdict.time.median_ms:.4g} ms (quartiles {verdict.time.q1_ms:.4g} to {verdict.time.q3_ms:.4g})"
+        )
+    lines += [f"  {c.text} (it takes {_ms(c.baseline_time.median_ms)})" for c in verdict.comparisons]
+    if verdict.sol_ms:
+        lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
+    if verdict.own_share is not None:
+        lines.append(f"  {verdict.own_share:.0%} of the time in its own kernels")
+    if verdict.precision:
+        lines.append(f"  precision class {verdict.precision}")
+    lines += [f"  flag: {flag}" for flag in verdict.flags]
+    evidence = verdict.evidence
+    if evidence is not None:
+        lines += [f"  {line.place}: {line.message}" for line in evidence.compiler[:10]]
+        if evidence.signature:
+            lines.append(f"  signature: {evidence.signature}")
+        if evidence.first_wrong is not None:
+            case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+            lines.append(f"  first wrong {evidence.first_wrong} at {case}: got {evidence.got}, want {evidence.want}")
+        lines += [f"    {row}" for row in evidence.error_map]
+    return "\n".join(lines)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.4g} ms"
+
+
+class Progress:
+    """A line on stderr as each part of a stage ends; on a terminal, also what is being done and since when."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True, highlight=False).status("starting the judge", spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def __call__(self, part: StageResult) -> None:
+        if part.state is StageState.RUNNING:
+            if self._status is not None:
+                self._status.update(f"{part.name.value} {part.note} ...".replace("  ", " "))
+            return
+        again = part.name.value in self._told
+        self._told.add(part.name.value)
+        skipped = part.state is StageState.SKIPPED
+        if again and skipped:
+            line = f"{'':<8} {part.note}"
+        else:
+            line = f"{part.name.value:<8} {part.state.value:<12} {part.seconds:6.2f} s  {part.note}"
+        if self._status is None:
+            say(line.rstrip())
+            return
+        self._status.console.print(line.rstrip(), markup=False)
+        after = _next(part)
+        self._status.update(f"{after} ..." if after else "")
+
+
+def _next(part: StageResult) -> str:
+    names = [stage.value for stage in type(part.name)]
+    place = names.index(part.name.value) + 1
+    return names[place] if part.state is not StageState.FAILED and place < len(names) else ""

@@ -1,0 +1,1 @@
+"""The rules Designer, a compiler from a captured graph to sketches."""

@@ -1,0 +1,1 @@
+"""Launches as sketch text."""

@@ -1,0 +1,104 @@
+"""What a value is in the lanes beyond a tensor's edge, so that a reduction needs a mask only where the pad is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, operands, walk
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import DType
+from kernellab.sketch.resolve.expr import integer_limit
+
+#: the value that changes nothing, by kind of reduction; None for places, which no value leaves alone
+IDENTITY: dict[str, float | None] = {
+    kind: OPS[f"reduce_{kind}"].identity for kind in ("sum", "prod", "max", "min", "any")
+} | dict.fromkeys(("argmax", "argmin"))
+_CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
+
+
+def neutral(kind: str, dtype: str) -> float | int:
+    """The value that changes nothing in a reduction of ``kind`` over ``dtype``: an integer's own extreme, no infinity.
+
+    An infinity beside integers would make floats of them, and another dtype's extreme may lie inside their range.
+    """
+    value = IDENTITY[kind]
+    assert value is not None, kind
+    if "float" in dtype:
+        return value
+    return int(value) if math.isfinite(value) else integer_limit(DType(DTYPES[dtype]), value > 0)
+
+
+def best_pads(group: Sequence[Red], axis: Axis, free: Free) -> dict[int, float]:
+    """One pad for the loads along ``axis`` in this pass: the one that leaves the fewest reductions to mask."""
+    leaves = {id(e): e for r in group for e in walk(r.arg, inside=False) if isinstance(e, Leaf) and axis in free(e)}
+    floats = [i for i, e in leaves.items() if "float" in e.dtype]
+
+    def right(pad: float) -> int:
+        pads = dict.fromkeys(floats, pad)
+        return sum(at_edge(r.arg, axis, pads, free) == IDENTITY[r.kind] for r in group)
+
+    best = max(_CANDIDATES, key=right)
+    return dict.fromkeys(floats, best) if best else {}
+
+
+def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free) -> float | None:
+    """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
+    if isinstance(e, Num):
+        return float(e.value)
+    if isinstance(e, Leaf) and any(axis in free(a) for a in operands(e)):
+        # what an index names past the end is some element
+        return None
+    if isinstance(e, Leaf) and axis in free(e):
+        return pads.get(id(e), 0.0)
+    if isinstance(e, Iota) or not isinstance(e, Op):
+        return None
+    values = [at_edge(a, axis, pads, free) for a in e.args]
+    return _apply(e.op, values)
+
+
+def _apply(op: str, v: list[float | None]) -> float | None:
+    if op == "where":
+        if v[0] is None:
+            return v[1] if v[1] == v[2] else None
+        return v[1] if v[0] else v[2]
+    if op == "mul" and 0.0 in v and not any(x is not None and math.isinf(x) for x in v):
+        # zero times what is unknown is zero where that is finite, as sound values inside the row make it
+        return 0.0
+    if any(x is not None and math.isnan(x) for x in v):
+        return math.nan
+    if op in ("add", "sub") and None in v:
+        first, second = v
+        if first is not None and math.isinf(first):
+            return first
+        if second is not None and math.isinf(second):
+            return second if op == "add" else -second
+        return None
+    if any(x is None for x in v):
+        # what is unknown is finite, but has either sign
+        return math.nan if op in ("mul", "div") and any(x is not None and math.isinf(x) for x in v) else None
+    known = [float(x) for x in v if x is not None]
+    try:
+        # what is computed from pads alone is known; where this table cannot say, it is not the identity either
+        return _EXACT[op](*known) if op in _EXACT else math.nan
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return math.nan
+
+
+def _log(a: float) -> float:
+    return -math.inf if a == 0 else math.log(a)
+
+
+_EXACT: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "neg": lambda a: -a, "abs": abs, "log": _log, "sqrt": math.sqrt, "exp": math.exp, "relu": lambda a: max(a, 0.0),
+    "max": max, "min": min, "tanh": math.tanh, "erf": math.erf, "sin": math.sin, "expm1": math.expm1,
+    "log1p": math.log1p, "cast": lambda a: a, "sign": lambda a: float((a > 0) - (a < 0)),
+    "silu": lambda a: 0.0 if a == 0 else math.nan,
+    "gelu": lambda a: 0.0 if a == 0 else math.nan, "lt": lambda a, b: float(a < b), "gt": lambda a, b: float(a > b),
+    "le": lambda a, b: float(a <= b), "ge": lambda a, b: float(a >= b), "eq": lambda a, b: float(a == b),
+    "ne": lambda a, b: float(a != b), "logical_and": lambda a, b: float(bool(a) and bool(b)),
+    "logical_or": lambda a, b: float(bool(a) or bool(b)), "logical_not": lambda a: float(not a),
+    "isnan": lambda a: float(math.isnan(a)),
+}  # fmt: skip

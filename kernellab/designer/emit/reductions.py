@@ -1,0 +1,202 @@
+"""Launches of pointwise work and reductions as sketch text, in passes over the reduced axes.
+
+A reduction that needs an earlier one runs in a later pass, unless the whole row is one tile. Values that a loop does
+not change are computed outside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.designer.emit.loops import begin, grid, loop
+from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.text import Text, compute_dtype, filled, joined
+from kernellab.designer.emit.writer import Writer, identity
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.expr import Axis, Op, Red, walk
+from kernellab.designer.ir.normal import Output
+from kernellab.errors import DesignError
+
+
+def passes(w: Writer) -> list[str]:
+    """The statements of a launch that reduces, or does pointwise work alone."""
+    par, red = begin(w)
+    write_passes(w, [a for a in red if a not in w.t.whole])
+    return grid(w, par, w.scopes[0].lines)
+
+
+def write_passes(w: Writer, loops: list[Axis]) -> None:
+    """Each pass runs ``loops``; what varies along the reduced axes is stored in one more."""
+    levels = _levels(w)
+    for level in range(max(levels.values(), default=-1) + 1):
+        group = [r for r in w.k.reds if levels[id(r)] == level]
+        w.pads_for(group, loops)
+        if loops:
+            _pass(w, group, loops)
+        else:
+            for r in group:
+                w.define(r, w.scopes[0], w.reduced(r), w.title(r))
+            _forget_cheap(w)
+    w.pads = {}
+    tail = [o for o in w.k.outs if _varies(w, o)]
+    if tail and loops:
+        loop(w, loops, lambda: store_all(w, tail))
+    else:
+        store_all(w, tail)
+    store_all(w, (o for o in w.k.outs if o not in tail))
+
+
+def _forget_cheap(w: Writer) -> None:
+    """On a CPU one addition costs less than a row of results kept for the next pass: make it again there."""
+    if w.t.core != "coreidx":
+        return
+    known = w.scopes[0].known
+    for e in w.keep:
+        wide = isinstance(e, Op) and e.op in ("add", "sub", "mul") and bool(w.free(e) & w.k.red)
+        if wide and not any(isinstance(a, Op) and w.free(a) & w.k.red for a in e.args):  # type: ignore[union-attr]
+            known.pop(id(e), None)
+
+
+def _varies(w: Writer, o: Output) -> bool:
+    axes = {leaf for ix in o.index for leaf in ix.leaves()}
+    return bool(axes & w.k.red)
+
+
+def _levels(w: Writer) -> dict[int, int]:
+    levels: dict[int, int] = {}
+    for r in _ordered(w):
+        inside = [x for x in walk(r, inside=True) if isinstance(x, Red) and x is not r and id(x) in levels]
+        levels[id(r)] = 1 + max((levels[id(x)] for x in inside), default=-1)
+    return levels
+
+
+def _ordered(w: Writer) -> list[Red]:
+    mine = {id(r): r for r in w.k.reds}
+    order: list[Red] = []
+    seen: dict[int, object] = {}
+    for r in w.k.reds:
+        order += [x for x in walk(r, seen) if id(x) in mine]  # type: ignore[misc]
+    return order
+
+
+def _pass(w: Writer, group: list[Red], loops: list[Axis]) -> None:
+    """One pass: running results before the loop, what they come to behind it."""
+    row = w.scopes[0]
+    found_with = _found_with(w, group)
+    running = [_started(w, r) for r in group if r not in found_with.values()]
+
+    def body() -> None:
+        for each in running:
+            _accumulate(w, each)
+
+    loop(w, loops, body)
+    for each in running:
+        r, name = each.of, each.name
+        if each.best and _by_lanes(w, r):
+            name = _first_of_lanes(w, each, found_with.get(id(r)))
+        elif _by_lanes(w, r):
+            name = w.names.fresh(w.title(r))
+            row.lines.append(f"{name} = {w.reduce_call(r, Text(each.name, w.lane_axes(r)))}")
+        row.known[id(r)] = Text(name, w.kept(r))
+        w.keep.append(r)
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A reduction on its way: the name of its result so far, and of the value found there (argmax, argmin)."""
+
+    of: Red
+    name: str
+    best: str
+
+
+def _by_lanes(w: Writer, r: Red) -> bool:
+    kinds = ("sum", "max", "min", "prod", "argmax", "argmin")
+    return w.t.lanes and r.kind in kinds and w.lane_axes(r) != w.kept(r)
+
+
+def _found_with(w: Writer, group: list[Red]) -> dict[int, Red]:
+    """The largest or smallest values that are found beside their places, by the search for the places."""
+    searches = [r for r in group if r.kind.startswith("arg") and _by_lanes(w, r)]
+    pairs = ((s, r) for s in searches for r in group if r.kind == s.kind[3:] and r.arg is s.arg)
+    return {id(s): r for s, r in pairs}
+
+
+def _first_of_lanes(w: Writer, running: _Running, value: Red | None) -> str:
+    """The first place of the best value, of every lane's own best and where that was met; ``value``: that best."""
+    r, name, best = running.of, running.name, running.best
+    row, lanes, axis = w.scopes[0], w.lane_axes(r), r.axes[0]
+    word = "reduce_max" if r.kind == "argmax" else "reduce_min"
+    last, final = w.names.fresh(f"{best}2"), w.names.fresh(w.title(r))
+    row.lines.append(f"{last} = {w.reduce_call(r, Text(best, lanes), word)}")
+    if value is not None:
+        row.known[id(value)] = Text(last, w.kept(r))
+        w.keep.append(value)
+    equal = f"{best} == {w.spread(Text(last, w.kept(r)), lanes).text}"
+    places = w.spread(Text(f"arange({w.extent(axis)})", (axis,)), lanes).text
+    chosen = f"where(logical_or({equal}, isnan({best})), {name} + {places}, {2**31 - 1})"
+    row.lines.append(f"{final} = {w.reduce_call(r, Text(chosen, lanes), 'reduce_min')}")
+    return final
+
+
+def _started(w: Writer, r: Red) -> _Running:
+    """A reduction before its loop: its identity, in every lane where lanes keep their own."""
+    name = w.names.fresh(w.title(r))
+    shape = [w.extent(a) for a in (w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))]
+    row = w.scopes[0].lines
+    if r.kind == "any":
+        row.append(f"{name} = {filled(shape, '0', 'i32')}")
+        return _Running(r, name, "")
+    if not r.kind.startswith("arg"):
+        row.append(f"{name} = {filled(shape, identity(r), DTYPES[r.dtype])}")
+        return _Running(r, name, "")
+    best = w.names.fresh(f"{name}_value")
+    row.append(f"{best} = {filled(shape, identity(r), DTYPES[compute_dtype(r.arg.dtype)])}")
+    # a narrow place leaves registers for the elements
+    narrow = _by_lanes(w, r) and all(isinstance(a.extent, int) and a.extent < 2**31 for a in r.axes)
+    row.append(f"{name} = {filled(shape, '0', 'i32' if narrow else 'i64')}")
+    return _Running(r, name, best)
+
+
+def _accumulate(w: Writer, running: _Running) -> None:
+    r, name = running.of, running.name
+    arg = w.masked(r)
+    tiled = [a for a in w.lane_axes(r) if a in r.axes]
+    if running.best:
+        _accumulate_at(w, running, arg, tiled)
+        return
+    if r.kind == "any":
+        value = Text(f"cast({arg.text}, i32)", arg.axes)
+        part = w.reduce_call(r, value, "reduce_max") if tiled else value.text
+        w.lines.append(f"{name} = max({name}, {part})")
+        return
+    if _by_lanes(w, r):
+        value = w.spread(arg, w.lane_axes(r))
+    else:
+        value = Text(w.reduce_call(r, arg)) if tiled else w.spread(arg, w.kept(r))
+    w.lines.append(f"{name} = {joined(r.kind, name, value)}")
+
+
+def _accumulate_at(w: Writer, running: _Running, arg: Text, tiled: list[Axis]) -> None:
+    """Keeps the best value and where it was first; a NaN beats everything, once."""
+    r, name, best = running.of, running.name, running.best
+    if len(r.axes) != 1:
+        raise DesignError(f"An {r.kind} over several axes that do not merge has no schedule.", "Reduce one axis.")
+    axis = r.axes[0]
+    here, at = w.names.fresh("best"), w.vars[axis]
+    better = w.names.fresh("better")
+    if _by_lanes(w, r):
+        here = w.named(arg, "candidates").text
+    elif tiled:
+        named = w.named(arg, "candidates")
+        word = "reduce_max" if r.kind == "argmax" else "reduce_min"
+        w.lines.append(f"{here} = {w.reduce_call(r, named, word)}")
+        at = f"{w.reduce_call(r, named)} + {at}"
+    else:
+        w.lines.append(f"{here} = {arg.text}")
+    sign = ">" if r.kind == "argmax" else "<"
+    w.lines.append(
+        f"{better} = logical_or({here} {sign} {best}, logical_and(isnan({here}), logical_not(isnan({best}))))"
+    )
+    w.lines.append(f"{name} = where({better}, {at}, {name})")
+    w.lines.append(f"{best} = where({better}, {here}, {best})")

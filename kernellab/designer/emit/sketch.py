@@ -1,0 +1,153 @@
+"""A sketch for each launch of a file: its header from what the launch reads, stores and names, its body by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernellab.designer.emit.attention import attention
+from kernellab.designer.emit.copies import copy
+from kernellab.designer.emit.products import product
+from kernellab.designer.emit.reductions import passes
+from kernellab.designer.emit.scans import scan, sort
+from kernellab.designer.emit.text import Names, number
+from kernellab.designer.emit.windows import window
+from kernellab.designer.emit.writer import Writer
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.expr import Iota, Ix, Leaf, SymNum, walk
+from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
+from kernellab.designer.ir.normal import Layout
+from kernellab.designer.ir.tiling import Consts, Tiling
+from kernellab.sketch.program.ops import OPS
+from kernellab.task import Task
+
+#: the statements of a launch
+Rule = Callable[[Writer], list[str]]
+
+EMIT: dict[LaunchKind, Rule] = {
+    LaunchKind.POINTWISE: passes,
+    LaunchKind.SCATTER: passes,
+    LaunchKind.REDUCTION: passes,
+    LaunchKind.SCAN: scan,
+    LaunchKind.SORT: sort,
+    LaunchKind.PRODUCT: product,
+    LaunchKind.WINDOW: window,
+    LaunchKind.ATTENTION: attention,
+    LaunchKind.COPY: copy,
+}
+
+#: words of the language that no tensor or tile may be called
+_WORDS = """in out inout temp for if else elif range min max ceil true false inf nan not and or sketch symbols tensors
+constexpr require opaque load store alloc f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool None e"""
+RESERVED = frozenset(_WORDS.split())
+
+
+@dataclass(frozen=True)
+class File:
+    """What the sketches of one file share.
+
+    ``inputs`` and ``results`` are the tensors that enter and leave the graph; ``warps`` and ``stages`` the launch
+    options of the file (0: it has none): a launch that needs others leaves them to the lowering.
+    """
+
+    task: Task
+    layout: Layout
+    consts: Consts
+    inputs: Sequence[str]
+    results: frozenset[str]
+    warps: int
+    stages: int
+
+    @property
+    def taken(self) -> set[str]:
+        """Names that mean something in a sketch of the file."""
+        given = {d.name for d in self.task.dims} | {a.name for a in self.task.args}
+        return {*RESERVED, *DTYPES, *OPS, *self.layout.views, *self.consts.values, *given}
+
+
+def titles(task: str, launches: Sequence[Launch]) -> list[str]:
+    """A name for each sketch: the task's and its launch's title; a result that the file begins with is ``first``."""
+    if len(launches) == 1:
+        return [task]
+    names, found = Names(set()), list[str]()
+    for k in launches:
+        opens = k.title == RESULT_TITLE and not found
+        found.append(names.fresh(f"{task}_{'first' if opens else k.title}"))
+    return found
+
+
+def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> str:
+    """The sketch of one launch; ``warps`` are those that it would have alone."""
+    body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken)))
+    tensors, named = _tensors(file, k), mentioned(file.layout, k, t)
+    symbols = [d.name for d in file.task.dims if d.name in named]
+    constants = _constants(file, k, t, named, warps)
+    lines = [f"sketch {name} {{", *(f"    # {line}" for line in t.why)]
+    if symbols:
+        lines.append(f"    symbols: {', '.join(symbols)};")
+    lines.append(f"    tensors: {' '.join(f'{tensor};' for tensor in tensors)}")
+    if constants:
+        lines.append(f"    constexpr: {' '.join(f'{constant};' for constant in constants)}")
+    return "\n".join([*lines, "", *(f"    {line}" for line in body), "}"])
+
+
+def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
+    """The Dims, scalars and constexprs that a launch names."""
+    found: set[str] = {*t.blocks.values(), t.run}
+
+    def index(indices: Sequence[Ix]) -> None:
+        for ix in indices:
+            found.update(extents.names(ix.offset))
+
+    lengths = [extent for tensor in {e.tensor for e in k.loads} for extent in layout.views.get(tensor, ())]
+    lengths += [extent for o in k.outs for extent in layout.views.get(o.tensor, ())]
+    lengths += [axis.extent for axis in (*k.par, *k.red)]
+    for length in lengths:
+        found |= extents.names(length)
+    for o in k.outs:
+        index(o.index)
+    seen: dict[int, object] = {}
+    for root in k.roots:
+        for e in walk(root, seen):
+            if isinstance(e, SymNum):
+                found |= extents.names(e.expr)
+            elif isinstance(e, Iota):
+                index([e.index])
+            elif isinstance(e, Leaf):
+                index(e.index)
+    return frozenset(found)
+
+
+def _tensors(file: File, k: Launch) -> list[str]:
+    """Declarations of the tensors: inputs in the graph's order, temps, and what is stored."""
+    loaded = list(dict.fromkeys(e.tensor for e in k.loads))
+    places: Mapping[str, int] = {name: n for n, name in enumerate(file.inputs)}
+    own = file.layout.name
+    inputs = sorted((t for t in loaded if own(t) in places), key=lambda t: places[own(t)])
+    temps = [t for t in loaded if t not in inputs]
+    found = []
+    for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
+        role = " out" if t in file.results else " temp" if t not in inputs else ""
+        view = file.layout.views.get(t) or (1,)
+        found.append(f"{own(t)}[{', '.join(str(e) for e in view)}]: {DTYPES[file.layout.dtypes[t]]}{role}")
+    return found
+
+
+def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: int) -> list[str]:
+    """Declarations of the scalars, the tile sizes, and the launch options."""
+    found = []
+    for arg in (a for a in file.task.args if not a.is_tensor and a.name in named):
+        value = arg.default if arg.default is not None else arg.value
+        found.append(arg.name if value is None else f"{arg.name} = {number(float(value))}")
+    for name, (default, choices) in file.consts.values.items():
+        if name in named:
+            found.append(f"{name} = {default}" + (f" in {{{', '.join(map(str, choices))}}}" if choices else ""))
+    if file.warps and warps == file.warps:
+        # one value for the file: for a launch that needs another the lowering chooses
+        found.append(f"num_warps = {file.warps} in {{1, 2, 4, 8, 16}}")
+    if file.warps and k.streams and t.stages == file.stages:
+        found.append(f"num_stages = {t.stages} in {{{'1, ' if t.stages == 1 else ''}2, 3, 4, 5}}")
+    if t.descriptors is not None:
+        found.append(f"descriptors = {int(t.descriptors)} in {{0, 1}}")
+    return found

@@ -1,0 +1,1 @@
+"""ATen operations as expressions over axes, one handler each."""

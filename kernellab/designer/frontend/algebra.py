@@ -1,0 +1,168 @@
+"""Sums of a product's results as products with sums: what only its sum is asked of is never multiplied out.
+
+The sum over the columns of ``x @ w`` is ``x`` times the sums of w's rows; the sum over all positions of a transposed
+convolution that cuts nothing off is each channel's sum times the sum of its taps. Between them may stand what is
+linear: bias, scale, evaluated batch normalisation. This is algebra, exact but for rounding, and it removes the
+product: the sketch says so in its note.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kernellab.capture import Node, Ref
+from kernellab.designer.frontend import pointwise as aten
+from kernellab.designer.frontend.build import Builder
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Num, Op, Red
+from kernellab.designer.ir.normal import Purpose
+
+_SAME = frozenset(("clone", "alias", "detach", "contiguous", "lift_fresh_copy"))
+
+
+def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | None:
+    """The sum over ``dims`` of ``ref`` where that needs no product that ``ref`` has; None where there is none.
+
+    ``index`` has the rank of ``ref``; what it holds at ``dims`` does not matter. Extents must be fixed.
+    """
+    if not b.algebra or not dims or not isinstance(ref, Ref) or not all(isinstance(e, int) for e in b.shape(ref)):
+        return None
+    if not aten.is_float(b.dtype(ref)) or not all(index[d].plain for d in range(len(index)) if d not in dims):
+        return None
+    found = _Sum(b, tuple(sorted(dims)), index, b.shape(ref))
+    return found.of(ref)
+
+
+class _Sum:
+    """Sums over ``dims`` of values of one shape."""
+
+    def __init__(self, b: Builder, dims: tuple[int, ...], index: Index, shape: tuple[Any, ...]) -> None:
+        self.b, self.dims, self.shape = b, dims, shape
+        self.index = tuple(Ix() if d in dims else ix for d, ix in enumerate(index))
+        self.count = math.prod(int(shape[d]) for d in dims)
+
+    def of(self, ref: Any) -> Expr | None:
+        b = self.b
+        if not isinstance(ref, Ref) or ref.name in b.inputs or b.shape(ref) != self.shape:
+            return None
+        node = b.nodes[ref.name]
+        if b.readers(ref.name) != 1:
+            # the product is made for another reader anyway
+            return None
+        kind = node.op.split(".")[1]
+        handle = {"mul": self._scaled, "div": self._scaled, "add": self._added, "sub": self._added,
+                  "_native_batch_norm_legit_no_training": self._normalised, "mm": self._product,
+                  "addmm": self._product, "convolution": self._window}.get(kind)  # fmt: skip
+        if kind in _SAME:
+            return self.of(node.args[0])
+        return handle(node) if handle is not None else None
+
+    # -- what is linear
+
+    def _scaled(self, node: Node) -> Expr | None:
+        first, second = node.args[:2]
+        if node.keyword("rounding_mode"):
+            return None
+        for ref, factor in ((first, second), (second, first)):
+            if self._constant(factor) and (ref is first or node.op.split(".")[1] == "mul"):
+                inner = self.of(ref)
+                if inner is not None:
+                    value = aten.compute(self.b.operand(factor, self.index, self.shape), inner.dtype)
+                    return Op(node.op.split(".")[1], (inner, value), inner.dtype, node.line)
+        return None
+
+    def _constant(self, ref: Any) -> bool:
+        """Is it the same all along the summed dimensions?"""
+        own = self.b.shape(ref)
+        lead = len(self.shape) - len(own)
+        return all(d < lead or own[d - lead] == 1 for d in self.dims)
+
+    def _added(self, node: Node) -> Expr | None:
+        first, second = node.args[:2]
+        if node.keyword("alpha", 1) != 1:
+            return None
+        inner = self.of(first)
+        if inner is None:
+            return None
+        other = self._broadcast(second, inner.dtype, node.line)
+        return Op(node.op.split(".")[1], (inner, other), inner.dtype, node.line)
+
+    def _broadcast(self, ref: Any, dtype: str, line: int) -> Expr:
+        """The sum of what is broadcast to the shape."""
+        own = self.b.shape(ref)
+        lead = len(self.shape) - len(own)
+        over = [d for d in self.dims if d >= lead and own[d - lead] != 1]
+        index = list(self.index)
+        for d in over:
+            index[d] = Ix((Axis(self.shape[d]),))
+        value = aten.compute(self.b.operand(ref, tuple(index), self.shape), dtype)
+        if over:
+            value = Red("sum", value, tuple(a for d in over for a in index[d].leaves()), dtype, line)
+        times = self.count // math.prod(int(self.shape[d]) for d in over)
+        return value if times == 1 else Op("mul", (value, Num(float(times), dtype)), dtype, line)
+
+    def _normalised(self, node: Node) -> Expr | None:
+        inner = self.of(node.args[0]) if 1 not in self.dims else None
+        if inner is None:
+            return None
+        b, d, line, channel = self.b, inner.dtype, node.line, (self.index[1],)
+        count = Num(float(self.count), d)
+        mean, var = (aten.compute(b.value(a, channel), d) for a in node.args[3:5])
+        scale = Op("rsqrt", (Op("add", (var, b.value(node.args[6])), d),), d, line)
+        value: Expr = Op("sub", (inner, Op("mul", (mean, count), d)), d, line)
+        value = Op("mul", (value, scale), d, line)
+        if isinstance(node.args[1], Ref):
+            value = Op("mul", (value, b.value(node.args[1], channel)), d, line)
+        if isinstance(node.args[2], Ref):
+            value = Op("add", (value, Op("mul", (b.value(node.args[2], channel), count), d)), d, line)
+        return value
+
+    # -- products
+
+    def _product(self, node: Node) -> Expr | None:
+        """Over the columns: the rows of the second factor are summed first."""
+        b, d, line = self.b, aten.wide(node.dtype), node.line
+        bias, left, right = (None, *node.args[:2]) if node.op.split(".")[1] == "mm" else node.args[:3]
+        if self.dims != (1,) or node.kwargs or b.shape(left)[1] == 1:
+            return None
+        given = b.shape(right)
+        k, cols = Axis(given[0]), Axis(given[1])
+        rows = Red("sum", aten.compute(b.value(right, (Ix((k,)), Ix((cols,)))), d), (cols,), d, line)
+        name = b.store((node.name, "summed"), (Ix((k,)),), rows, (given[0],), Purpose.SUMS)
+        bound = b.bound(b.shape(left), [1], self.index)
+        value: Expr = Op("mul", (aten.compute(b.value(left, bound), d), Leaf(name, bound[1:], d)), d, line)
+        value = Red("sum", value, bound[1].leaves(), d, line)
+        return value if bias is None else Op("add", (value, self._broadcast(bias, d, line)), d, line)
+
+    def _window(self, node: Node) -> Expr | None:
+        """Over all positions of a transposed convolution of which no result is cut off."""
+        b, d, line = self.b, aten.wide(node.dtype), node.line
+        source, weight, bias, _, pads, _, transposed, extra, groups = node.args[:9]
+        rank = len(self.shape) - 2
+        if not transposed or groups != 1 or any(pads) or any(extra) or self.dims != tuple(range(2, 2 + rank)):
+            return None
+        inside, out = b.shape(weight)[:2]
+        if inside == 1 or out == 1:
+            return None
+        c, co = Ix((Axis(inside),)), Ix((Axis(out),))
+        taps = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(weight)[2:])
+        over = tuple(a for ix in taps for a in ix.leaves())
+        value = aten.compute(b.value(weight, (c, co, *taps)), d)
+        value = Red("sum", value, over, d, line) if over else value
+        weights = b.store((node.name, "weight", "summed"), (c, co), value, (inside, out), Purpose.SUMS)
+        batch = Ix((Axis(self.shape[0]),)) if self.shape[0] != 1 else Ix()
+        places = tuple(Ix((Axis(e),)) if e != 1 else Ix() for e in b.shape(source)[2:])
+        channel = Ix((Axis(inside),))
+        value = aten.compute(b.value(source, (batch, channel, *places)), d)
+        over = tuple(a for ix in places for a in ix.leaves())
+        value = Red("sum", value, over, d, line) if over else value
+        inputs = b.store((node.name, "input", "summed"), (batch, channel), value, (self.shape[0], inside), Purpose.SUMS)
+        k = Axis(inside)
+        pair = (Leaf(inputs, (self.index[0], Ix((k,))), d), Leaf(weights, (Ix((k,)), self.index[1]), d))
+        value = Red("sum", Op("mul", pair, d, line), (k,), d, line)
+        return value if bias is None else Op("add", (value, self._channel(bias, d, line)), d, line)
+
+    def _channel(self, bias: Ref, dtype: str, line: int) -> Expr:
+        value = aten.compute(self.b.value(bias, (self.index[1],)), dtype)
+        return Op("mul", (value, Num(float(self.count), dtype)), dtype, line)

@@ -1,0 +1,384 @@
+"""Graph -> expressions over axes: views and broadcasts are resolved into indices on the way to the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
+from kernellab.designer.ir.extents import Extent
+from kernellab.designer.ir.normal import Purpose
+from kernellab.errors import DesignError
+
+REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
+
+#: elements of a constant tensor that a sketch spells out
+_MOST_NUMBERS = 64
+
+#: (builder, node, index, item) -> the node's value at the index; ``item`` picks one of several results
+Handler = Callable[["Builder", Node, Index, int], Expr]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A value that is written to the temp tensor ``name`` before what reads it."""
+
+    name: str
+    index: Index
+    value: Expr
+    shape: tuple[Extent, ...]
+    #: how it is written where its index has values: "add" or "once"
+    put: str = ""
+    #: it serves the one launch that reads it, in the shape that this wants
+    serves: bool = False
+    #: the dtype that its readers expect, where that is not the value's: arithmetic on narrow floats is wider
+    dtype: str = ""
+    purpose: Purpose = Purpose.VALUE
+
+
+class Builder:
+    """Values of a graph's nodes at given indices.
+
+    ``handlers`` has one rule for each ATen operation, by its name without the overload; ``stops`` are nodes whose
+    values are stored. Nodes of ``library`` are stored too, by the call that ``call`` makes for the node and the
+    name of its tensor.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        task_name: str,
+        handlers: Mapping[str, Handler],
+        stops: frozenset[str] = frozenset(),
+        library: frozenset[str] = frozenset(),
+        call: Callable[[Builder, Ref, str], Any] | None = None,
+        algebra: bool = True,
+    ) -> None:
+        #: may sums of a product be made of its factors' sums?
+        self.algebra = algebra
+        self.graph, self.task_name, self.handlers, self._call = graph, task_name, handlers, call
+        #: nodes that are stored, and read from there
+        self.stops = stops | library
+        #: those that the library makes, and its calls by the tensor that each makes
+        self.library = library
+        self.calls: dict[str, Any] = {}
+        self.nodes = {n.name: n for n in graph.nodes}
+        self.inputs = {i.name: i for i in graph.inputs}
+        #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
+        self.cuts: list[Stored] = []
+        self._stored: dict[Any, str] = {}
+        self._pool: dict[Any, list[Axis]] = {}
+        self._memo: dict[Any, Expr] = {}
+
+    # -- axes
+
+    def axes_for(self, shape: tuple[Extent, ...], taken: frozenset[Axis] = frozenset()) -> Index:
+        """One plain index per dimension; the k-th dimension of an extent gets that extent's k-th axis."""
+        used: set[Axis] = set(taken)
+        index = []
+        for extent in shape:
+            if extent == 1:
+                index.append(Ix())
+                continue
+            axis = self.pick_axis(extent, used)
+            used.update(axis.leaves())
+            index.append(Ix((axis,)))
+        return tuple(index)
+
+    def pick_axis(self, extent: Extent, used: set[Axis], whole: bool = False) -> Axis:
+        """An axis of this extent that is not among ``used``; ``whole``: nor split."""
+        pool = self._pool.setdefault(extents.product(extent), [])
+        for axis in pool:
+            if not used.intersection(axis.leaves()) and not (whole and axis.parts):
+                return axis
+        pool.append(Axis(extent))
+        return pool[-1]
+
+    def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index) -> Index:
+        """``index`` with an axis of its own for each reduced dimension, the outer ones untouched.
+
+        Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
+        row and the row itself then share their loop.
+        """
+        kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.leaves())
+        result = list(index)
+        used = set(kept)
+        for d in dims:
+            ix = index[d]
+            fits = ix.axes and ix.plain and not used.intersection(ix.leaves()) and extents.same(ix.extent, shape[d])
+            if not fits:
+                result[d] = Ix() if shape[d] == 1 else Ix((self._preferred(shape, d, used),))
+            used.update(result[d].leaves())
+        return tuple(result)
+
+    def _preferred(self, shape: tuple[Extent, ...], d: int, used: set[Axis]) -> Axis:
+        """The axis that this dimension would have in an output of this shape, when it is free."""
+        natural = self.axes_for(shape)[d].axes[0]
+        if not used.intersection(natural.leaves()):
+            return natural
+        return self.pick_axis(shape[d], used)
+
+    # -- values
+
+    def refuse(self, node: Node, why: str) -> DesignError:
+        at = f" at line {node.line}" if node.line else ""
+        return DesignError(
+            f"The rules Designer cannot design the node {node.name!r} ({node.op}){at} of {self.task_name!r}: {why}.",
+            REMEDY,
+        )
+
+    def shape(self, value: Any) -> tuple[Extent, ...]:
+        if isinstance(value, Ref):
+            if value.name in self.inputs:
+                return self.inputs[value.name].shape
+            node = self.nodes[value.name]
+            return node.results[value.item][0] if value.item is not None and node.results else node.shape
+        return ()
+
+    def dtype(self, value: Any) -> str:
+        if isinstance(value, Ref):
+            if value.name in self.inputs:
+                return self.inputs[value.name].dtype
+            node = self.nodes[value.name]
+            return node.results[value.item][1] if value.item is not None and node.results else node.dtype
+        if isinstance(value, bool):
+            return "bool"
+        is_int = isinstance(value, int) or (isinstance(value, Sym) and not value.is_float)
+        return "int64" if is_int else "float32"
+
+    def value(self, ref: Any, index: Index = ()) -> Expr:
+        """``ref`` (a node's value, a number or a size) at ``index``."""
+        if isinstance(ref, Sym):
+            return SymNum(ref.expr, self.dtype(ref))
+        if isinstance(ref, (bool, int, float)):
+            return Num(ref, self.dtype(ref))
+        if len(index) != len(self.shape(ref)):
+            raise AssertionError(f"{ref} has rank {len(self.shape(ref))}, index {index}")
+        resolved = tuple(ix.over(ix.leaves()) for ix in index)
+        key = (ref, resolved)
+        if key not in self._memo:
+            stored = ref.name in self.stops and not ref.item
+            self._memo[key] = (
+                Leaf(self.stored(ref), resolved, self.dtype(ref)) if stored else self._value(ref, resolved)
+            )
+        return self._memo[key]
+
+    def _value(self, ref: Ref, index: Index) -> Expr:
+        if ref.name in self.inputs:
+            constant = self.graph.constants.get(ref.name)
+            if constant is None:
+                return Leaf(ref.name, index, self.inputs[ref.name].dtype)
+            if constant.dim() == 0 or constant.numel() == 1:
+                return Num(constant.item(), self.inputs[ref.name].dtype)
+            return self._table(constant, index, self.inputs[ref.name].dtype)
+        node = self.nodes[ref.name]
+        base = node.op.split(".")[1]
+        handler = self.handlers.get(base)
+        if handler is None or not node.op.startswith("aten."):
+            raise self.refuse(node, f"the operator {'.'.join(node.op.split('.')[:2])} has no rule")
+        return handler(self, node, index, ref.item or 0)
+
+    def _table(self, constant: Any, index: Index, dtype: str) -> Expr:
+        """An element of a constant tensor of the reference, chosen by its place: numbers in the text of the sketch.
+
+        Raises:
+            DesignError: it has more than _MOST_NUMBERS elements.
+        """
+        if constant.numel() > _MOST_NUMBERS:
+            raise DesignError(
+                f"The reference of {self.task_name!r} holds a constant tensor of {constant.numel()} elements.",
+                "Pass it as an input.",
+            )
+        items = constant.flatten().tolist()
+        place: Expr = Num(0, "int64")
+        for ix, extent in zip(index, constant.shape, strict=True):
+            if extent != 1:
+                place = Op("mul", (place, Num(extent, "int64")), "int64")
+                place = Op("add", (place, self.position(ix)), "int64")
+        value: Expr = Num(items[-1], dtype)
+        for at in reversed(range(len(items) - 1)):
+            here = Op("le", (place, Num(at, "int64")), "bool")
+            value = Op("where", (here, Num(items[at], dtype), value), dtype)
+        return value
+
+    def operand(self, ref: Any, index: Index, shape: tuple[Extent, ...]) -> Expr:
+        """A pointwise operand: ``ref`` broadcast to ``shape``, at ``index``."""
+        own = self.shape(ref)
+        if not own:
+            return self.value(ref, ())
+        tail = index[len(index) - len(own) :]
+        outer = shape[len(shape) - len(own) :]
+        return self.value(
+            ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own, outer, tail, strict=True))
+        )
+
+    def readers(self, name: str) -> int:
+        """How many nodes and outputs read the value of a node."""
+        found = [ref.name for node in self.graph.nodes for ref in node.refs()]
+        return (found + [ref.name for ref in self.graph.outputs]).count(name)
+
+    @property
+    def stored_names(self) -> dict[Any, str]:
+        return self._stored
+
+    def stored(self, ref: Ref) -> str:
+        """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
+        if ref.name in self.library and ref not in self._stored:
+            assert self._call is not None
+            name = self._tensor_name(ref)
+            self._stored[ref] = name
+            self.calls[name] = self._call(self, ref, name)
+        if ref not in self._stored:
+            # axes of its own: those of the output may be split where this is not
+            index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
+            self.store(ref, index, self._value(ref, index), self.shape(ref))
+        return self._stored[ref]
+
+    def store_in_order(self) -> None:
+        """Stores what is to be stored from the inputs on: a deep graph is then read a launch at a time."""
+        for node in self.graph.nodes:
+            if node.name in self.stops:
+                self.stored(Ref(node.name, 0 if node.results else None))
+
+    def store(
+        self, key: Any, index: Index, value: Expr, shape: tuple[Extent, ...], purpose: Purpose = Purpose.VALUE
+    ) -> str:
+        """A temp tensor of ``shape`` with ``value`` at ``index``, made once for each ``key``."""
+        if key not in self._stored:
+            name = self._stored[key] = self._tensor_name(key)
+            dtype = self.dtype(key) if isinstance(key, Ref) else ""
+            serves = not isinstance(key, Ref)
+            self.cuts.append(Stored(name, index, value, shape, serves=serves, dtype=dtype, purpose=purpose))
+        return self._stored[key]
+
+    def _tensor_name(self, key: Any) -> str:
+        base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
+        taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
+        name = f"{base}_all" if isinstance(key, Ref) else base
+        while name in taken:
+            name += "_"
+        return name
+
+    def is_stored(self, ref: Ref) -> bool:
+        """Is it an input, or a value that lies in a tensor by itself?"""
+        return ref.name in self.inputs or (ref.name in self.stops and not ref.item)
+
+    def tensor(self, ref: Ref) -> str:
+        """The tensor of what :meth:`is_stored`."""
+        return ref.name if ref.name in self.inputs else self.stored(ref)
+
+    # -- shapes
+
+    def regroup(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+        """The index into ``shape`` of the element that ``index`` names, both row-major: a reshape, backwards."""
+        queue: list[Axis] = []
+        fixed = [ix for ix, e in zip(index, node.shape, strict=True) if not _whole(ix, e)]
+        if fixed:
+            return self._regroup_offset(node, index, shape)
+        for ix in index:
+            queue += ix.leaves()
+        result = []
+        for extent in shape:
+            result.append(Ix(tuple(self.take_axes(node, queue, extent))))
+        return tuple(result)
+
+    def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
+        """A reshape that keeps every dimension with an offset as it is, but for dimensions of extent 1 around it."""
+        result: list[Ix] = []
+        kept = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
+        for extent in shape:
+            if extent == 1:
+                result.append(Ix())
+            elif kept and extents.same(kept[0][1], extent):
+                result.append(kept.pop(0)[0])
+            else:
+                result.append(self._merged(node, kept, extent))
+        if kept:
+            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
+        return tuple(result)
+
+    def _merged(self, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
+        """The first of ``kept`` as one index of ``extent``: heads 3 to 5 of a width are an offset of whole heads."""
+        queue: list[Axis] = []
+        done: Extent = 1
+        offset: Extent = 0
+        while kept and not extents.same(done, extent):
+            ix, size = kept[0]
+            if not (_whole(ix, size) or (done == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
+                break
+            kept.pop(0)
+            queue += ix.leaves()
+            offset = ix.offset if done == 1 else 0 if offset == 0 else extents.times([offset, size])
+            done = extents.times([done, size])
+        if not extents.same(done, extent):
+            raise self.refuse(node, "a reshape of a sliced or flipped tensor")
+        return Ix(tuple(queue), offset)
+
+    def take_axes(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
+        """Takes axes of ``extent`` in all from the front of ``queue``; one that is longer is split.
+
+        Raises:
+            DesignError: the axes do not divide so.
+        """
+        remaining = extents.product(extent)
+        taken: list[Axis] = []
+        while remaining != extents.ONE:
+            if not queue:
+                raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
+            axis = queue.pop(0)
+            own = extents.product(axis.extent)
+            rest = remaining.over(own)
+            if rest is not None:
+                taken.append(axis)
+                remaining = rest
+                continue
+            inner = own.over(remaining)
+            if inner is None:
+                raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
+            outer_axis, inner_axis = axis.split(remaining.extent, inner.extent)
+            taken.append(outer_axis)
+            queue.insert(0, inner_axis)
+            remaining = extents.ONE
+        return taken
+
+    # -- composite values
+
+    def reduce(self, kind: str, arg: Expr, index: Index, dims: list[int], dtype: str, line: int) -> Expr:
+        over = tuple(leaf for d in dims for leaf in index[d].leaves())
+        if not over:
+            if kind in ("argmax", "argmin"):
+                return Num(0, "int64")
+            return arg if arg.dtype == dtype else Op("cast", (arg,), dtype, line)
+        return Red(kind, arg, over, dtype, line)
+
+    def count(self, shape: tuple[Extent, ...], dims: list[int]) -> Expr:
+        total = extents.times([shape[d] for d in dims])
+        return Num(float(total), "float32") if isinstance(total, int) else SymNum(total, "float32")
+
+    def position(self, ix: Ix) -> Expr:
+        if ix.at is not None:
+            offset = self.value(Sym(str(ix.offset)) if isinstance(ix.offset, str) else ix.offset)
+            if ix.sign == -1:
+                return Op("sub", (offset, ix.at), "int64")
+            return ix.at if ix.offset == 0 else Op("add", (ix.at, offset), "int64")
+        return Num(ix.offset, "int64") if not ix.axes and isinstance(ix.offset, int) else Iota(ix)
+
+    def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
+        """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
+        *outer, last = over.leaves()
+        short = bool(outer) and isinstance(last.extent, int) and last.extent < 8
+        free = Free()
+        # a factor that is the same in every row is no matrix
+        matrices = set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b)
+        if not matrices or short:
+            wide = dtype if dtype == "float64" else "float32"
+            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
+        return Dot(a, b, over, dtype, line)
+
+
+def _whole(ix: Ix, extent: Extent) -> bool:
+    """Does the index run over all of a dimension of ``extent``, from its start?"""
+    return ix.plain and extents.same(ix.extent, extent)

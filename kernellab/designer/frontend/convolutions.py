@@ -1,0 +1,169 @@
+"""Convolutions, plain and transposed, as windows over their input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.capture import Node, Ref
+from kernellab.designer.frontend import pointwise as aten
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.windows import LEAST_CHANNELS, at_window, is_plain, spatial, window
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Win
+from kernellab.designer.ir.extents import Length
+from kernellab.designer.ir.normal import Purpose
+
+
+def _convolution(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    args = [*node.args, *[None] * (9 - len(node.args))]
+    return _window_of(b, node, index, args[:3], args[3:6], bool(args[6]), args[7], args[8])
+
+
+def _plain(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    args = [*node.args, *[None] * (7 - len(node.args))]
+    return _window_of(b, node, index, args[:3], args[3:6], False, 0, args[6])
+
+
+def _turned(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    # conv_transpose: input, weight, bias, stride, padding, output_padding, groups, dilation
+    args = [*node.args, *[None] * (8 - len(node.args))]
+    return _window_of(b, node, index, args[:3], (args[3], args[4], args[7]), True, args[5], args[6])
+
+
+def _window_of(
+    b: Builder,
+    node: Node,
+    index: Index,
+    tensors: Any,
+    numbers: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int | None,
+) -> Expr:
+    source, weight, bias = tensors
+    groups = groups or 1
+    shape, given = b.shape(node_ref(node)), b.shape(weight)
+    x_shape = b.shape(source)
+    kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
+    rank = len(kernel)
+    if not all(isinstance(e, int) for e in given) or len(x_shape) != rank + 2:
+        raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
+    stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
+    pad = _padding(b, node, numbers[1], kernel, stride, dilation)
+    if not is_plain(index, shape, groups, 1):
+        # what reads it turns or cuts it: the result is stored as it is
+        return Leaf(b.stored(node_ref(node)), index, node.dtype)
+    mine = int(given[1]) if transposed else int(given[0]) // groups
+    group, co = _channels(index[1], groups, mine)
+    w = window(x_shape[2:], index[2:], kernel, stride, pad, dilation, transposed)
+    inside = int(given[0]) // groups if transposed else int(given[1])
+    packed = mine > 1 and (groups == 1 or inside >= LEAST_CHANNELS)
+    c = Axis(inside) if inside > 1 or packed else None
+    channel = Ix(tuple(a for a in (*group, c) if a is not None))
+    d = aten.wide(node.dtype)
+    ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
+    inner = Ix((c,)) if c is not None else Ix()
+    if packed:
+        tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
+        at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
+    else:
+        pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
+        at = b.value(weight, (*pair, *ks))  # type: ignore[assignment]
+    x = at_window(b, source, (index[0], channel, *w.index))
+    value: Expr = Win(
+        x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
+        weights=weight.name,
+    )  # fmt: skip
+    if bias is not None:
+        value = Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)
+    return value
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a convolution is told beside its tensors, one number a spatial dimension."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool
+    #: by how many elements the result of a transposed one is longer than its windows make it
+    output_padding: tuple[int, ...] = ()
+
+
+def numbers_of(b: Builder, node: Node) -> Numbers:
+    """The numbers of a convolution of any of the operations below.
+
+    Raises:
+        DesignError: they are not known before the call, or it has no batch.
+    """
+    kind = node.op.split(".")[1]
+    args = [*node.args, *[None] * (9 - len(node.args))]
+    transposed, groups, more = False, args[6], None
+    numbers = args[3:6]
+    if kind == "convolution":
+        transposed, groups, more = bool(args[6]), args[8], args[7]
+    elif kind not in ("conv1d", "conv2d", "conv3d"):
+        transposed, numbers, more = True, [args[3], args[4], args[7]], args[5]
+    given = b.shape(node.args[1])
+    kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
+    if not all(isinstance(e, int) for e in given) or len(b.shape(node.args[0])) != len(given):
+        raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
+    stride, dilation = spatial(numbers[0], len(kernel), 1), spatial(numbers[2], len(kernel), 1)
+    padding = _padding(b, node, numbers[1], kernel, stride, dilation)
+    longer = spatial(more, len(kernel), 0) if transposed else ()
+    return Numbers(stride, padding, dilation, groups or 1, transposed, longer)
+
+
+def node_ref(node: Node) -> Ref:
+    return Ref(node.name)
+
+
+def _ks(index: Index, rank: int) -> list[Axis | None]:
+    return [ix.win.k if ix.win is not None else None for ix in index]
+
+
+def _channels(ix: Ix, groups: int, mine: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes of the group and of the channel inside it, at the index of the output's channel."""
+    leaves = ix.leaves()
+    if groups == 1:
+        return (), leaves
+    if mine == 1:
+        return leaves, ()
+    if len(leaves) == 1:
+        leaves[0].split(groups, mine)
+        leaves = ix.leaves()
+    return leaves[:1], leaves[1:]
+
+
+def _padding(b: Builder, node: Node, given: Any, kernel: Any, stride: Any, dilation: Any) -> tuple[int, ...]:
+    if given == "valid":
+        return (0,) * len(kernel)
+    if given == "same":
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        if any(t % 2 for t in totals):
+            raise b.refuse(node, "padding that differs on both sides")
+        return tuple(t // 2 for t in totals)
+    return spatial(given, len(kernel), 0)
+
+
+def _packed(b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], inside: int, transposed: bool) -> str:
+    """The weight stored as [taps..., group, out channel, in channel], so that each tap's matrix lies in one piece."""
+    shape = b.shape(weight)
+    taps = tuple(shape[2:])
+    key = (weight.name, "packed") if not transposed else (weight.name, "packed_t")
+    axes = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, groups))
+    # the channels split as the reader's are
+    axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)))
+    ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
+    first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)
+    value = b.value(weight, (Ix(first), Ix(second), *ks))
+    return b.store(key, axes, value, (*taps, groups, extents.times(list(mine)), inside), Purpose.PACKED)
+
+
+CONVOLUTIONS: dict[str, Handler] = {
+    "convolution": _convolution, "conv1d": _plain, "conv2d": _plain, "conv3d": _plain,
+    "conv_transpose1d": _turned, "conv_transpose2d": _turned, "conv_transpose3d": _turned,
+}  # fmt: skip

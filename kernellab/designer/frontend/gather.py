@@ -1,0 +1,236 @@
+"""Indices that are values: what is gathered by rule, and where an element of a tensor is named by one.
+
+An index with ``at`` (:class:`~kernellab.designer.ir.expr.Ix`) passes through views and pointwise work to the
+tensor that it reads, so a gather costs no launch of its own. What such an index cannot pass is stored first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernellab.capture import Node, Ref, Sym
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.pointwise import OPERATIONS, compute, is_float, wide
+from kernellab.designer.frontend.reductions import matching
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
+from kernellab.designer.ir.extents import Extent
+from kernellab.designer.ir.normal import number
+from kernellab.errors import DesignError
+
+#: operations that an index with ``at`` passes: they only choose elements, or work on one at a time
+_PASSED = frozenset((
+    "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "select", "slice", "split_with_sizes", "split",
+    "unbind", "clone", "alias", "detach", "contiguous", "_to_copy", "view", "reshape", "_unsafe_view",
+))  # fmt: skip
+
+
+def chosen(value: Expr) -> Ix:
+    """The index that ``value`` is: a plain one where it is a position."""
+    if isinstance(value, Iota):
+        return value.index
+    if isinstance(value, Num):
+        return Ix((), int(value.value))
+    return Ix((), 0, 1, None, value)
+
+
+def picked(b: Builder, ref: Ref, index: Index) -> Expr:
+    """``ref`` at an index of which a dimension may be a value; through a temp tensor where that has no other form."""
+    if not any(ix.at is not None for ix in index) or _passes(b, ref):
+        try:
+            return b.value(ref, index)
+        except DesignError:
+            if ref.name in b.inputs:
+                raise
+    return Leaf(b.stored(ref), tuple(ix.over(ix.leaves()) for ix in index), b.dtype(ref))
+
+
+def _passes(b: Builder, ref: Ref) -> bool:
+    """Do only views and pointwise work lie between ``ref`` and what is stored?"""
+    if ref.name in b.inputs or ref.name in b.stops:
+        return True
+    node = b.nodes[ref.name]
+    name = node.op.split(".")[1]
+    if name not in _PASSED and name not in OPERATIONS and name not in PICKS:
+        return False
+    return all(_passes(b, inner) for inner in node.refs())
+
+
+def _wrapped(at: Expr, size: Extent) -> Expr:
+    """A negative index counts from the end."""
+    if isinstance(at, (Iota, Num)) or (isinstance(at, Op) and at.op in ("mod", "abs")) or _not_negative(at):
+        return at
+    from_end = Op("add", (at, number(size)), "int64")
+    return Op("where", (Op("lt", (at, Num(0, "int64")), "bool"), from_end, at), "int64")
+
+
+def _embedding(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    table, ids = node.args[0], node.args[1]
+    return picked(b, table, (chosen(b.value(ids, index[:-1])), index[-1]))
+
+
+def _index_select(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, dim, ids = node.args[:3]
+    dim = dim % max(len(index), 1)
+    at = chosen(b.value(ids, (index[dim],) if b.shape(ids) else ()))
+    return picked(b, source, (*index[:dim], at, *index[dim + 1 :]))
+
+
+def _gather(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, dim, ids = node.args[0], node.args[1] % max(len(index), 1), node.args[2]
+    if node.shape[dim] == 1 and source.name not in b.inputs:
+        # one element of a row that is computed: with the row on chip it is a sum over what matches
+        return matching(b, node, index)
+    return picked(b, source, (*index[:dim], chosen(b.value(ids, index)), *index[dim + 1 :]))
+
+
+def places(
+    b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, ...]
+) -> tuple[list[int], tuple[Extent, ...]]:
+    """Of ``x[i, :, j]``: the dimensions that have indices, and the shape to which these broadcast together."""
+    dims = [d for d, ref in enumerate(given) if ref is not None]
+    if any(b.dtype(given[d]) == "bool" for d in dims):
+        raise b.refuse(node, "an index that is a mask")
+    rank = max(len(b.shape(given[d])) for d in dims)
+    together: list[Extent] = [1] * rank
+    for d in dims:
+        own = b.shape(given[d])
+        for k, extent in enumerate(own, rank - len(own)):
+            together[k] = extent if extent != 1 else together[k]
+    return dims, tuple(together)
+
+
+def indices(b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, ...], index: Index) -> Index:
+    """The index into a tensor of ``shape`` that ``x[given]`` reads at ``index`` of its own result."""
+    dims, together = places(b, node, given, shape)
+    adjacent = dims == list(range(dims[0], dims[-1] + 1))
+    first = dims[0] if adjacent else 0
+    inner = index[first : first + len(together)]
+    rest = iter((*index[:first], *index[first + len(together) :]))
+    result = []
+    for d, extent in enumerate(shape):
+        if d in dims:
+            at = b.operand(given[d], inner, together)
+            result.append(chosen(_wrapped(compute(at, "int64"), extent)))
+        else:
+            result.append(next(rest))
+    return tuple(result)
+
+
+def _index(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source = node.args[0]
+    shape = b.shape(source)
+    given = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
+    return picked(b, source, indices(b, node, given, shape, index))
+
+
+def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """The remainder with the sign of the dividend."""
+    x, y = b.operand(node.args[0], index, node.shape), b.operand(node.args[1], index, node.shape)
+    d = wide(node.dtype)
+    left, right = compute(x, d), compute(y, d)
+    rest = Op("mod", (left, right), d, node.line)
+    if not is_float(d) and _not_negative(left) and _not_negative(right):
+        return rest
+    zero = Num(0.0 if is_float(d) else 0, d)
+    other = Op("ne", (Op("lt", (rest, zero), "bool"), Op("lt", (left, zero), "bool")), "bool")
+    moved = Op("logical_and", (Op("ne", (rest, zero), "bool"), other), "bool")
+    return Op("where", (moved, Op("sub", (rest, right), d), rest), d, node.line)
+
+
+def _not_negative(e: Expr) -> bool:
+    if isinstance(e, Num):
+        return e.value >= 0
+    if isinstance(e, SymNum):
+        # a size, or what a roll is by, which Python's % has made positive
+        return True
+    if isinstance(e, Iota):
+        return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
+    return isinstance(e, Op) and e.op in ("add", "mul", "mod", "cast") and all(_not_negative(a) for a in e.args)
+
+
+def _repeat(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """``x.repeat(2, 3)``: a dimension that runs twice over its own extent."""
+    shape = b.shape(node.args[0])
+    inner = []
+    for ix, extent, whole in zip(
+        index[len(index) - len(shape) :], shape, node.shape[len(index) - len(shape) :], strict=True
+    ):
+        if extent == 1:
+            inner.append(Ix())
+        elif extents.same(extent, whole):
+            inner.append(ix)
+        else:
+            inner.append(chosen(Op("mod", (b.position(ix), number(extent)), "int64")))
+    return picked(b, node.args[0], tuple(inner))
+
+
+def _diagonal(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    shape = b.shape(node.args[0])
+    offset, first, second = ([*node.args[1:], *(0, 0, 1)[len(node.args) - 1 :]])[:3]
+    first, second = first % len(shape), second % len(shape)
+    rest = iter(index[:-1])
+    result = []
+    for d in range(len(shape)):
+        if d not in (first, second):
+            result.append(next(rest))
+            continue
+        shift = max(0, offset) if d == second else max(0, -offset)
+        result.append(chosen(Op("add", (b.position(index[-1]), Num(shift, "int64")), "int64")))
+    return picked(b, node.args[0], tuple(result))
+
+
+def _unfold(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, dim, _, step = node.args[:4]
+    dim %= len(index) - 1
+    start = Op("mul", (b.position(index[dim]), b.value(step)), "int64")
+    at = Op("add", (start, b.position(index[-1])), "int64")
+    return picked(b, source, (*index[:dim], chosen(at), *index[dim + 1 : -1]))
+
+
+def strided(b: Builder, ref: Ref, index: Index, dim: int, start: Extent, step: int) -> Expr:
+    """``x[start::step]`` along ``dim``."""
+    at: Expr = Op("mul", (b.position(index[dim]), Num(step, "int64")), "int64")
+    if start != 0:
+        at = Op("add", (at, number(start)), "int64")
+    return picked(b, ref, (*index[:dim], chosen(at), *index[dim + 1 :]))
+
+
+def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """The base with a slice of it replaced."""
+    base, source = node.args[0], node.args[1]
+    dim, start, _, step = ([*node.args[2:], *(0, None, None, 1)[len(node.args) - 2 :]])[:4]
+    dim %= len(index)
+    if step != 1 or isinstance(start, Sym) or (start or 0) < 0:
+        raise b.refuse(node, "a slice with a step, or from an end that is not known")
+    start, length = start or 0, b.shape(source)[dim]
+    here = b.position(index[dim])
+    own = replace(index[dim], offset=extents.add(index[dim].offset, -start))
+    if length == 1:
+        own = Ix()
+    if isinstance(here, Num) and isinstance(length, int):
+        # a place that is known lies on one side: the other may have no element there
+        if start <= here.value < start + length:
+            return compute(b.value(source, (*index[:dim], own, *index[dim + 1 :])), wide(node.dtype))
+        return compute(b.value(base, index), wide(node.dtype))
+    inside = Op("lt", (here, number(extents.add(length, start))), "bool")
+    if start:
+        inside = Op("logical_and", (Op("ge", (here, Num(start, "int64")), "bool"), inside), "bool")
+    d = wide(node.dtype)
+    new = compute(b.value(source, (*index[:dim], own, *index[dim + 1 :])), d)
+    if extents.same(length, node.shape[dim]) and not start:
+        return new
+    return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
+
+
+def _copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    return compute(b.operand(node.args[1], index, node.shape), wide(node.dtype))
+
+
+PICKS: dict[str, Handler] = {
+    "embedding": _embedding, "index_select": _index_select, "gather": _gather, "index": _index, "fmod": _fmod,
+    "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
+    "empty": lambda b, node, index, item: Num(0, node.dtype),
+}  # fmt: skip

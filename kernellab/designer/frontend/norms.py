@@ -1,0 +1,154 @@
+"""The softmax family and normalisations as expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernellab.capture import Node, Ref
+from kernellab.designer.frontend import pointwise as aten
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.reductions import Reduction, argument, moments, reduced, split_axes
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
+
+
+def _softmax(log: bool) -> Handler:
+    def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
+        shape = b.shape(node.args[0])
+        if not shape:
+            return Num(0.0 if log else 1.0, node.dtype)
+        dim = node.args[1] % len(shape)
+        d = aten.wide(node.dtype)
+        bound = b.bound(shape, [dim], index)
+        inner = aten.compute(b.value(node.args[0], bound), d)
+        here = aten.compute(b.value(node.args[0], index), d)
+        top = b.reduce("max", inner, bound, [dim], d, node.line)
+        total = b.reduce("sum", Op("exp", (Op("sub", (inner, top), d),), d, node.line), bound, [dim], d, node.line)
+        shifted = Op("sub", (here, top), d, node.line)
+        if log:
+            return Op("sub", (shifted, Op("log", (total,), d)), d, node.line)
+        return Op("div", (Op("exp", (shifted,), d), total), d, node.line)
+
+    return handle
+
+
+def _normalise(b: Builder, node: Node, index: Index, dims: list[int], eps: Any, centre: bool = True) -> Expr:
+    shape = b.shape(node.args[0])
+    d = aten.wide(node.dtype)
+    r = Reduction(b, node, b.bound(shape, dims, index), dims)
+    here = aten.compute(b.value(node.args[0], index), d)
+    if centre:
+        mean, var = moments(r, d, 0)
+        here = Op("sub", (here, mean), d, node.line)
+    else:
+        x = aten.compute(r.arg, d)
+        var = Op("div", (r.reduce("sum", Op("mul", (x, x), d, node.line), d), r.count), d, node.line)
+    scale = Op("rsqrt", (Op("add", (var, b.value(eps)), d),), d, node.line)
+    return Op("mul", (here, scale), d, node.line)
+
+
+def _affine(b: Builder, node: Node, x: Expr, weight: Any, bias: Any, index: Index) -> Expr:
+    d = aten.wide(node.dtype)
+    if isinstance(weight, Ref):
+        x = Op("mul", (x, b.value(weight, index)), d, node.line)
+    if isinstance(bias, Ref):
+        x = Op("add", (x, b.value(bias, index)), d, node.line)
+    return x
+
+
+def _layer_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    count = len(node.args[1])
+    dims = list(range(len(index) - count, len(index)))
+    x = _normalise(b, node, index, dims, argument(node, 4, "eps", 1e-5))
+    return _affine(b, node, x, argument(node, 2, "weight"), argument(node, 3, "bias"), index[-count:])
+
+
+def _rms_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    count = len(node.args[1])
+    eps = argument(node, 3, "eps")
+    if eps is None:
+        eps = {"float32": 1.1920928955078125e-07, "float64": 2.220446049250313e-16}.get(
+            node.dtype, 1.1920928955078125e-07
+        )
+    dims = list(range(len(index) - count, len(index)))
+    x = _normalise(b, node, index, dims, eps, centre=False)
+    return _affine(b, node, x, argument(node, 2, "weight"), None, index[-count:])
+
+
+def _group_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """The channel axis splits into groups and channels of a group; the reduction runs over the latter and space."""
+    source, groups = node.args[0], node.args[1]
+    shape = b.shape(source)
+    channels = extents.product(shape[1]).over(extents.product(groups))
+    if channels is None:
+        raise b.refuse(node, f"{shape[1]} channels in {groups} groups")
+    d = aten.wide(node.dtype)
+    ix = index[1]
+    if not ix.plain:
+        raise b.refuse(node, "a slice of the normalised channels")
+    outer, inner = split_axes(b, node, ix, groups, channels.extent)
+    bound = tuple(index[d] for d in range(2, len(shape)))
+    fits = all(i.plain and (i.axes or e == 1) for i, e in zip(bound, shape[2:], strict=True))
+    if not fits:
+        bound = b.axes_for(shape[2:], frozenset((*index[0].leaves(), *ix.leaves())))
+    here = aten.compute(b.value(source, index), d)
+    over = [leaf for i in (Ix(inner), *bound) for leaf in i.leaves()]
+    arg = aten.compute(b.value(source, (index[0], Ix((*outer, *inner)), *bound)), d)
+    count = extents.times([channels.extent, *shape[2:]])
+    size: Expr = Num(float(count), d) if isinstance(count, int) else SymNum(count, d)
+    total = reduced("sum", arg, over, d, node)
+    mean = Op("div", (total, size), d, node.line)
+    centred = Op("sub", (arg, mean), d, node.line)
+    squares = reduced("sum", Op("mul", (centred, centred), d, node.line), over, d, node)
+    var = Op("div", (squares, size), d, node.line)
+    scale = Op("rsqrt", (Op("add", (var, b.value(argument(node, 4, "eps", 1e-5))), d),), d, node.line)
+    x = Op("mul", (Op("sub", (here, mean), d), scale), d, node.line)
+    return _affine(b, node, x, argument(node, 2, "weight"), argument(node, 3, "bias"), (ix,))
+
+
+def _instance_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    if node.args[3] is not None and not node.args[5]:
+        return _batch_norm(b, node, index, item)
+    x = _normalise(b, node, index, list(range(2, len(index))), node.args[7])
+    return _affine(b, node, x, node.args[1], node.args[2], (index[1],))
+
+
+def _batch_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """Evaluation mode: running statistics; everything is pointwise."""
+    d = aten.wide(node.dtype)
+    channel = (index[1],)
+    legit = "no_training" in node.op
+    eps = node.args[6] if legit else node.args[7]
+    if not legit and node.args[5]:
+        raise b.refuse(node, "batch normalisation in training mode updates its buffers")
+    x = aten.compute(b.value(node.args[0], index), d)
+    mean, var = b.value(node.args[3], channel), b.value(node.args[4], channel)
+    scale = Op("rsqrt", (Op("add", (var, b.value(eps)), d),), d, node.line)
+    x = Op("mul", (Op("sub", (x, mean), d), scale), d, node.line)
+    return _affine(b, node, x, node.args[1], node.args[2], channel)
+
+
+def _batch_norm_training(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """Training mode: statistics of the batch. The running ones, which are written, are no output."""
+    if item != 0:
+        raise b.refuse(node, "the statistics that batch normalisation writes")
+    training, eps = node.args[5], node.args[7]
+    if not training:
+        raise b.refuse(node, "batch normalisation of this form in evaluation mode")
+    x = _normalise(b, node, index, [0, *range(2, len(index))], eps)
+    return _affine(b, node, x, node.args[1], node.args[2], (index[1],))
+
+
+NORMALISATIONS: dict[str, Handler] = {
+    "softmax": _softmax(False),
+    "_softmax": _softmax(False),
+    "log_softmax": _softmax(True),
+    "_log_softmax": _softmax(True),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "batch_norm": _batch_norm,
+    "_native_batch_norm_legit_functional": _batch_norm_training,
+}

@@ -1,0 +1,126 @@
+"""Matrix products, and attention as its two products and the softmax between them."""
+
+from __future__ import annotations
+
+from kernellab.capture import Node, Ref
+from kernellab.designer.frontend import pointwise as aten
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.reductions import argument, reduced, split_axes
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op
+
+
+def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
+    a_shape = b.shape(left)
+    k = a_shape[-1]
+    taken = frozenset(leaf for ix in index for leaf in ix.leaves())
+    over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
+    batch, rows, cols = index[:-2], index[-2], index[-1]
+    a = b.value(left, (*batch, rows, over))
+    c = b.value(right, (*batch, over, cols))
+    a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
+    dtype = aten.wide(node.dtype)
+    if not aten.is_float(dtype):
+        # no tensor core adds up in 64 bits: a sum of products
+        pair = Op("mul", (aten.cast(a, "int64"), aten.cast(c, "int64")), "int64", node.line)
+        return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
+    if not over.axes:
+        return Op("mul", (a, c), dtype, node.line)
+    return b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
+
+
+def rounded(value: Expr, dtype: str) -> Expr:
+    """A factor in the dtype that its tensor has: narrow ones are multiplied as they are."""
+    narrow = dtype in ("bfloat16", "float16") and aten.is_float(value.dtype)
+    return aten.cast(value, dtype) if narrow else value
+
+
+def _mm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    return _matmul(b, node, index, node.args[0], node.args[1])
+
+
+def _addmm(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    d = aten.wide(node.dtype)
+    product = _matmul(b, node, index, node.args[1], node.args[2])
+    bias = b.operand(node.args[0], index, node.shape)
+    beta, alpha = node.keyword("beta", 1), node.keyword("alpha", 1)
+    if alpha != 1:
+        product = Op("mul", (product, b.value(alpha)), d, node.line)
+    if beta != 1:
+        bias = Op("mul", (bias, b.value(beta)), d, node.line)
+    return Op("add", (product, bias), d, node.line)
+
+
+def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    k = b.shape(node.args[0])[-1]
+    over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.leaves()}),)) if k != 1 else Ix()
+    d = aten.wide(node.dtype)
+    a = b.value(node.args[0], (*index, over))
+    v = b.value(node.args[1], (over,))
+    return reduced("sum", Op("mul", (a, v), d, node.line), list(over.leaves()), d, node)
+
+
+def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """softmax(q k^T scale + mask) v, as its two products and the softmax between them; 0 where a mask hides all."""
+    q, k, v = node.args[:3]
+    mask, causal = argument(node, 3, "attn_mask"), bool(argument(node, 5, "is_causal", False))
+    scale = argument(node, 6, "scale")
+    batch, row, col = index[:-2], index[-2], index[-1]
+    length, width = b.shape(k)[-2], b.shape(q)[-1]
+    if argument(node, 4, "dropout_p", 0.0):
+        raise b.refuse(node, "attention with dropout")
+    if length == 1 or width == 1 or (scale is None and not isinstance(width, int)):
+        raise b.refuse(node, "attention over one element, or of heads whose width is not fixed")
+    d = aten.wide(node.dtype)
+    shared = _shared_heads(b, node, batch) if argument(node, 7, "enable_gqa", False) else batch
+    taken = {leaf for ix in index for leaf in ix.leaves()}
+    keys = Ix((b.pick_axis(length, taken),))
+    over = Ix((b.pick_axis(width, taken | set(keys.leaves())),))
+    lead = node.shape[:-2]
+    heads = (*lead[:-1], b.shape(k)[-3]) if shared is not batch else lead
+    queries = b.operand(q, (*batch, row, over), (*lead, node.shape[-2], width))
+    product = b.dot(
+        queries, b.operand(k, (*shared, keys, over), (*heads, length, width)), over.axes[0], row, keys, d, node.line
+    )
+    factor = float(width) ** -0.5 if scale is None else scale
+    scores: Expr = Op("mul", (product, b.value(factor)), d, node.line)
+    lowest = Num(float("-inf"), d)
+    if isinstance(mask, Ref):
+        given = b.operand(mask, (*batch, row, keys), (*node.shape[:-1], length))
+        kept = given.dtype == "bool"
+        scores = Op("where", (given, scores, lowest), d) if kept else Op("add", (scores, given), d, node.line)
+    if causal:
+        seen = Op("ge", (b.position(row), b.position(keys)), "bool")
+        scores = Op("where", (seen, scores, lowest), d, node.line)
+    top = reduced("max", scores, list(keys.leaves()), d, node)
+    exps = Op("exp", (Op("sub", (scores, top), d),), d, node.line)
+    shares: Expr = Op("div", (exps, reduced("sum", exps, list(keys.leaves()), d, node)), d, node.line)
+    if isinstance(mask, Ref):
+        shares = Op("where", (Op("eq", (top, lowest), "bool"), Num(0.0, d), shares), d, node.line)
+    values = b.operand(v, (*shared, keys, col), (*heads, length, node.shape[-1]))
+    shares = rounded(shares, node.dtype)
+    return b.dot(shares, values, keys.axes[0], row, col, d, node.line)
+
+
+def _shared_heads(b: Builder, node: Node, batch: Index) -> Index:
+    """The index of the keys' heads: neighbouring heads of the queries share one."""
+    heads, own = node.shape[-3], b.shape(node.args[1])[-3]
+    group = extents.product(heads).over(extents.product(own))
+    if group is None or not batch[-1].plain:
+        raise b.refuse(node, f"{heads} heads that share {own}, or a slice of them")
+    if extents.same(heads, own):
+        return batch
+    outer, _ = split_axes(b, node, batch[-1], own, group.extent)
+    return (*batch[:-1], Ix(outer))
+
+
+PRODUCTS: dict[str, Handler] = {
+    "mm": _mm,
+    "_int_mm": _mm,
+    "bmm": _mm,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "mv": _mv,
+    "dot": _mv,
+    "scaled_dot_product_attention": _attention,
+}

@@ -1,0 +1,70 @@
+"""Running sums, products, maxima and minima as expressions."""
+
+from __future__ import annotations
+
+from kernellab.capture import Node
+from kernellab.designer.frontend import pointwise as aten
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.reductions import sum_dtype
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Num, Op, Scan
+from kernellab.designer.ir.extents import Extent
+from kernellab.sketch.program.ops import OPS
+
+
+def _scan(kind: str) -> Handler:
+    def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
+        if not index or node.shape[node.args[1] % len(index)] == 1:
+            return Num(0, "int64") if item else b.value(node.args[0], index)
+        dim = node.args[1] % len(index)
+        ix = index[dim]
+        if len(ix.leaves()) != 1:
+            raise b.refuse(node, "a scan along a dimension that is reshaped or indexed afterwards")
+        whole = ix.plain or (ix.sign == -1 and ix.offset == extents.add(node.shape[dim], -1))
+        dtype = sum_dtype(node.dtype)
+        if ix.sign == 1 and _starts_late(ix, node.shape[dim]):
+            return _late_scan(b, node, index, dim, kind, dtype)
+        if not whole or not extents.same(ix.extent, node.shape[dim]):
+            raise b.refuse(node, "a scan of which only a part is used")
+        arg = aten.compute(b.value(node.args[0], index), dtype)
+        scan = Scan(kind, arg, ix.leaves()[0], dtype, ix.sign == -1, node.line)
+        return _last_place(b, scan, ix) if item else scan
+
+    return handle
+
+
+def _last_place(b: Builder, scan: Scan, ix: Ix) -> Expr:
+    """Where a running maximum or minimum was last met: the running maximum of the places that equal it."""
+    met = Op("eq", (scan.arg, scan), "bool")
+    if aten.is_float(scan.dtype):
+        met = Op("logical_or", (met, Op("isnan", (scan.arg,), "bool")), "bool")
+    place = Op("where", (met, b.position(ix), Num(0, "int64")), "int64")
+    return Scan("cummax", place, scan.over, "int64", scan.reverse, scan.line)
+
+
+def _starts_late(ix: Ix, extent: Extent) -> bool:
+    """Does the index begin before the scanned elements and end with them or sooner?"""
+    if not isinstance(ix.offset, int) or ix.offset >= 0:
+        return False
+    return extents.same(ix.extent, extents.add(extent, -ix.offset)) or extents.same(ix.extent, extent)
+
+
+def _late_scan(b: Builder, node: Node, index: Index, dim: int, kind: str, dtype: str) -> Expr:
+    """An exclusive scan: the elements come later along the axis, what lies before them changes nothing."""
+    ix = index[dim]
+    if not aten.is_float(dtype) and kind in ("cummax", "cummin"):
+        raise b.refuse(node, "an exclusive running maximum of integers")
+    inside = Op("ge", (Iota(ix), Num(0, "int64")), "bool")
+    arg = aten.compute(b.value(node.args[0], index), dtype)
+    start = OPS[kind].identity
+    assert start is not None, kind
+    neutral = Num(start if aten.is_float(dtype) else int(start), dtype)
+    return Scan(kind, Op("where", (inside, arg, neutral), dtype), ix.leaves()[0], dtype, False, node.line)
+
+
+SCANS: dict[str, Handler] = {
+    "cumsum": _scan("cumsum"),
+    "cumprod": _scan("cumprod"),
+    "cummax": _scan("cummax"),
+    "cummin": _scan("cummin"),
+}

@@ -1,0 +1,228 @@
+"""ATen operations that only choose elements of their operand: views, slices, concatenation, padding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernellab.capture import Node, Ref, Sym
+from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.gather import chosen, picked, strided
+from kernellab.designer.frontend.pointwise import compute, wide
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
+from kernellab.designer.ir.extents import Extent
+from kernellab.designer.ir.normal import number, row_major
+from kernellab.errors import DesignError
+
+
+def _dim(node: Node, given: int, rank: int) -> int:
+    return given % rank if rank else 0
+
+
+def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """A reshape: the axes regrouped; where these do not follow its shape, a copy of it, or computed places."""
+    shape = b.shape(node.args[0])
+    try:
+        inner = b.regroup(node, index, shape)
+    except DesignError:
+        plain = all(ix.plain and extents.same(ix.extent, e) for ix, e in zip(index, node.shape, strict=True))
+        if not plain:
+            return Leaf(b.stored(Ref(node.name)), index, node.dtype)
+        return picked(b, node.args[0], _places(b, index, node.shape, shape))
+    return b.value(node.args[0], inner)
+
+
+def _places(b: Builder, index: Index, shape: tuple[Extent, ...], source: tuple[Extent, ...]) -> Index:
+    """The index into ``source`` of the element that ``index`` names in ``shape``, by arithmetic on its place."""
+    flat: Expr = Num(0, "int64")
+    for ix, extent in zip(index, shape, strict=True):
+        here = b.position(ix)
+        flat = here if isinstance(flat, Num) else Op("add", (Op("mul", (flat, number(extent)), "int64"), here), "int64")
+    return _at_place(flat, source)
+
+
+def _at_place(flat: Expr, source: tuple[Extent, ...]) -> Index:
+    """The index into ``source`` of the element at the row-major place ``flat``."""
+    found: list[Ix] = []
+    for d, extent in enumerate(source):
+        inner = extents.times(list(source[d + 1 :]))
+        at = flat if inner == 1 else Op("floordiv", (flat, number(inner)), "int64")
+        found.append(chosen(at if d == 0 else Op("mod", (at, number(extent)), "int64")))
+    return tuple(found)
+
+
+def _as_strided(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """Elements by their place in memory: of an input, or of what an operation made anew."""
+    source, _, strides = node.args[:3]
+    start = node.args[3] if len(node.args) > 3 else node.keyword("storage_offset", 0)
+    viewed = source.name not in b.inputs and b.nodes[source.name].op.split(".")[1] in VIEWS
+    if viewed or not all(isinstance(n, int) for n in (*strides, start or 0)):
+        raise b.refuse(node, "strides that are not fixed, or of a view")
+    flat: Expr = Num(start or 0, "int64")
+    for ix, stride in zip(index, strides, strict=True):
+        flat = Op("add", (flat, Op("mul", (b.position(ix), Num(stride, "int64")), "int64")), "int64")
+    return picked(b, source, _at_place(flat, b.shape(source)))
+
+
+def _permute(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    inner = list(index)
+    for out, source in enumerate(node.args[1]):
+        inner[_dim(node, source, len(index))] = index[out]
+    return b.value(node.args[0], tuple(inner))
+
+
+def _transpose(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    rank = len(index)
+    first, second = (node.args[1], node.args[2]) if len(node.args) > 2 else (0, 1)
+    if rank < 2:
+        return b.value(node.args[0], index)
+    swapped = list(index)
+    i, j = first % rank, second % rank
+    swapped[i], swapped[j] = swapped[j], swapped[i]
+    return b.value(node.args[0], tuple(swapped))
+
+
+def _expand(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    return b.operand(node.args[0], index, node.shape)
+
+
+def _unsqueeze(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    at = node.args[1] % len(index)
+    return b.value(node.args[0], index[:at] + index[at + 1 :])
+
+
+def _squeeze(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    shape = b.shape(node.args[0])
+    dims = node.args[1] if len(node.args) > 1 else tuple(range(len(shape)))
+    dims = {d % len(shape) for d in (dims if isinstance(dims, tuple) else (dims,))} if shape else set()
+    left = iter(index)
+    return b.value(node.args[0], tuple(Ix() if d in dims and e == 1 else next(left) for d, e in enumerate(shape)))
+
+
+def _slice(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, dim = node.args[0], (node.args[1] if len(node.args) > 1 else 0)
+    start = node.args[2] if len(node.args) > 2 and node.args[2] is not None else 0
+    step = node.args[4] if len(node.args) > 4 else 1
+    shape = b.shape(source)
+    dim %= len(shape)
+    start = start.expr if isinstance(start, Sym) else start
+    if isinstance(start, int) and start < 0:
+        start = extents.add(shape[dim], start)
+    if step != 1:
+        return strided(b, source, index, dim, start, step)
+    return b.value(source, _shift(b, node, index, dim, start))
+
+
+def _split(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[2] if len(node.args) > 2 else node.keyword("dim", 0)) % len(index)
+    sizes = node.args[1]
+    before = sizes[:item] if isinstance(sizes, tuple) else (sizes,) * item
+    start: Extent = 0
+    for size in before:
+        start = extents.add(start, size.expr if isinstance(size, Sym) else size)
+    return b.value(node.args[0], _shift(b, node, index, dim, start))
+
+
+def _unbind(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[1] if len(node.args) > 1 else 0) % (len(index) + 1)
+    return b.value(node.args[0], (*index[:dim], Ix((), item), *index[dim:]))
+
+
+def _shift(b: Builder, node: Node, index: Index, dim: int, start: Extent) -> Index:
+    ix = index[dim]
+    if start == 0:
+        return index
+    if ix.sign != 1:
+        raise b.refuse(node, "a slice of a flipped dimension")
+    return (*index[:dim], replace(ix, offset=extents.add(ix.offset, start)), *index[dim + 1 :])
+
+
+def _select(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    shape = b.shape(node.args[0])
+    dim, at = node.args[1] % len(shape), node.args[2]
+    at = at.expr if isinstance(at, Sym) else extents.add(shape[dim], at) if at < 0 else at
+    return b.value(node.args[0], (*index[:dim], Ix((), at), *index[dim:]))
+
+
+def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    flipped = list(index)
+    for d in node.args[1]:
+        d %= len(index)
+        ix, extent = index[d], node.shape[d]
+        if extent == 1:
+            continue
+        if len(ix.leaves()) > 1:
+            ix = chosen(row_major(ix))
+        last = extents.add(extent, -1)
+        flipped[d] = replace(ix, offset=extents.subtract(last, ix.offset), sign=-ix.sign)
+    return b.value(node.args[0], tuple(flipped))
+
+
+def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    dim = (node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(index)
+    parts, start, result = list(node.args[0]), 0, None
+    starts: list[Extent] = []
+    at: Extent = start
+    for part in parts:
+        starts.append(at)
+        at = extents.add(at, b.shape(part)[dim])
+    ix = index[dim]
+    if len(ix.leaves()) > 1 or ix.sign != 1:
+        return _cat_at(b, node, index, dim)
+    for part, begin in reversed(list(zip(parts, starts, strict=True))):
+        own = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
+        if b.shape(part)[dim] == 1:
+            own = (*index[:dim], Ix(), *index[dim + 1 :])
+        value = compute(b.value(part, own), wide(node.dtype))
+        if result is None:
+            result = value
+            end: Extent = begin
+            continue
+        before = Op("lt", (b.position(ix), b.value(Sym(str(end)) if isinstance(end, str) else end)), "bool")
+        result = Op("where", (before, value, result), wide(node.dtype), node.line)
+        end = begin
+    assert result is not None
+    return result
+
+
+def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:
+    """A concatenation whose dimension is read at positions that are computed, as a reshape behind it makes them."""
+    ix = index[dim]
+    at = chosen(row_major(ix))
+    if at.at is None:
+        raise b.refuse(node, "a concatenation that is reshaped or flipped afterwards")
+    return _cat(b, node, (*index[:dim], at, *index[dim + 1 :]), 0)
+
+
+def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    source, pads = node.args[0], node.args[1]
+    fill = b.value(node.args[2] if len(node.args) > 2 else 0.0)
+    shape, inner, inside = b.shape(source), list(index), None
+    for k in range(len(pads) // 2):
+        dim = len(shape) - 1 - k
+        before, after = pads[2 * k], pads[2 * k + 1]
+        ix = index[dim]
+        if before == 0 and after == 0:
+            continue
+        if len(ix.leaves()) > 1 or not ix.plain:
+            ix = chosen(row_major(ix)) if ix.at is None else chosen(b.position(ix))
+        inner[dim] = replace(ix, offset=extents.subtract(0, before))
+        at = b.position(inner[dim])
+        end = shape[dim]
+        fits = Op(
+            "logical_and",
+            (Op("ge", (at, Num(0, "int64")), "bool"),
+             Op("lt", (at, b.value(Sym(end) if isinstance(end, str) else end)), "bool")),
+            "bool",
+        )  # fmt: skip
+        inside = fits if inside is None else Op("logical_and", (inside, fits), "bool")
+    value = b.value(source, tuple(inner))
+    return value if inside is None else Op("where", (inside, value, fill), wide(node.dtype), node.line)
+
+
+VIEWS: dict[str, Handler] = {
+    "view": _view, "reshape": _view, "_unsafe_view": _view, "permute": _permute, "transpose": _transpose,
+    "t": _transpose, "expand": _expand, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "slice": _slice,
+    "select": _select, "split": _split, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip, "cat": _cat,
+    "constant_pad_nd": _pad, "as_strided": _as_strided,
+}  # fmt: skip

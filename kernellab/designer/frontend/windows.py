@@ -1,0 +1,130 @@
+"""Windows that slide over a tensor: what convolution and pooling read, as indices and as one kind of product.
+
+A position of the input is ``out * stride + k * dilation - pad`` (transposed: ``(out + pad - k * dilation) / stride``
+where that divides); a :class:`Tap` says so for one dimension and stands in the index of a Leaf. Outside the tensor the
+edge rule of the language gives the pad, so that no padded copy is made. A :class:`Win` is the sum (or the maximum)
+over the taps and, in a convolution, over the channels of a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+
+from kernellab.capture import Ref
+from kernellab.designer.frontend.build import Builder
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap
+from kernellab.designer.ir.extents import Extent
+from kernellab.errors import DesignError
+
+#: channels of a group below which a convolution is summed directly, not as a product of matrices
+LEAST_CHANNELS = 4
+_VIEWS = frozenset(("unsqueeze", "squeeze", "permute", "transpose", "t", "clone", "alias", "detach", "contiguous"))
+
+
+@dataclass
+class Window:
+    """The spatial part of one operator: ``taps`` by dimension, ``index`` of the input's spatial dimensions."""
+
+    taps: tuple[Tap, ...]
+    index: Index = field(default=())
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(t.k for t in self.taps if t.k is not None)
+
+
+def spatial(given: object, rank: int, default: int) -> tuple[int, ...]:
+    """One number for each spatial dimension from what ATen was given: a number, one, several, or nothing."""
+    items = tuple(given) if isinstance(given, (tuple, list)) else (default if given is None else given,)
+    items = items or (default,)
+    if not all(isinstance(i, int) for i in items):
+        raise DesignError("A window whose numbers are not known before the call has no schedule.", "Fix its sizes.")
+    return tuple(int(i) for i in (items * rank if len(items) == 1 else items))
+
+
+def window(
+    sizes: tuple[Extent, ...],
+    out: Index,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    pad: tuple[int, ...],
+    dilation: tuple[int, ...],
+    transposed: bool = False,
+) -> Window:
+    """The window over dimensions of ``sizes`` at the output index ``out``, which holds one plain axis a dimension."""
+    taps, index = [], []
+    for size, ix, k, s, p, d in zip(sizes, out, kernel, stride, pad, dilation, strict=True):
+        axis = ix.leaves()[0] if ix.leaves() else None
+        if size == 1 and axis is None and k == 1 and p == 0:
+            index.append(Ix())
+            continue
+        inner = Axis(k) if k > 1 else None
+        if s == 1 and p == 0 and inner is None and axis is not None and extents.same(axis.extent, size):
+            index.append(ix)
+            continue
+        tap = Tap(axis, inner, k, s, d, p, size, transposed)
+        taps.append(tap)
+        index.append(Ix(tuple(a for a in (axis, inner) if a is not None), 0, 1, tap))
+    return Window(tuple(taps), tuple(index))
+
+
+def at_window(b: Builder, ref: Ref, index: Index) -> Expr:
+    """The operand at a window's index: an element of a tensor, which an earlier launch writes when it is computed."""
+    if _is_view(b, ref):
+        value = b.value(ref, index)
+        if isinstance(value, Leaf):
+            return value
+    return Leaf(b.stored(ref), index, b.dtype(ref))
+
+
+def _is_view(b: Builder, ref: Ref) -> bool:
+    """Is it an input or stored, seen through nothing that shifts or splits an index?"""
+    while ref.name not in b.inputs and ref.name not in b.stops:
+        node = b.nodes[ref.name]
+        if node.op.split(".")[1] not in _VIEWS or not isinstance(node.args[0], Ref):
+            return False
+        ref = node.args[0]
+    return True
+
+
+def is_plain(out: Index, shape: tuple[Extent, ...], groups: int = 1, channel: int = -1) -> bool:
+    """Does each dimension run over an axis of its own? (The channel's may be split.)"""
+    for d, (ix, extent) in enumerate(zip(out, shape, strict=True)):
+        leaves = ix.leaves()
+        if not leaves and extent == 1 and ix.offset == 0:
+            continue
+        if not leaves or not ix.plain or not extents.same(ix.extent, extent):
+            return False
+        grouped = groups == 1 or (len(leaves) == 2 and extents.same(leaves[0].extent, groups))
+        if len(leaves) != 1 and not (d == channel and grouped):
+            return False
+    every = [leaf for ix in out for leaf in ix.leaves()]
+    return len(every) == len(set(every))
+
+
+def phases(tap: Tap) -> int:
+    """How many classes of output positions read different taps: the stride of a transposed window."""
+    return tap.stride if tap.transposed else 1
+
+
+def tap_range(tap: Tap, phase: str) -> tuple[str, int]:
+    """First tap and step between the taps that an output of ``phase`` (``out % stride``) reads, transposed.
+
+    Taps are the solutions of ``k * dilation = phase + pad (mod stride)``; where there is none the first is past the
+    end.
+    """
+    if phases(tap) == 1:
+        return "0", 1
+    g = gcd(tap.stride, tap.dilation)
+    step = tap.stride // g
+    at = f"({phase} + {tap.pad})" if tap.pad else phase
+    if step == 1:
+        return f"{at} % {g}*{tap.kernel}", 1
+    factor = pow(tap.dilation // g, -1, step)
+    if g == 1:
+        scaled = at if factor == 1 else f"{at}*{factor}"
+        return f"{scaled} % {step}", step
+    inner = f"{at} // {g}" if factor == 1 else f"({at} // {g})*{factor}"
+    return f"({inner}) % {step} + {at} % {g}*{tap.kernel}", step

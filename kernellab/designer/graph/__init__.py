@@ -1,0 +1,1 @@
+"""Passes over the captured graph: where launches end, what a library does."""

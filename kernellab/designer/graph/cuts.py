@@ -1,0 +1,136 @@
+"""Where a graph is cut into launches: behind a product or a window, and the pointwise work that goes out with it.
+
+What reads the stored value has it as a plain tensor: a reduction over rows and columns runs along one merged axis, a
+group's channels are a view, and nothing of the product's tiles limits those of what follows. A value that only leaves
+the graph is not cut off; it is stored as an output by its own launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
+from typing import Any
+
+from kernellab.capture import Graph, Node, Ref
+from kernellab.designer.frontend.convolutions import CONVOLUTIONS
+from kernellab.designer.frontend.pointwise import OPERATIONS
+from kernellab.designer.frontend.pooling import POOLS
+from kernellab.designer.frontend.views import VIEWS
+
+_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+_HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
+#: operations of one chain in one launch; each is some levels of an expression, which rules walk by recursion
+_LONGEST = 40
+#: pointwise although their table of handlers is another
+_ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
+
+
+def cut_nodes(graph: Graph) -> frozenset[str]:
+    """Names of the nodes whose values are stored for all that reads them."""
+    users: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for ref in node.refs():
+            users.setdefault(ref.name, []).append(node.name)
+    outputs = {ref.name for ref in graph.outputs}
+    nodes = {n.name: n for n in graph.nodes}
+    #: values that cost no product: what the graph is given, what is stored, and pointwise work on those
+    light = _light(graph, {i.name for i in graph.inputs})
+    cut: set[str] = set()
+    absorbed: set[str] = set()
+    for node in graph.nodes:
+        if _kind(node) not in _HEAVY or node.name in absorbed:
+            continue
+        region = _region(graph, node, light)
+        absorbed |= region
+        exits = [n for n in region if n in outputs or any(u not in region for u in users.get(n, []))]
+        if any(u not in region for n in exits for u in _readers(n, users, nodes)):
+            # with several ways out the product itself is kept, and each way makes its pointwise work again
+            last = exits[0] if len(exits) == 1 else node.name
+            cut.add(last)
+            light = _light(graph, light | {last})
+    return frozenset(cut | _of_long_chains(graph, cut))
+
+
+def depth(graph: Graph, stops: frozenset[str] = frozenset()) -> int:
+    """The longest chain of operations, where one of ``stops`` begins a new one."""
+    return max(_depths(graph, stops).values(), default=0)
+
+
+def _depths(graph: Graph, stops: Set[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        found[node.name] = 1 + max((found.get(r.name, 0) for r in node.refs() if r.name not in stops), default=0)
+    return found
+
+
+def _of_long_chains(graph: Graph, cut: Set[str]) -> set[str]:
+    """Pointwise values to store so that no launch computes a chain of more than _LONGEST operations: unrolled loops."""
+    stored: set[str] = set()
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        refs = [r.name for r in node.refs() if r.name not in cut and r.name not in stored]
+        found[node.name] = 1 + max((found.get(name, 0) for name in refs), default=0)
+        if found[node.name] >= _LONGEST and _kind(node) in OPERATIONS:
+            stored.add(node.name)
+    return stored
+
+
+def without_twins(graph: Graph) -> Graph:
+    """``graph`` with each value computed once, however often the reference writes it."""
+    first: dict[Any, str] = {}
+    same: dict[str, str] = {}
+
+    def own(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return replace(value, name=same.get(value.name, value.name))
+        return type(value)(own(v) for v in value) if type(value) in (tuple, list) else value
+
+    kept = []
+    for node in graph.nodes:
+        turned = replace(node, args=own(node.args), kwargs=own(node.kwargs))
+        key = repr((turned.op, turned.args, turned.kwargs))
+        if key in first:
+            same[node.name] = first[key]
+        else:
+            first[key] = node.name
+            kept.append(turned)
+    return replace(graph, nodes=tuple(kept), outputs=own(graph.outputs))
+
+
+def _readers(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node]) -> Iterator[str]:
+    """Nodes that compute with the value, seen through views of it."""
+    for user in users.get(name, []):
+        if _kind(nodes[user]) in VIEWS:
+            yield from _readers(user, users, nodes)
+        else:
+            yield user
+
+
+def _kind(node: Node) -> str:
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def _light(graph: Graph, given: set[str]) -> set[str]:
+    """``given``, and what views and pointwise work make of it."""
+    light = set(given)
+    for node in graph.nodes:
+        cheap = _kind(node) in OPERATIONS or _kind(node) in _ALSO or _kind(node) in VIEWS
+        if cheap and all(ref.name in light for ref in node.refs()):
+            light.add(node.name)
+    return light
+
+
+def _region(graph: Graph, heavy: Node, light: set[str]) -> set[str]:
+    """``heavy`` and the pointwise nodes of its shape that follow from it and from light values alone."""
+    region = {heavy.name}
+    for node in graph.nodes:
+        if _kind(node) not in OPERATIONS and _kind(node) not in _ALSO:
+            continue
+        refs = {ref.name for ref in node.refs()}
+        if refs & region and refs <= region | light and node.shape == _shape(heavy):
+            region.add(node.name)
+    return region
+
+
+def _shape(node: Node) -> Any:
+    return node.results[0][0] if node.results else node.shape

@@ -1,0 +1,275 @@
+"""Graphs in which the library makes products, convolutions and attention, and own kernels all that is around them.
+
+A product whose value an own launch reads is one call: its factors as they lie in memory (a view or a transpose of
+them is free), nothing fused into it. Biases are taken out first, so that they ride with the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.capture import Graph, Input, Node, Ref
+from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
+from kernellab.designer.frontend.reductions import argument
+from kernellab.designer.frontend.views import VIEWS
+from kernellab.designer.ir.extents import Extent
+from kernellab.errors import DesignError
+
+_PRODUCTS = frozenset(("mm", "bmm"))
+ATTENTION = "scaled_dot_product_attention"
+_WITH_BIAS = {"addmm": "mm", "baddbmm": "bmm"}
+_DTYPES = frozenset(("float64", "float32", "float16", "bfloat16"))
+_TURNS = frozenset(("t", "transpose", "permute"))
+_SAME = frozenset(("clone", "alias", "detach", "contiguous"))
+_RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze"))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor, the shape that it is read in, and which of its dimensions each dimension of the operand is."""
+
+    tensor: str
+    shape: tuple[Extent, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """What the library makes: ``tensor`` of ``shape``, by the operation ``node``."""
+
+    node: Node
+    tensor: str
+    shape: tuple[Extent, ...]
+    operands: tuple[Operand, ...]
+
+    @property
+    def kind(self) -> str:
+        """The ATen operation's name."""
+        return _kind(self.node)
+
+    @property
+    def is_convolution(self) -> bool:
+        return self.kind in CONVOLUTIONS
+
+
+@dataclass(frozen=True)
+class AttentionTold:
+    """What an attention is told beside its tensors."""
+
+    mask: Any
+    dropout: float
+    is_causal: bool
+    scale: float | None
+    grouped: bool
+
+
+def attention_told(node: Node) -> AttentionTold:
+    """The arguments of a ``scaled_dot_product_attention`` behind q, k and v, by position or by name."""
+    names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    mask, dropout, is_causal, scale, grouped = (argument(node, 3 + n, name) for n, name in enumerate(names))
+    return AttentionTold(mask, dropout or 0.0, bool(is_causal), scale, bool(grouped))
+
+
+def biases_apart(graph: Graph) -> Graph:
+    """``graph`` with the sum behind each product or convolution as nodes of its own."""
+    nodes: list[Node] = []
+    names = {n.name for n in graph.nodes} | {i.name for i in graph.inputs}
+    for node in graph.nodes:
+        nodes += _apart(node, graph, names)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def library_nodes(graph: Graph) -> frozenset[str]:
+    """Products and convolutions of ``graph`` (its biases apart) that a call makes for own kernels to go on with."""
+    outputs = {ref.name for ref in graph.outputs}
+    nodes = {n.name: n for n in graph.nodes}
+    users: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for ref in node.refs():
+            users.setdefault(ref.name, []).append(node.name)
+
+    def leaves(name: str) -> bool:
+        """Does the value go out as it is, or seen through views?"""
+        if name in outputs:
+            return True
+        return any(_kind(nodes[u]) in VIEWS and leaves(u) for u in users.get(name, []))
+
+    return frozenset(n.name for n in graph.nodes if _is_call(n) and n.dtype in _DTYPES and not leaves(n.name))
+
+
+def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
+    """``graph`` with its biases apart, and the nodes that are calls.
+
+    Raises:
+        DesignError: no product or convolution is followed by anything but its bias.
+    """
+    graph = biases_apart(graph)
+    calls = library_nodes(graph)
+    if not rests(graph, calls):
+        raise DesignError("There is no product here with work around it.", "Use the schedules of own kernels.")
+    return graph, calls
+
+
+def rests(graph: Graph, calls: frozenset[str]) -> bool:
+    """Is there more left for own kernels than to add biases?"""
+    biases = {n.name for n in graph.nodes if _kind(n) == "add" and any(r.name in calls for r in n.refs())}
+    work = [n for n in graph.nodes if n.name not in calls | biases and _kind(n) not in VIEWS]
+    return bool(calls) and bool(work)
+
+
+def given(graph: Graph, calls: frozenset[str]) -> Graph:
+    """``graph`` with the library's values as inputs: what own launches begin with."""
+    inputs = [Input(n.name, -1, n.shape, n.dtype) for n in graph.nodes if n.name in calls]
+    kept = tuple(n for n in graph.nodes if n.name not in calls)
+    return replace(graph, inputs=(*graph.inputs, *inputs), nodes=kept)
+
+
+def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
+    """The call for a node; what its operands need stored is stored before.
+
+    Raises:
+        DesignError: its numbers or its operands are nothing that a call takes.
+    """
+    node = b.nodes[ref.name]
+    if not _is_call(node):
+        raise AssertionError(node)
+    taken = node.args[: 3 if _kind(node) == ATTENTION else 2]
+    operands = tuple(_operand(b, a) for a in taken)
+    if _kind(node) in CONVOLUTIONS:
+        if any(o.order != tuple(range(len(o.shape))) for o in operands):
+            operands = tuple(_as_it_is(b, a) for a in taken)
+        numbers_of(b, node)
+    shapes: dict[str, tuple[Extent, ...]] = {}
+    for operand in operands:
+        if shapes.setdefault(operand.tensor, operand.shape) != operand.shape:
+            raise DesignError("A call of the library would read one tensor in two shapes.", "Pass it twice.")
+    return LibraryCall(node, tensor, b.shape(ref), operands)
+
+
+def _operand(b: Builder, ref: Any) -> Operand:
+    order = list(range(len(b.shape(ref))))
+    while not b.is_stored(ref):
+        node = b.nodes[ref.name]
+        kind = _kind(node)
+        if kind in _TURNS:
+            turned = _permutation(node, len(order))
+            order = [turned[d] for d in order]
+        elif not _is_same(b, ref):
+            break
+        ref = node.args[0]
+    found = _turned_under(b, ref)
+    if found is not None:
+        return Operand(found.tensor, found.shape, tuple(found.order[d] for d in order))
+    base = ref
+    while not b.is_stored(base) and (_is_same(b, base) or _kind(b.nodes[base.name]) in _RESHAPES):
+        base = b.nodes[base.name].args[0]
+    if base.name in b.graph.constants:
+        raise DesignError("A call of the library would need a constant of the reference.", "Pass it as an input.")
+    tensor = b.tensor(base) if b.is_stored(base) else b.stored(ref)
+    return Operand(tensor, b.shape(ref), tuple(order))
+
+
+def _turned_under(b: Builder, ref: Ref) -> Operand | None:
+    """A reshape of batches alone over matrices that are turned: the turn may come after it, and then costs nothing."""
+    if b.is_stored(ref) or _kind(b.nodes[ref.name]) not in _RESHAPES:
+        return None
+    inner = b.nodes[ref.name].args[0]
+    while not b.is_stored(inner) and _is_same(b, inner):
+        inner = b.nodes[inner.name].args[0]
+    if b.is_stored(inner) or _kind(b.nodes[inner.name]) not in _TURNS:
+        return None
+    rank, shape = len(b.shape(inner)), b.shape(ref)
+    matrices = [*range(rank - 2), rank - 1, rank - 2]
+    if rank < 3 or len(shape) < 3 or _permutation(b.nodes[inner.name], rank) != matrices:
+        return None
+    base = b.nodes[inner.name].args[0]
+    while not b.is_stored(base) and _is_same(b, base):
+        base = b.nodes[base.name].args[0]
+    if not b.is_stored(base) or shape[-2:] != b.shape(inner)[-2:] or base.name in b.graph.constants:
+        return None
+    order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    return Operand(b.tensor(base), (*shape[:-2], shape[-1], shape[-2]), order)
+
+
+def _is_same(b: Builder, ref: Ref) -> bool:
+    """Is it a copy, or an expansion that adds nothing?"""
+    node = b.nodes[ref.name]
+    same = _kind(node) == "expand" and node.shape == b.shape(node.args[0])
+    return same or _kind(node) in _SAME
+
+
+def _as_it_is(b: Builder, ref: Ref) -> Operand:
+    """The operand of a convolution, which takes nothing turned: stored in order where it is."""
+    found = _operand(b, ref)
+    if found.order == tuple(range(len(found.shape))):
+        return found
+    return Operand(b.stored(ref), b.shape(ref), tuple(range(len(b.shape(ref)))))
+
+
+def _permutation(node: Node, rank: int) -> list[int]:
+    kind = _kind(node)
+    if kind == "permute":
+        return [int(d) % rank for d in node.args[1]]
+    order = list(range(rank))
+    first, second = (0, rank - 1) if kind == "t" else (int(node.args[1]) % rank, int(node.args[2]) % rank)
+    order[first], order[second] = order[second], order[first]
+    return order
+
+
+def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
+    kind = _kind(node)
+    if kind in _WITH_BIAS:
+        bias, left, right = node.args[:3]
+        made = replace(
+            node, name=_fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[kind]}.default",
+            args=(left, right), kwargs=(),
+        )  # fmt: skip
+        found, sides = [made], [Ref(made.name), bias]
+        for n, word in enumerate(("alpha", "beta")):
+            factor = node.keyword(word, 1)
+            if factor != 1:
+                shape = node.shape if n == 0 else _shape_of(graph, found, bias)
+                scaled = Node(
+                    _fresh(f"{node.name}_{word}", names), "aten.mul.Tensor", (sides[n], factor), (), shape, node.dtype,
+                    node.line,
+                )  # fmt: skip
+                found.append(scaled)
+                sides[n] = Ref(scaled.name)
+        return [*found, replace(node, op="aten.add.Tensor", args=tuple(sides), kwargs=())]
+    if kind not in CONVOLUTIONS or len(node.args) < 3 or node.args[2] is None:
+        return [node]
+    made = replace(node, name=_fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
+    along: tuple[Extent, ...] = (node.shape[1], *[1] * (len(node.shape) - 2))
+    seen = Node(
+        _fresh(f"{node.name}_bias", names), "aten.view.default", (node.args[2], along), (), along, node.dtype, node.line
+    )
+    return [made, seen, replace(node, op="aten.add.Tensor", args=(Ref(made.name), Ref(seen.name)), kwargs=())]
+
+
+def _shape_of(graph: Graph, more: list[Node], ref: Ref) -> tuple[Extent, ...]:
+    found = next((i.shape for i in graph.inputs if i.name == ref.name), None)
+    return found if found is not None else next(n.shape for n in (*graph.nodes, *more) if n.name == ref.name)
+
+
+def _fresh(name: str, names: set[str]) -> str:
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name
+
+
+def _is_call(node: Node) -> bool:
+    """A product, a convolution without a bias, over no empty extent, or attention without a mask and dropout."""
+    kind = _kind(node)
+    if kind in _PRODUCTS:
+        return True
+    if kind == ATTENTION:
+        told = attention_told(node)
+        return told.mask is None and not told.dropout and not told.grouped and len(node.shape) in (3, 4)
+    return kind in CONVOLUTIONS and (len(node.args) < 3 or node.args[2] is None) and len(node.shape) > 2
+
+
+def _kind(node: Node) -> str:
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""

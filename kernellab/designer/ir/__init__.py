@@ -1,0 +1,1 @@
+"""Expressions over axes, their extents and their normal form."""

@@ -1,0 +1,352 @@
+"""What a graph computes as expressions over axes: every value is a function of an index, views are gone.
+
+An :class:`Axis` is one direction of iteration. A value does not know the shape of the tensor it was in, only which
+axes it varies over; so transposes, reshapes and broadcasts cost nothing, and what remains is loads, arithmetic,
+reductions, scans and products.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+from kernellab.designer.ir.extents import Extent, Length, times
+
+_counter = itertools.count()
+
+
+@dataclass(eq=False)
+class Axis:
+    """One direction; ``parts`` once a reshape has split it (outer first)."""
+
+    extent: Length
+    parts: tuple[Axis, ...] = ()
+    uid: int = field(default_factory=lambda: next(_counter))
+
+    def leaves(self) -> tuple[Axis, ...]:
+        return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
+
+    def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
+        first, second = Axis(outer), Axis(inner)
+        self.parts = (first, second)
+        return first, second
+
+    def __repr__(self) -> str:
+        return f"<{self.extent}#{self.uid}>"
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One dimension of a window: which position of the input an output position ``out`` reads at tap ``k``.
+
+    ``out * stride + k * dilation - pad``; transposed: ``(out + pad - k * dilation) / stride`` where that is whole.
+    ``out`` is None for an extent of 1, ``k`` for a kernel of 1; ``size`` is the input's extent.
+    """
+
+    out: Axis | None
+    k: Axis | None
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    size: Extent
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Ix:
+    """Index of one dimension: ``offset + sign * position``, the position being that of the merged axes.
+
+    With ``win`` the position is that of a window's tap, and the axes are the output's and the tap's.
+    """
+
+    axes: tuple[Axis, ...] = ()
+    offset: Extent = 0
+    sign: int = 1
+    win: Tap | None = None
+    #: the position is this value; the axes are its own, and not among ``axes``
+    at: Expr | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.offset == 0 and self.sign == 1 and self.win is None and self.at is None
+
+    def over(self, axes: tuple[Axis, ...]) -> Ix:
+        """The same index over other axes."""
+        return Ix(axes, self.offset, self.sign, self.win, self.at)
+
+    def leaves(self) -> tuple[Axis, ...]:
+        return tuple(leaf for a in self.axes for leaf in a.leaves())
+
+    @property
+    def extent(self) -> Extent:
+        return times([a.extent for a in self.leaves()])
+
+
+Index = tuple[Ix, ...]
+
+
+@dataclass(eq=False)
+class Leaf:
+    """An element of an input (or of a temp that an earlier kernel made)."""
+
+    tensor: str
+    index: Index
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Num:
+    value: float | int | bool
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class SymNum:
+    """A size or a scalar argument as a number."""
+
+    expr: str
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Iota:
+    """The position along an index, as an integer."""
+
+    index: Ix
+    dtype: str = "int64"
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Op:
+    """A pointwise operation of the sketch language (or ``cast``)."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: str
+    line: int = 0
+
+
+@dataclass(eq=False)
+class Red:
+    """A reduction: sum prod max min any argmax argmin, over ``axes``."""
+
+    kind: str
+    arg: Expr
+    over: tuple[Axis, ...]
+    dtype: str
+    line: int = 0
+    #: set for a partial result: one per chunk of the first reduced axis, along this axis
+    chunk: Axis | None = None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(leaf for a in self.over for leaf in a.leaves())
+
+
+#: the reduction that the last element of a scan is
+_SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+
+
+@dataclass(eq=False)
+class Scan:
+    """A running sum, product, max or min along one axis; ``reverse`` runs from its end."""
+
+    kind: str
+    arg: Expr
+    over: Axis
+    dtype: str
+    reverse: bool = False
+    line: int = 0
+    #: set where programs scan a piece of the axis each: the axis of the pieces, and what each piece comes to
+    chunk: Axis | None = field(default=None, kw_only=True)
+    before: Expr | None = field(default=None, kw_only=True)
+
+    @property
+    def join(self) -> str:
+        """The reduction that its last element is."""
+        return _SCAN_JOIN[self.kind]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+@dataclass(eq=False)
+class Dot:
+    """Sum over ``over`` of a * b, as a matrix product; rows and cols are the free axes that belong to one side."""
+
+    a: Expr
+    b: Expr
+    over: Axis
+    dtype: str
+    line: int = 0
+    kind: str = "dot"
+    #: where ``a`` and ``b`` are the highest of three parts each that add up to the factors: the other two of each
+    parts: tuple[Expr, ...] = ()
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+@dataclass(eq=False)
+class Win(Dot):
+    """Over the taps of a window, and the axes of ``sums``: the sum of ``a`` (times ``b``, where ``pairs``), or its max.
+
+    ``a`` is a Leaf whose index holds the ``taps``. ``packed``: a and b are multiplied as matrices, the channels of a
+    group (``sums``) within each tap.
+    """
+
+    over: Axis = field(default_factory=lambda: Axis(1))
+    dtype: str = "float32"
+    taps: tuple[Tap, ...] = ()
+    sums: tuple[Axis, ...] = ()
+    #: "sum" or "max"
+    join: str = "sum"
+    pairs: bool = True
+    packed: bool = False
+    #: ``a`` is a copy in which the summed elements lie side by side
+    last: bool = False
+    #: the tensor of which ``b`` is a packing, where it is one
+    weights: str = ""
+    kind: str = "window"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.sums, *(t.k for t in self.taps if t.k is not None))
+
+
+@dataclass(eq=False)
+class Inner:
+    """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time. ``parts`` as in Dot."""
+
+    a: Expr
+    b: Expr
+    over: Axis
+    dtype: str
+    line: int = 0
+    parts: tuple[Expr, ...] = ()
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.over.leaves()
+
+
+@dataclass(eq=False)
+class Attend(Dot):
+    """Sum over ``over`` of softmax(a) * b, the softmax being over the same axis; ``a`` holds one :class:`Inner`.
+
+    A row of which every score is -inf has no softmax; its sum is 0 with ``zero``, else NaN. ``parts``: of ``b`` alone.
+    """
+
+    over: Axis = field(default_factory=lambda: Axis(1))
+    dtype: str = "float32"
+    zero: bool = False
+    #: the scores are in units of ln 2: exp2 does for exp
+    binary: bool = False
+    #: dtype in which the shares are multiplied
+    narrow: str = ""
+    kind: str = "attention"
+
+    @property
+    def inner(self) -> Inner:
+        return next(e for e in walk(self.a, inside=False) if isinstance(e, Inner))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.over.leaves(), *self.inner.axes)
+
+
+@dataclass(eq=False)
+class Order(Scan):
+    """The elements of a row in stable order (kind ``value``) or where they were (``order``), along ``place``.
+
+    ``place`` is ``over`` itself, or a shorter axis for the first elements alone; ``down``: largest first.
+    """
+
+    place: Axis = field(default_factory=lambda: Axis(1))
+    down: bool = False
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (self.over,) if self.place is self.over else (self.over, self.place)
+
+
+Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend]
+Frontier = (Red, Scan, Dot)
+
+
+def with_ats(index: Index, values: Sequence[Expr]) -> Index:
+    """``index`` with other values where it has values, in order."""
+    left = iter(values)
+    return tuple(replace(ix, at=next(left)) if ix.at is not None else ix for ix in index)
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Leaf):
+        return tuple(ix.at for ix in expr.index if ix.at is not None)
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Scan) and expr.before is not None:
+        return (expr.arg, expr.before)
+    if isinstance(expr, (Red, Scan)):
+        return (expr.arg,)
+    if isinstance(expr, Win) and not expr.pairs:
+        return (expr.a,)
+    if isinstance(expr, (Dot, Inner)):
+        return (expr.a, expr.b, *expr.parts)
+    return ()
+
+
+class Free:
+    """Free axes of expressions, remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Expr, frozenset[Axis]]] = {}
+
+    def __call__(self, expr: Expr) -> frozenset[Axis]:
+        hit = self._known.get(id(expr))
+        if hit is not None:
+            return hit[1]
+        if isinstance(expr, Leaf):
+            found = frozenset(leaf for ix in expr.index for leaf in ix.leaves())
+            found = found.union(*(self(a) for a in operands(expr)))
+        elif isinstance(expr, Iota):
+            found = frozenset(expr.index.leaves())
+        else:
+            found = frozenset().union(*(self(a) for a in operands(expr))) if operands(expr) else frozenset()
+            if isinstance(expr, (Red, Dot, Inner)):
+                found = found - set(expr.axes)
+            if isinstance(expr, Order):
+                found = (found - {expr.over}) | {expr.place}
+            if isinstance(expr, Scan) and expr.chunk is not None:
+                found = found - {expr.chunk}
+            if isinstance(expr, Red) and expr.chunk is not None:
+                found = found | {expr.chunk}
+        self._known[id(expr)] = (expr, found)
+        return found
+
+
+def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) -> list[Expr]:
+    """Every expression under ``expr``, operands first; ``inside=False`` stops at reductions, scans and products."""
+    order: list[Expr] = []
+    seen = {} if seen is None else seen
+
+    def visit(e: Expr, top: bool) -> None:
+        if id(e) in seen:
+            return
+        seen[id(e)] = e
+        if inside or top or not isinstance(e, Frontier):
+            for a in operands(e):
+                visit(a, False)
+        order.append(e)
+
+    visit(expr, True)
+    return order

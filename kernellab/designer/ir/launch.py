@@ -1,0 +1,118 @@
+"""One launch of the plan: which axes run, what is reduced, scanned or multiplied, and what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, Red, Scan, Win, operands, walk
+from kernellab.designer.ir.normal import Layout, Output, Purpose
+
+
+class LaunchKind(Enum):
+    """What a launch does; said by the pass that makes it."""
+
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    SCAN = "scan"
+    SORT = "sort"
+    PRODUCT = "product"
+    WINDOW = "window"
+    ATTENTION = "attention"
+    COPY = "copy"
+    SCATTER = "scatter"
+
+
+#: the title of a launch that stores what leaves the graph
+RESULT_TITLE = "finish"
+
+
+@dataclass(eq=False)
+class Launch:
+    """``par`` axes in parallel, ``reds``, ``scans`` or ``dot`` over ``red`` in passes, then ``outs``.
+
+    A COPY stores one output, along the axes of its index; its ``red`` are taps that run one after another. ``title``
+    is what its sketch is called behind the task's name; whoever makes the launch sets it.
+    """
+
+    kind: LaunchKind
+    par: frozenset[Axis]
+    red: frozenset[Axis]
+    reds: list[Red] = field(default_factory=list)
+    scans: list[Scan] = field(default_factory=list)
+    dot: Dot | None = None
+    outs: list[Output] = field(default_factory=list)
+    title: str = "statistics"
+
+    @property
+    def chunk(self) -> Axis | None:
+        """The axis of the pieces, where programs reduce or scan one piece each."""
+        shared: list[Red | Scan] = [*self.reds, *self.scans]
+        return next((e.chunk for e in shared if e.chunk is not None), None)
+
+    @property
+    def purposes(self) -> frozenset[Purpose]:
+        """What its outputs are for."""
+        return frozenset(o.purpose for o in self.outs)
+
+    @property
+    def stored_axes(self) -> list[Axis]:
+        """The axes that the outputs' indices run along."""
+        return [a for o in self.outs for ix in o.index for a in ix.leaves()]
+
+    @property
+    def product(self) -> Dot:
+        """The product of a PRODUCT, WINDOW or ATTENTION."""
+        assert self.dot is not None, self.kind
+        return self.dot
+
+    @property
+    def window(self) -> Win:
+        """The product of a WINDOW."""
+        assert isinstance(self.dot, Win), self.kind
+        return self.dot
+
+    @property
+    def attention(self) -> Attend:
+        """The product of an ATTENTION."""
+        assert isinstance(self.dot, Attend), self.kind
+        return self.dot
+
+    @property
+    def roots(self) -> list[Expr]:
+        """Every expression that the launch computes."""
+        dot = [self.dot] if self.dot is not None else []
+        return [*self.reds, *self.scans, *dot, *(o.expr for o in self.outs)]
+
+    @property
+    def loads(self) -> list[Leaf]:
+        """Every element that the launch reads, operands first."""
+        seen: dict[int, object] = {}
+        return [e for root in self.roots for e in walk(root, seen) if isinstance(e, Leaf)]
+
+    @property
+    def streams(self) -> bool:
+        """Do the factors of a product pass through its loop?"""
+        return self.dot is not None and (not isinstance(self.dot, Win) or self.dot.packed)
+
+    @property
+    def varies(self) -> bool:
+        """Is an output stored along a reduced axis, which then runs again?"""
+        return any(leaf in self.red for o in self.outs for ix in o.index for leaf in ix.leaves())
+
+    @property
+    def gathers(self) -> bool:
+        """Does a factor of the product read at indices that are values?"""
+        sides = (self.dot.a, self.dot.b) if self.dot is not None else ()
+        return any(isinstance(e, Leaf) and bool(operands(e)) for side in sides for e in walk(side))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of one sketch file, in the order in which they run, and the views of all their tensors.
+
+    A pass makes another plan of it: it replaces launches, and writes into a layout of its own (``layout.copied()``).
+    """
+
+    launches: tuple[Launch, ...]
+    layout: Layout

@@ -1,0 +1,372 @@
+"""Normal form of the expressions of one graph: shared parts are shared, and axes that always run together are one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.expr import (
+    Attend,
+    Axis,
+    Dot,
+    Expr,
+    Free,
+    Frontier,
+    Index,
+    Inner,
+    Iota,
+    Ix,
+    Leaf,
+    Num,
+    Op,
+    Order,
+    Red,
+    Scan,
+    SymNum,
+    Win,
+    operands,
+    walk,
+    with_ats,
+)
+from kernellab.designer.ir.extents import Chunks, Extent, Length
+from kernellab.errors import DesignError
+
+#: how an Output is written at indices that are values: added to what is there, or once an element
+ADD, ONCE = "add", "once"
+
+
+class Purpose(Enum):
+    """What a stored value is for."""
+
+    #: other launches go on with it
+    VALUE = "value"
+    #: it leaves the graph
+    RESULT = "result"
+    #: it is a sum of a factor, asked for in place of a sum of its product
+    SUMS = "sums"
+    #: it is a weight in the order that a window wants
+    PACKED = "packed"
+    #: it is one of the narrow floats that add up to a factor
+    PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output: its tensor, the index it is stored at, and its value."""
+
+    tensor: str
+    index: Index
+    expr: Expr
+    dtype: str
+    #: ADD or ONCE where the expression packs a value and the indices that ``index`` has values at
+    put: str = ""
+    purpose: Purpose = Purpose.VALUE
+
+
+def share(outputs: list[Output]) -> list[Output]:
+    """Equal expressions become one object; split axes are replaced by their parts."""
+    table: dict[Any, Expr] = {}
+    done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(e: Expr) -> Expr:
+        if id(e) in done:
+            return done[id(e)][1]
+        if isinstance(e, Iota) and len(e.index.leaves()) > 1:
+            done[id(e)] = (e, visit(row_major(e.index)))
+            return done[id(e)][1]
+        args = tuple(visit(a) for a in operands(e))
+        made, key = _rebuilt(e, args)
+        result = table.setdefault(key, made)
+        done[id(e)] = (e, result)
+        return result
+
+    return [replace(o, index=tuple(_resolved(ix) for ix in o.index), expr=visit(o.expr)) for o in outputs]
+
+
+def number(extent: Extent) -> Expr:
+    """An extent as an integer value."""
+    return Num(extent, "int64") if isinstance(extent, int) else SymNum(extent, "int64")
+
+
+def row_major(ix: Ix) -> Expr:
+    """The position that several axes run over, as arithmetic on the position along each."""
+    total: Expr | None = None
+    for leaf in ix.leaves():
+        here: Expr = Iota(Ix((leaf,)))
+        if total is not None:
+            assert not isinstance(leaf.extent, Chunks)
+            total = Op("mul", (total, number(leaf.extent)), "int64")
+            here = Op("add", (total, here), "int64")
+        total = here
+    start = number(ix.offset)
+    if total is None:
+        return start
+    if ix.sign == -1:
+        return Op("sub", (start, total), "int64")
+    return total if ix.offset == 0 else Op("add", (total, start), "int64")
+
+
+def _resolved(ix: Ix) -> Ix:
+    return ix.over(ix.leaves())
+
+
+def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
+    ids = tuple(id(a) for a in args)
+    if isinstance(e, Leaf):
+        index = with_ats(tuple(_resolved(ix) for ix in e.index), args)
+        return Leaf(e.tensor, index, e.dtype, e.line), ("leaf", e.tensor, index)
+    if isinstance(e, Num):
+        return e, ("num", type(e.value), repr(e.value), e.dtype)
+    if isinstance(e, SymNum):
+        return e, ("sym", e.expr, e.dtype)
+    if isinstance(e, Iota):
+        return Iota(_resolved(e.index), e.dtype, e.line), ("iota", _resolved(e.index))
+    if isinstance(e, Op):
+        return Op(e.op, args, e.dtype, e.line), ("op", e.op, ids, e.dtype)
+    if isinstance(e, Red):
+        return Red(e.kind, args[0], e.axes, e.dtype, e.line, e.chunk), ("red", e.kind, ids, e.axes, e.chunk)
+    if isinstance(e, Order):
+        return replace(e, arg=args[0]), ("order", e.kind, ids, e.axes, e.down)
+    if isinstance(e, Scan):
+        before = args[1] if e.before is not None else None
+        return replace(e, arg=args[0], before=before), ("scan", e.kind, ids, e.axes, e.reverse, e.chunk)
+    if isinstance(e, Win):
+        return windowed(e, args), ("window", e.join, ids, e.axes, e.taps)
+    if isinstance(e, (Inner, Attend)):
+        over = _only(e.over.leaves())
+        return replace(e, a=args[0], b=args[1], parts=args[2:], over=over), (type(e), ids, over, getattr(e, "zero", 0))
+    return Dot(args[0], args[1], e.over, e.dtype, e.line), ("dot", ids, e.axes)
+
+
+def _only(axes: tuple[Axis, ...]) -> Axis:
+    if len(axes) != 1:
+        raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
+    return axes[0]
+
+
+def windowed(e: Win, args: tuple[Expr, ...]) -> Win:
+    """``e`` over other operands."""
+    return replace(e, a=args[0], b=args[-1])
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One dimension of a tensor's declared view; ``ix`` says which element of it is meant."""
+
+    ix: Ix
+    extent: Length
+
+
+def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
+    """The finest view of a tensor that an access needs: one slot an axis, none for extents of 1."""
+    found = []
+    for ix, extent in zip(index, shape, strict=True):
+        leaves = ix.leaves()
+        if extent == 1 and not leaves and ix.at is None:
+            continue
+        if leaves and ix.plain and extents.same(ix.extent, extent):
+            found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
+        elif (parts := _slice_of_parts(ix, extent)) is not None:
+            found += parts
+        elif len(leaves) > 1 and ix.win is None:
+            raise DesignError("A slice of a reshaped dimension has no rectangular view.", "Slice before reshaping.")
+        else:
+            found.append(Slot(ix.over(leaves), extent))
+    return found
+
+
+def _slice_of_parts(ix: Ix, extent: Extent) -> list[Slot] | None:
+    """Slots of a slice of a dimension that is split, where whole inner parts are cut off: heads 3 to 5 of nine."""
+    if len(ix.leaves()) < 2 or ix.sign != 1 or ix.win is not None:
+        return None
+    first, *inner = ix.leaves()
+    size = extents.times([a.extent for a in inner])
+    if not (isinstance(size, int) and isinstance(extent, int) and isinstance(ix.offset, int)):
+        return None
+    if extent % size or ix.offset % size:
+        return None
+    return [Slot(Ix((first,), ix.offset // size), extent // size), *(Slot(Ix((a,)), a.extent) for a in inner)]
+
+
+@dataclass
+class Layout:
+    """The declared view of every tensor: its slots' extents."""
+
+    views: dict[str, tuple[Length, ...]]
+    shapes: dict[str, tuple[Extent, ...]]
+    dtypes: dict[str, str]
+    #: names that stand for a tensor in another view, which a later launch has of it
+    seconds: dict[str, str] = field(default_factory=dict)
+
+    def name(self, tensor: str) -> str:
+        """The tensor's own name."""
+        return self.seconds.get(tensor, tensor)
+
+    def copied(self) -> Layout:
+        """A layout to which views can be added without changing this one."""
+        return replace(self, views=dict(self.views), dtypes=dict(self.dtypes))
+
+
+def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tuple[list[Output], Layout]:
+    """Merge neighbouring axes that every access and every reduction treats alike; the views that result.
+
+    Raises:
+        DesignError: one tensor is needed in two views that do not refine each other.
+    """
+    outputs = share(outputs)
+    forbidden: set[Axis] = set()
+    for _ in range(8):
+        merged, accesses = _merge(outputs, shapes, forbidden)
+        views: dict[str, set[tuple[Any, ...]]] = {}
+        for tensor, found in accesses:
+            views.setdefault(tensor, set()).add(tuple(extents.product(s.extent) for s in _merged_slots(found, merged)))
+        clashes = [t for t, v in views.items() if len(v) > 1]
+        if not clashes:
+            break
+        before = len(forbidden)
+        for tensor, found in accesses:
+            if tensor in clashes:
+                forbidden.update(leaf for s in found for leaf in s.ix.leaves())
+        if len(forbidden) == before:
+            raise DesignError(
+                f"The tensor {clashes[0]!r} is needed in two shapes at once, which no one view serves.",
+                "Let a person or a model write this sketch.",
+            )
+    return _rewrite(outputs, shapes, merged)
+
+
+def _accesses(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> list[tuple[str, list[Slot]]]:
+    seen: dict[int, Any] = {}
+    found = []
+    for o in outputs:
+        found.append((o.tensor, slots(o.index, shapes[o.tensor])))
+        for e in walk(o.expr, seen):
+            if isinstance(e, Leaf):
+                found.append((e.tensor, slots(e.index, shapes[e.tensor])))
+    return found
+
+
+def _merge(
+    outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], forbidden: set[Axis]
+) -> tuple[dict[Axis, tuple[Axis, ...]], list[tuple[str, list[Slot]]]]:
+    """Chains of axes to merge, by each chain's first axis."""
+    accesses = _accesses(outputs, shapes)
+    roles: dict[Axis, set[Any]] = {}
+    fixed = set(forbidden)
+    after: dict[Axis, set[Any]] = {}
+    before: dict[Axis, set[Any]] = {}
+    seen: dict[int, Any] = {}
+    for o in outputs:
+        for e in walk(o.expr, seen):
+            if isinstance(e, Frontier):
+                for axis in e.axes:
+                    roles.setdefault(axis, set()).add(id(e))
+            if isinstance(e, Iota):
+                fixed.update(e.index.leaves())
+            if isinstance(e, (Scan, Dot, Inner)):
+                fixed.update(e.axes)
+    for _, found in accesses:
+        for k, slot in enumerate(found):
+            for axis in slot.ix.leaves():
+                whole = slot.ix.plain and extents.same(slot.ix.extent, slot.extent)
+                if not whole:
+                    fixed.add(axis)
+                follower = found[k + 1].ix.leaves() if k + 1 < len(found) else ()
+                leader = found[k - 1].ix.leaves() if k else ()
+                after.setdefault(axis, set()).add(follower[0] if follower else None)
+                before.setdefault(axis, set()).add(leader[0] if leader else None)
+    follows: dict[Axis, Axis] = {}
+    for a, nexts in after.items():
+        if len(nexts) != 1 or a in fixed:
+            continue
+        b = next(iter(nexts))
+        if b is None or b in fixed or before.get(b) != {a} or roles.get(a, set()) != roles.get(b, set()):
+            continue
+        follows[a] = b
+    # in the order in which axes were made: that of a set is where they lie in memory
+    starts = sorted(set(follows) - set(follows.values()), key=lambda a: a.uid)
+    chains = {}
+    for a in starts:
+        chain = [a]
+        while chain[-1] in follows and follows[chain[-1]] not in chain:
+            chain.append(follows[chain[-1]])
+        chains[a] = tuple(chain)
+    return chains, accesses
+
+
+def _merged_slots(found: list[Slot], chains: dict[Axis, tuple[Axis, ...]]) -> list[Slot]:
+    inner = {axis for chain in chains.values() for axis in chain[1:]}
+    result = []
+    for slot in found:
+        leaves = slot.ix.leaves()
+        if leaves and leaves[0] in inner:
+            continue
+        if leaves and leaves[0] in chains:
+            result.append(Slot(slot.ix, extents.times([a.extent for a in chains[leaves[0]]])))
+        else:
+            result.append(slot)
+    return result
+
+
+def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
+    """Is the view as long as the shape and yet another? A kernel's host would refuse such an argument, and rightly."""
+    return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
+
+
+def _rewrite(
+    outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], chains: dict[Axis, tuple[Axis, ...]]
+) -> tuple[list[Output], Layout]:
+    whole = {a: Axis(extents.times([x.extent for x in chain])) for a, chain in chains.items()}
+    inner = {axis for chain in chains.values() for axis in chain[1:]}
+    layout = Layout({}, dict(shapes), {})
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(whole.get(a, a) for a in given if a not in inner)
+
+    def index(tensor: str, given: Index) -> Index:
+        found = _merged_slots(slots(given, shapes[tensor]), chains)
+        if _looks_wrong([s.extent for s in found], shapes[tensor]):
+            found = [Slot(Ix(), 1), *found]
+        layout.views[tensor] = tuple(s.extent for s in found)
+        return tuple(s.ix.over(axes(s.ix.leaves())) for s in found)
+
+    done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(e: Expr) -> Expr:
+        if id(e) in done:
+            return done[id(e)][1]
+        args = tuple(visit(a) for a in operands(e))
+        made: Expr
+        if isinstance(e, Leaf):
+            made = Leaf(e.tensor, with_ats(index(e.tensor, e.index), args), e.dtype, e.line)
+            layout.dtypes[e.tensor] = e.dtype
+        elif isinstance(e, Red):
+            made = Red(e.kind, args[0], axes(e.axes), e.dtype, e.line)
+        elif isinstance(e, Op):
+            made = Op(e.op, args, e.dtype, e.line)
+        elif isinstance(e, Order):
+            made = replace(e, arg=args[0])
+        elif isinstance(e, Scan):
+            made = replace(e, arg=args[0], over=e.axes[0])
+        elif isinstance(e, Win):
+            made = windowed(e, args)
+        elif isinstance(e, (Inner, Attend)):
+            made = replace(e, a=args[0], b=args[1], parts=args[2:], over=e.over.leaves()[0])
+        elif isinstance(e, Dot):
+            made = Dot(args[0], args[1], e.over, e.dtype, e.line)
+        else:
+            made = e
+        done[id(e)] = (e, made)
+        return made
+
+    result = []
+    for o in outputs:
+        layout.dtypes[o.tensor] = o.dtype
+        result.append(replace(o, index=index(o.tensor, o.index), expr=visit(o.expr)))
+    return share(result), layout
+
+
+__all__ = ["Free", "Layout", "Output", "Slot", "collapse", "share", "slots"]

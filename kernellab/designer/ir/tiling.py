@@ -1,0 +1,63 @@
+"""How a launch's axes run: the record that a tile rule returns, and the constexprs that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernellab.designer.ir.expr import Axis
+
+
+@dataclass
+class Consts:
+    """Constexprs of one file: name -> (default, choices), in the order in which they were added."""
+
+    values: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    def add(self, name: str, default: int, choices: tuple[int, ...] = ()) -> str:
+        """The name of a constexpr with this default and these choices; a number follows where ``name`` is another."""
+        base, k = name, 2
+        while name in self.values and self.values[name] != (default, choices):
+            name, k = f"{base}{k}", k + 1
+        self.values[name] = (default, choices)
+        return name
+
+    def default(self, name: str) -> int:
+        return self.values[name][0]
+
+    def choices(self, name: str) -> tuple[int, ...]:
+        return self.values[name][1]
+
+    @property
+    def defaults(self) -> dict[str, int]:
+        return {name: default for name, (default, _) in self.values.items()}
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How the axes of one launch run. An axis in neither map is a loop over single elements.
+
+    ``blocks``: axis -> name of the constexpr that is its tile size; ``whole``: axes that are one tile of their full
+    extent; ``exact``: blocked axes whose extent every choice of the block divides; ``why``: the schedule in sentences.
+    """
+
+    order: tuple[Axis, ...]
+    blocks: dict[Axis, str] = field(default_factory=dict)
+    whole: frozenset[Axis] = frozenset()
+    exact: frozenset[Axis] = frozenset()
+    why: tuple[str, ...] = ()
+    core: str = "grididx"
+    #: partial results stay in a tile's lanes until its loop has ended
+    lanes: bool = False
+    precision: str = ""
+    swizzle: int = 0
+    #: launch options of a product, 0 where the tiles decide
+    warps: int = 0
+    stages: int = 0
+    #: its loop may load through tensor descriptors: whether it does by default
+    descriptors: bool | None = None
+    #: a block of channels holds all of them (windows)
+    whole_channels: bool = False
+    #: positions are the rows of a window's product
+    positions_first: bool = False
+    #: name of the constexpr that says how many tiles of positions one program computes with the same weights (windows)
+    run: str = ""

@@ -1,0 +1,307 @@
+"""Attention in one launch: softmax(scores) times values, where the scores are a product that need not be stored.
+
+The softmax runs online (Milakov and Gimelshein 2018, arXiv:1805.02867): a block of rows keeps the largest score so far,
+the sum of exponentials about it and the weighted sum of values, and scales both down when a larger score comes (the
+forward pass of FlashAttention, Dao et al. 2022, arXiv:2205.14135). What is recognised is the expression, however it was
+written: any pointwise work between the first product and the softmax (scale, masks, biases, caps) stays with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernellab.designer.ir.expr import (
+    Attend,
+    Axis,
+    Dot,
+    Expr,
+    Free,
+    Frontier,
+    Inner,
+    Iota,
+    Ix,
+    Leaf,
+    Num,
+    Op,
+    Red,
+    Scan,
+    walk,
+)
+from kernellab.designer.ir.normal import Output, share
+from kernellab.designer.passes.plan import Rewrite
+
+_LOG2_E = 1 / math.log(2)
+_NARROW = ("bfloat16", "float16")
+
+
+def attend(outputs: Sequence[Output], binary: bool) -> list[Output]:
+    """``outputs`` with every product of a softmax's shares, whose scores are a product, as one :class:`Attend`.
+
+    ``binary``: exponentials are powers of two, their factor folded into the scale (a GPU has an instruction for these).
+    """
+    free = Free()
+
+    def change(e: Expr) -> Expr | None:
+        if type(e) is not Dot:
+            return None
+        found = _recognised(e, free, binary)
+        return None if found is None else replace(found, b=visit(found.b), a=visit(found.a))
+
+    visit = Rewrite(change)
+    return [replace(o, expr=visit(o.expr)) for o in share(list(outputs))]
+
+
+def attends(outputs: Sequence[Output]) -> bool:
+    """Is there an attention among the expressions?"""
+    seen: dict[int, object] = {}
+    return any(isinstance(e, Attend) for o in outputs for e in walk(o.expr, seen))
+
+
+# -- recognising -------------------------------------------------------------------------------------------------------
+
+
+def _recognised(dot: Dot, free: Free, binary: bool) -> Attend | None:
+    over = dot.over.leaves()
+    if len(over) != 1:
+        return None
+    for shares, values in ((dot.a, dot.b), (dot.b, dot.a)):
+        found = _softmax(shares, over[0])
+        if found is None:
+            continue
+        scores, zero = found
+        inner = _first_product(scores, over[0], free(values), free)
+        # scores that sum several products are stored: one kernel holds the rows of one
+        if inner is None or any(type(e) is Dot and e is not inner for e in walk(scores, inside=False)):
+            continue
+        a, b = (inner.a, inner.b) if over[0] not in free(inner.a) else (inner.b, inner.a)
+        width = inner.over.leaves()[0]
+        if width in free(values):
+            # a bound axis may have the name of one outside; in one kernel it needs its own
+            width = Axis(width.extent)
+            a, b = (_renamed(side, inner.over.leaves()[0], width) for side in (a, b))
+        kept = Inner(_as_stored(a), _as_stored(b), width, inner.dtype, inner.line)
+        scores = Rewrite(lambda e, inner=inner, kept=kept: kept if e is inner else None)(scores)  # type: ignore[misc]
+        values = _as_stored(values)
+        binary = binary and dot.dtype == "float32"
+        if binary:
+            scores = _times(scores, _LOG2_E)
+        narrow = values.dtype if values.dtype in _NARROW else ""
+        return Attend(scores, values, over[0], dot.dtype, dot.line, zero=zero, binary=binary, narrow=narrow)
+    return None
+
+
+def _softmax(shares: Expr, over: Axis) -> tuple[Expr, bool] | None:
+    """The scores of which ``shares`` is the softmax over ``over``, and whether rows of -inf alone give zeros."""
+    while isinstance(shares, Op) and shares.op == "cast":
+        shares = shares.args[0]
+    zero = False
+    if isinstance(shares, Op) and shares.op == "where" and isinstance(shares.args[1], Num):
+        test, instead, rest = shares.args
+        top = test.args[0] if isinstance(test, Op) and test.op == "eq" else None
+        if instead.value != 0 or not isinstance(top, Red) or not _is_lowest(test.args[1]):  # type: ignore[union-attr]
+            return None
+        shares, zero = rest, True
+    if not isinstance(shares, Op) or shares.op != "div":
+        return None
+    exps, total = shares.args
+    if not (isinstance(exps, Op) and exps.op == "exp" and isinstance(total, Red) and total.kind == "sum"):
+        return None
+    shifted = exps.args[0]
+    if total.arg is not exps or not isinstance(shifted, Op) or shifted.op != "sub":
+        return None
+    scores, top = shifted.args
+    if not isinstance(top, Red) or top.kind != "max" or top.arg is not scores:
+        return None
+    return (scores, zero) if set(total.axes) == set(top.axes) == {over} else None
+
+
+def _is_lowest(e: Expr) -> bool:
+    return isinstance(e, Num) and e.value == -math.inf
+
+
+def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free) -> Dot | None:
+    """The product in ``scores`` with an axis of rows of its own; its summed axis must be one."""
+    for e in walk(scores, inside=False):
+        if type(e) is not Dot or len(e.over.leaves()) != 1 or keys not in free(e):
+            continue
+        rows = [side for side in (e.a, e.b) if keys not in free(side)]
+        if len(rows) == 1 and free(rows[0]) - others - set(e.axes):
+            return e
+    return None
+
+
+def _renamed(e: Expr, old: Axis, new: Axis) -> Expr:
+    """``e`` with ``new`` in place of the free axis ``old``."""
+
+    def moved(ix: Ix) -> Ix:
+        return ix.over(tuple(new if a is old else a for a in ix.leaves()))
+
+    def change(x: Expr) -> Expr | None:
+        if isinstance(x, Leaf):
+            return Leaf(x.tensor, tuple(moved(ix) for ix in x.index), x.dtype, x.line)
+        if isinstance(x, Iota):
+            return Iota(moved(x.index), x.dtype, x.line)
+        return x if isinstance(x, (Red, Scan, Dot)) and old in x.axes else None
+
+    return Rewrite(change)(e)
+
+
+def _as_stored(e: Expr) -> Expr:
+    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too."""
+    leaves = [x for x in walk(e, inside=False) if isinstance(x, (Leaf, *Frontier))]
+    dtypes = {x.dtype for x in leaves}
+    widened = any(isinstance(x, Op) and x.op == "cast" and "float" in x.dtype for x in walk(e, inside=False))
+    if isinstance(e, Leaf) or widened or len(dtypes) != 1 or not dtypes <= set(_NARROW):
+        return e
+    return Op("cast", (e,), dtypes.pop(), e.line)
+
+
+def _times(e: Expr, factor: float) -> Expr:
+    """``e * factor``, folded into what multiplies or divides already; -inf stays what it is."""
+    if isinstance(e, Op) and e.op == "mul":
+        for i in (0, 1):
+            other = e.args[1 - i]
+            if isinstance(other, Num) and not isinstance(other.value, bool):
+                return Op("mul", (e.args[i], Num(float(other.value) * factor, "float32")), e.dtype, e.line)
+    if isinstance(e, Op) and e.op == "div" and isinstance(e.args[1], Num) and e.args[1].value:
+        return Op("mul", (e.args[0], Num(factor / float(e.args[1].value), "float32")), e.dtype, e.line)
+    if isinstance(e, Op) and e.op == "where":
+        test, *branches = e.args
+        return Op("where", (test, *(b if _is_lowest(b) else _times(b, factor) for b in branches)), e.dtype, e.line)
+    return Op("mul", (e, Num(factor, "float32")), "float32", e.line)
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The axes of an attention: a grid of ``batch`` axes, a row and a column of the result, keys, and the width."""
+
+    batch: tuple[Axis, ...]
+    row: Axis
+    width: Axis
+    keys: Axis
+    col: Axis
+
+
+def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
+    """Who is who; ``order`` is that of the output's axes. None where there is no one row or column."""
+    free = Free()
+    inner, keys = attention.inner, attention.over.leaves()[0]
+    known, values = free(inner.b), free(attention.b)
+    rows = [a for a in order if a in free(inner.a) and a not in known and a not in values]
+    cols = [a for a in order if a in values and a is not keys and a not in free(attention.a)]
+    if not rows or not cols:
+        return None
+    row, col = rows[-1], cols[-1]
+    batch = tuple(a for a in order if a in free(attention) and a is not row and a is not col)
+    return Roles(batch, row, inner.axes[0], keys, col)
+
+
+# -- what a mask hides -------------------------------------------------------------------------------------------------
+
+
+def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
+    """d, where keys beyond ``row + d`` are hidden from a row: their score is -inf. None where there is no such d."""
+    if isinstance(scores, Op) and scores.op == "where":
+        test, first, second = scores.args
+        found = []
+        if _is_lowest(second):
+            found = [_bound(test, True, row, keys), last_key(first, row, keys)]
+        elif _is_lowest(first):
+            found = [_bound(test, False, row, keys), last_key(second, row, keys)]
+        else:
+            both = [last_key(first, row, keys), last_key(second, row, keys)]
+            found = [max(d for d in both if d is not None)] if None not in both else []
+        return min((d for d in found if d is not None), default=None)
+    if isinstance(scores, Op) and scores.op == "add":
+        # a sum with -inf is -inf, or NaN beside +inf, which no sound score is
+        return min((d for a in scores.args if (d := last_key(a, row, keys)) is not None), default=None)
+    if isinstance(scores, Op) and scores.op in ("mul", "div") and isinstance(scores.args[1], Num):
+        return last_key(scores.args[0], row, keys) if scores.args[1].value > 0 else None
+    if isinstance(scores, Op) and scores.op == "cast" and "float" in scores.dtype:
+        return last_key(scores.args[0], row, keys)
+    return None
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Scores that are the product times ``scale``, a positive number, and -inf where ``seen`` is not ``shown``.
+
+    ``last``: d, where just the keys beyond row + d are hidden.
+    """
+
+    scale: float
+    seen: Expr | None = None
+    shown: bool = True
+    last: int | None = None
+
+
+def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
+    """What is known of scores that are no more than scaled and masked, else None."""
+    if isinstance(scores, Op) and scores.op == "mul":
+        number = next((a.value for a in scores.args if isinstance(a, Num)), 0)
+        plain = any(isinstance(a, Inner) for a in scores.args) and number > 0
+        return Scaled(float(number)) if plain else None
+    if isinstance(scores, Op) and scores.op == "where":
+        test, *branches = scores.args
+        shown = _is_lowest(branches[1])
+        found = scaled(branches[0 if shown else 1], row, keys)
+        if found is not None and found.seen is None and (shown or _is_lowest(branches[0])):
+            return Scaled(found.scale, test, shown, _bound(test, shown, row, keys, alone=True))
+    return None
+
+
+def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) -> int | None:
+    """d, where ``test`` being ``holds`` means key - row <= d; ``alone``: and nothing else."""
+    if not isinstance(test, Op):
+        return None
+    if test.op == "logical_not":
+        return _bound(test.args[0], not holds, row, keys, alone)
+    if test.op == ("logical_and" if holds else "logical_or") and not alone:
+        return min((d for a in test.args if (d := _bound(a, holds, row, keys)) is not None), default=None)
+    if test.op in ("eq", "ne") and isinstance(test.args[1], Num):
+        return _of_choice(test, holds, row, keys, alone)
+    op = test.op if holds else {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}.get(test.op, "")
+    left, right = (_position(a, row, keys) for a in test.args[:2]) if len(test.args) == 2 else (None, None)
+    if left is None or right is None or op not in ("le", "lt", "ge", "gt"):
+        return None
+    if op in ("ge", "gt"):
+        left, right = right, left
+    # left <= right, or one less
+    if (left[0] - right[0], left[1] - right[1]) != (1, -1):
+        return None
+    return right[2] - left[2] - (op in ("lt", "gt"))
+
+
+def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
+    """The same of a mask of numbers: ``where(c, 1, 0) == 0``."""
+    chosen, wanted = test.args
+    while isinstance(chosen, Op) and chosen.op == "cast":
+        chosen = chosen.args[0]
+    if not (isinstance(chosen, Op) and chosen.op == "where" and isinstance(wanted, Num)):
+        return None
+    condition, *branches = chosen.args
+    if not all(isinstance(b, Num) for b in branches):
+        return None
+    first, second = ((b.value == wanted.value) == (test.op == "eq") for b in branches)  # type: ignore[union-attr]
+    return None if first == second else _bound(condition, first == holds, row, keys, alone)
+
+
+def _position(e: Expr, row: Axis, keys: Axis) -> tuple[int, int, int] | None:
+    """``e`` as keys * [0] + row * [1] + [2]; None where it is not of that form."""
+    if isinstance(e, Num) and isinstance(e.value, int):
+        return 0, 0, int(e.value)
+    if isinstance(e, Iota) and e.index.sign == 1 and e.index.win is None and isinstance(e.index.offset, int):
+        leaves = e.index.leaves()
+        if leaves in ((row,), (keys,)):
+            return int(leaves[0] is keys), int(leaves[0] is row), e.index.offset
+    if isinstance(e, Op) and e.op in ("add", "sub"):
+        first, second = (_position(a, row, keys) for a in e.args)
+        if first is not None and second is not None:
+            sign = 1 if e.op == "add" else -1
+            return tuple(a + sign * b for a, b in zip(first, second, strict=True))  # type: ignore[return-value]
+    return None

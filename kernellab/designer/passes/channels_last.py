@@ -1,0 +1,240 @@
+"""Windows over a copy of their input in which the summed elements of each position lie side by side.
+
+Tensor cores take float32 factors only along the summed axis, and a warp fetches 16 bytes a lane only where they are
+neighbours; in (batch, channel, rows, columns) neither holds. So the input is copied once as (batch, rows, columns,
+channels), at two bytes moved for each one read. Where there are few channels the copy unfolds taps too: their input
+elements stand beside the channels, as one longer summed axis, and the window keeps the other taps. How many are
+unfolded is what the chip's rates say: each makes the copy longer and the products fuller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
+from kernellab.designer.ir.normal import Layout, Output
+from kernellab.designer.passes.plan import Rewrite
+from kernellab.target import Chip
+
+#: bytes that one lane fetches at once; rows of the copy are multiples of it
+_LANE = 16
+#: bytes of the dtypes that tensor cores multiply
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+#: share of the tensor cores' rate that a window reaches over its copy, by output channels, and how much of that over
+#: the input as it lies; measured on an H200 at TF32
+_COPIED = {16: 0.2, 32: 0.35, 64: 0.6, 128: 0.7}
+_IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
+#: share of the memory's rate that a copy and a window reach
+_STREAMED = 0.8
+#: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes), which it then
+#: writes in parts: for rows of at most two sectors, and for longer ones
+_SCATTERED = (0.23, 0.1)
+#: elements of the copy that stand side by side, at most
+_LONGEST = 128
+
+
+def channels_last(plan: Plan, size: Callable[[Axis], int], chip: Chip, always: bool = False) -> Plan:
+    """``plan`` with a copy before each window that gains by one (``always``: that can have one).
+
+    ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``.
+    """
+    layout = plan.layout.copied()
+    found: list[Launch] = []
+    for k in plan.launches:
+        if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
+            unfolded = _unfolding(k, k.window, size, chip, always)
+            if unfolded is not None:
+                found += _copies(k, k.window, unfolded, layout)
+                continue
+        found.append(k)
+    return Plan(tuple(found), layout)
+
+
+def summed_block(extent: int) -> int:
+    """Elements of one step along a summed axis: few lanes past its end, and few steps."""
+    return min((16, 32), key=lambda b: (math.ceil(extent / b) * (b + 6), -b))
+
+
+def _fits(win: Win) -> bool:
+    fixed = all(isinstance(a.extent, int) for a in Free()(win.a) | Free()(win.b))
+    return fixed and isinstance(win.a, Leaf) and isinstance(win.b, Leaf) and win.a.dtype == win.b.dtype in _BYTES
+
+
+# -- which taps
+
+
+def _unfolding(k: Launch, win: Win, size: Callable[[Axis], int], chip: Chip, always: bool) -> tuple[Tap, ...] | None:
+    """The taps that the copy unfolds; None where the window is better off without one."""
+    best, found = math.inf, None
+    if not always:
+        best = _seconds(k, win, None, size, chip)
+    for taps in _choices(win):
+        spent = _seconds(k, win, taps, size, chip)
+        if spent < best:
+            best, found = spent, taps
+    return found
+
+
+def _choices(win: Win) -> Iterator[tuple[Tap, ...]]:
+    inside = int(str(win.sums[0].extent))
+    free = [tap for tap in win.taps if phases(tap) == 1 and tap.k is not None]
+    for count in range(len(free) + 1):
+        for taps in combinations(free, count):
+            if not taps or _row(taps, inside, win) <= _LONGEST:
+                yield taps
+
+
+def _row(taps: tuple[Tap, ...], inside: int, win: Win) -> int:
+    """Summed elements side by side in the copy."""
+    lane = _LANE // _BYTES[win.dtype] if win.dtype in _BYTES else 4
+    return math.prod(tap.kernel for tap in taps) * -(-inside // lane) * lane
+
+
+def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, size: Callable[[Axis], int], chip: Chip) -> float:
+    """Time of the copy and the window by bytes and operations; ``taps`` None: without a copy."""
+    assert isinstance(win.a, Leaf)
+    width = _BYTES[win.a.dtype]
+    rate = chip.peak_flops.get("tf32" if width == 4 else "bf16", 0.0) or math.inf
+    bandwidth = (chip.bandwidth or math.inf) * _STREAMED
+    inside = size(win.sums[0])
+    out = math.prod(size(a) for a in Free()(win.b) - Free()(win.a))
+    share = next((_COPIED[n] for n in _COPIED if out <= n), _COPIED[128])
+    positions = math.prod(size(a) for a in k.par)
+    written = width * positions * len(k.outs)
+    source = width * inside * math.prod(_extent(ix, size) for ix in win.a.index if not set(ix.leaves()) & set(win.sums))
+    left = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps if taps is None or tap not in taps)
+    copying = bandwidth
+    if taps is None:
+        read, copied, row = source, 0.0, inside
+        share *= next((_IN_PLACE[n] for n in _IN_PLACE if out <= n), _IN_PLACE[128])
+    else:
+        row = _row(taps, inside, win)
+        read = width * row * math.prod(
+            size(ix.win.out) if ix.win is not None and ix.win in taps and ix.win.out else _extent(ix, size)
+            for ix in win.a.index
+            if not set(ix.leaves()) & set(win.sums)
+        )  # fmt: skip
+        copied = source + read
+        if taps and width * _row((), inside, win) < 2 * _LANE:
+            copying *= _SCATTERED[width * row > 64] / _STREAMED
+    # in a copy a step costs about as much as six more elements along it
+    block = summed_block(row)
+    summed = -(-row // block) * (block + 6) if taps is not None else max(row, 16)
+    flops = 2.0 * positions * left * summed
+    # what a program stores hides behind no product of its own
+    return copied / copying + flops / (rate * share) + (read + written) / bandwidth
+
+
+def _extent(ix: Ix, size: Callable[[Axis], int]) -> int:
+    if ix.win is not None:
+        return ix.win.size if isinstance(ix.win.size, int) else 1
+    return math.prod(size(a) for a in ix.leaves())
+
+
+# -- the copies
+
+
+def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout) -> list[Launch]:
+    """The copy of the input (and of the weights, where their rows change), and the window that reads them."""
+    (c,) = win.sums
+    assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
+    inside = int(str(c.extent))
+    lane = _LANE // _BYTES[win.a.dtype]
+    wide = Axis(-(-inside // lane) * lane)
+    row = Axis(math.prod(tap.kernel for tap in unfolded) * int(str(wide.extent)))
+    x, first = _input(win, unfolded, wide, row, layout)
+    made: list[Launch] = [first]
+    w = win.b
+    if unfolded or wide.extent != inside:
+        w, second = _weights(win, unfolded, wide, row, layout)
+        made.append(second)
+    else:
+        row = c
+        x = Leaf(x.tensor, (*x.index[:-1], Ix((c,))), x.dtype, x.line)
+    left = tuple(tap for tap in win.taps if tap not in unfolded)
+    turned = replace(win, a=x, b=w, taps=left, sums=(row,), last=True)
+    instead = Rewrite(lambda e: turned if e is win else None)
+    return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
+
+
+def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
+    source = win.a
+    assert isinstance(source, Leaf)
+    (c,) = win.sums
+    written: list[Ix] = []
+    read: list[Ix] = []
+    here: list[Ix] = []
+    shape: list[int] = []
+    ks: dict[Tap, Axis] = {tap: Axis(tap.kernel) for tap in unfolded}
+    for ix in source.index:
+        if c in ix.leaves():
+            read.append(Ix((wide,)))
+            continue
+        tap = ix.win
+        if tap is not None and tap in ks:
+            out = Axis(tap.out.extent) if tap.out is not None else None
+            axes = tuple(a for a in (out, ks[tap]) if a is not None)
+            read.append(Ix(axes, 0, 1, replace(tap, out=out, k=ks[tap])))
+            written.append(Ix((out,)) if out is not None else Ix())
+            here.append(Ix((tap.out,)) if tap.out is not None else Ix())
+            shape.append(int(str(out.extent)) if out is not None else 1)
+            continue
+        extent = tap.size if tap is not None else math.prod(int(str(a.extent)) for a in ix.leaves())
+        axis = Axis(extent)
+        read.append(Ix((axis,)) if ix.leaves() or tap is not None else ix)
+        written.append(Ix((axis,)) if ix.leaves() or tap is not None else Ix())
+        here.append(ix if ix.leaves() or tap is not None else Ix())
+        shape.append(int(str(extent)))
+    name = _fresh(f"{source.tensor}_last", layout)
+    layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
+    value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
+    copy = _copy(name, tuple(written), tuple(ks.values()), wide, value)
+    return Leaf(name, (*here, Ix((row,))), source.dtype, source.line), copy
+
+
+def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
+    """The packed weights again, the unfolded taps beside their channels."""
+    packed = win.b
+    assert isinstance(packed, Leaf)
+    (c,) = win.sums
+    gone = {tap.k: tap for tap in unfolded}
+    written: list[Ix] = []
+    read: list[Ix] = []
+    here: list[Ix] = []
+    shape: list[int] = []
+    ks: dict[Tap, Axis] = {tap: Axis(tap.kernel) for tap in unfolded}
+    for ix in packed.index:
+        leaf = ix.leaves()[0] if ix.leaves() else None
+        if leaf is c:
+            read.append(Ix((wide,)))
+        elif leaf is not None and leaf in gone:
+            read.append(Ix((ks[gone[leaf]],)))
+        else:
+            axes = (Axis(ix.extent),) if leaf is not None else ()
+            read.append(Ix(axes))
+            written.append(Ix(axes))
+            here.append(ix)
+            shape.append(int(str(ix.extent)) if leaf is not None else 1)
+    name = _fresh(f"{win.weights}_rows", layout)
+    layout.views[name], layout.dtypes[name] = (*shape, row.extent), packed.dtype
+    value = Leaf(packed.tensor, tuple(read), packed.dtype, packed.line)
+    copy = _copy(name, tuple(written), tuple(ks.values()), wide, value)
+    return Leaf(name, (*here, Ix((row,))), packed.dtype, packed.line), copy
+
+
+def _copy(name: str, outer: Index, taps: tuple[Axis, ...], wide: Axis, value: Leaf) -> Launch:
+    along = (a for ix in outer for a in ix.leaves())
+    stored = Output(name, (*outer, Ix((*taps, wide))), value, value.dtype)
+    return Launch(LaunchKind.COPY, frozenset((*along, wide)), frozenset(taps), outs=[stored], title="copy")
+
+
+def _fresh(wish: str, layout: Layout) -> str:
+    name, count = wish, 2
+    while name in layout.views:
+        name, count = f"{wish}{count}", count + 1
+    return name

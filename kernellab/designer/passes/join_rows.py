@@ -1,0 +1,79 @@
+"""Rows of a window joined with the dimension behind them, where the window does not move along that one.
+
+A kernel of (3, 3, 1) slides over rows of what are short vectors. With stride 1 the vectors of one row are one long row,
+over which the same window slides in longer steps: tiles of it are whole lines of memory, whatever the vectors' length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win, walk
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
+from kernellab.designer.ir.normal import Layout
+from kernellab.designer.passes.plan import Rewrite
+
+
+def join_rows(plan: Plan) -> Plan:
+    """``plan`` with the rows joined in every window that can; the views of its tensors change with it.
+
+    A window of taps (3, 1) over ``X[h, w]`` becomes one of 3 taps over ``X[h*w]``, ``w`` elements apart.
+    """
+    layout = plan.layout.copied()
+    return Plan(tuple(_joined(k, plan.launches, layout) for k in plan.launches), layout)
+
+
+def _joined(k: Launch, launches: Sequence[Launch], layout: Layout) -> Launch:
+    if k.kind is not LaunchKind.WINDOW:
+        return k
+    win = k.window
+    if not (win.packed and isinstance(win.a, Leaf) and len(win.a.index) > 1):
+        return k
+    *_, rows, behind = win.a.index
+    tap, leaves = rows.win, behind.leaves()
+    if tap is None or tap.out is None or tap.stride != 1 or len(leaves) != 1 or not behind.plain:
+        return k
+    (inner,) = leaves
+    if _fits(k, win.a, tap.out, inner, launches) and isinstance(tap.size, int):
+        return _join(k, win, tap, inner, layout)
+    return k
+
+
+def _fits(k: Launch, source: Leaf, outer: Axis, inner: Axis, kernels: Sequence[Launch]) -> bool:
+    """Do both axes stand side by side wherever they are used, in tensors that no other launch sees?"""
+    if not (isinstance(outer.extent, int) and isinstance(inner.extent, int)):
+        return False
+    free = Free()
+    seen: dict[int, object] = {}
+    leaves = [e for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Leaf) and e is not source]
+    if any({outer, inner} & free(e) for e in leaves):
+        return False
+    if any(_last_two(o.index) != [(outer,), (inner,)] for o in k.outs):
+        return False
+    mine = {source.tensor, *(o.tensor for o in k.outs)}
+    return not any(mine & _tensors(other) for other in kernels if other is not k)
+
+
+def _last_two(index: Index) -> list[tuple[Axis, ...]]:
+    return [ix.leaves() if ix.plain else () for ix in index[-2:]]
+
+
+def _tensors(k: Launch) -> set[str]:
+    return {e.tensor for e in k.loads} | {o.tensor for o in k.outs}
+
+
+def _join(k: Launch, win: Win, tap: Tap, inner: Axis, layout: Layout) -> Launch:
+    assert isinstance(win.a, Leaf) and tap.out is not None
+    wide, outer = int(str(inner.extent)), tap.out
+    row = Axis(int(str(outer.extent)) * wide)
+    longer = replace(tap, out=row, dilation=tap.dilation * wide, pad=tap.pad * wide, size=int(str(tap.size)) * wide)
+    axes = tuple(a for a in (row, tap.k) if a is not None)
+    x = Leaf(win.a.tensor, (*win.a.index[:-2], Ix(axes, 0, 1, longer)), win.a.dtype, win.a.line)
+    turned = replace(win, a=x, taps=tuple(longer if t is tap else t for t in win.taps))
+    instead = Rewrite(lambda e: turned if e is win else None)
+    for tensor in {x.tensor, *(o.tensor for o in k.outs)}:
+        *rest, high, low = layout.views[tensor]
+        layout.views[tensor] = (*rest, int(str(high)) * int(str(low)))
+    outs = [replace(o, index=(*o.index[:-2], Ix((row,))), expr=instead(o.expr)) for o in k.outs]
+    return replace(k, dot=turned, par=k.par - {outer, inner} | {row}, outs=outs)

@@ -1,0 +1,299 @@
+"""Expressions -> kernels: which reductions share a launch, and what one launch hands to the next.
+
+Reductions with the same outer and the same reduced axes share a kernel and run in passes; what another kernel needs of
+them goes through a temp tensor. Pointwise work is never stored between kernels: it is computed again where it is used,
+which costs arithmetic and saves memory traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kernellab.designer.ir.expr import (
+    Attend,
+    Axis,
+    Dot,
+    Expr,
+    Free,
+    Frontier,
+    Inner,
+    Iota,
+    Ix,
+    Leaf,
+    Num,
+    Op,
+    Order,
+    Red,
+    Scan,
+    SymNum,
+    Win,
+    operands,
+    walk,
+    with_ats,
+)
+from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
+from kernellab.designer.ir.normal import Layout, Output, Purpose, windowed
+from kernellab.errors import DesignError
+
+#: what a launch of each kind of product is
+_PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION}
+
+
+class Planner:
+    """Places every reduction, scan, product and output of ``outputs`` in a launch."""
+
+    def __init__(self, outputs: list[Output], layout: Layout) -> None:
+        self.outputs, self.layout = outputs, layout
+        self.free = Free()
+        self.kernels: list[Launch] = []
+        self.home: dict[int, Launch] = {}
+        self.temps: dict[int, Leaf] = {}
+        self.makers: dict[int, Launch] = {}
+        self.parents: dict[int, list[Expr]] = {}
+        self.keep: list[Any] = []
+
+    def plan(self) -> list[Launch]:
+        order: list[Expr] = []
+        seen: dict[int, Any] = {}
+        for o in self.outputs:
+            order += walk(o.expr, seen)
+        for e in order:
+            for a in operands(e):
+                self.parents.setdefault(id(a), []).append(e)
+        for e in order:
+            if isinstance(e, Frontier):
+                self._place(e)
+        for o in self.outputs:
+            self._place_output(o)
+        self._materialise()
+        launches = [k for k in self.kernels if k.outs]
+        for k in launches:
+            k.title = _title(k)
+        return launches
+
+    # -- which kernel
+
+    def _inside(self, e: Expr) -> list[Expr]:
+        """The reductions, scans and products directly under ``e`` (``e`` itself when it is one)."""
+        if isinstance(e, Frontier):
+            return [e]
+        return [x for x in walk(e, inside=False) if isinstance(x, Frontier)]
+
+    def _needs(self, e: Expr) -> list[Expr]:
+        return [x for a in operands(e) for x in self._inside(a)]
+
+    def _place(self, e: Red | Scan | Dot) -> None:
+        par = self.free(e)
+        if isinstance(e, Scan):
+            par = (par - frozenset(e.axes)) | ({e.chunk} if e.chunk is not None else frozenset())
+        red = frozenset(e.axes)
+        needs = self._needs(e)
+        if isinstance(e, Red):
+            for k in self.kernels:
+                fits = k.kind is LaunchKind.REDUCTION and k.par == par and k.red == red and k.chunk is e.chunk
+                if fits and all(self._before(self.home[id(n)], k) for n in needs):
+                    k.reds.append(e)
+                    self.home[id(e)] = k
+                    return
+            launch = Launch(LaunchKind.REDUCTION, par, red, reds=[e])
+        elif isinstance(e, Scan):
+            kind = LaunchKind.SORT if isinstance(e, Order) else LaunchKind.SCAN
+            for k in self.kernels:
+                fits = k.kind is kind and k.par == par and k.red == red and k.scans[0].reverse == e.reverse
+                if fits and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
+                    k.scans.append(e)
+                    self.home[id(e)] = k
+                    return
+            launch = Launch(kind, par, red, scans=[e])
+        else:
+            launch = Launch(_PRODUCTS[type(e)], par, red, dot=e)
+        self.kernels.append(launch)
+        self.home[id(e)] = launch
+
+    def _before(self, first: Launch, second: Launch, strictly: bool = False) -> bool:
+        i, j = self.kernels.index(first), self.kernels.index(second)
+        return i < j if strictly else i <= j
+
+    def _place_output(self, o: Output) -> None:
+        axes = frozenset(leaf for ix in o.index for leaf in ix.leaves())
+        if o.put:
+            axes |= self.free(o.expr)
+        needs = self._inside(o.expr)
+        if needs:
+            last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
+            if _takes(last, axes):
+                last.outs.append(o)
+                return
+        else:
+            for k in self.kernels:
+                plain = k.kind in _WITHOUT_PRODUCT and k.chunk is None
+                if plain and k.par and k.par | k.red == axes:
+                    _add(k, o)
+                    return
+        for k in self.kernels:
+            bare = k.kind in (LaunchKind.POINTWISE, LaunchKind.SCATTER) and k.par == axes
+            if bare and all(self._before(self.home[id(n)], k, strictly=True) for n in needs):
+                _add(k, o)
+                return
+        kind = LaunchKind.SCATTER if o.put else LaunchKind.POINTWISE
+        self.kernels.append(Launch(kind, axes, frozenset(), outs=[o]))
+
+    # -- what goes through memory
+
+    def _materialise(self) -> None:
+        # consumers first: when a kernel is rewritten, all that others need of it is among its outs
+        for k in reversed(self.kernels):
+            self._import_needs(k)
+
+    def _import_needs(self, k: Launch) -> None:
+        """Rewrite the kernel's expressions so that values of other kernels are loads of temps."""
+        visit = Rewrite(lambda e: self._stored(e, k))
+        self.keep.append(visit)
+        k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
+        k.scans = [visit(s) for s in k.scans]  # type: ignore[misc]
+        k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
+        k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
+
+    def _stored(self, e: Expr, k: Launch) -> Leaf | None:
+        """The temp that holds ``e`` for kernel ``k``, None when ``k`` computes it itself."""
+        if isinstance(e, (Num, SymNum, Iota)) or (isinstance(e, Leaf) and id(e) not in self.temps):
+            return None
+        if id(e) in self.temps and self.makers[id(e)] is not k:
+            return self.temps[id(e)]
+        if isinstance(e, Frontier):
+            if self.home[id(e)] is k:
+                return None
+            return self._temp(e, self.home[id(e)])
+        dots = [n for n in self._inside(e) if isinstance(n, Dot) and self.home[id(n)] is not k]
+        for dot in dots:
+            # a product is stored behind the pointwise work that only it feeds
+            if self._epilogue(dot) is e:
+                return self._temp(e, self.home[id(dot)])
+        return None
+
+    def _epilogue(self, dot: Dot) -> Expr:
+        e: Expr = dot
+        while True:
+            parents = list({id(p): p for p in self.parents.get(id(e), [])}.values())
+            if len(parents) != 1 or not isinstance(parents[0], Op) or self.free(parents[0]) != self.free(dot):
+                return e
+            if [n for n in self._inside(parents[0]) if n is not dot]:
+                return e
+            e = parents[0]
+
+    def _temp(self, e: Expr, home: Launch) -> Leaf:
+        axes = self._in_order(e)
+        if isinstance(e, Red) and e.chunk is not None and not runs_along(e):
+            # neighbouring columns of one chunk are stored side by side
+            axes = [e.chunk, *(a for a in axes if a is not e.chunk)]
+        name = f"part{len(self.temps)}" if isinstance(e, Red) and e.chunk is not None else f"stat{len(self.temps)}"
+        if isinstance(e, (Op, Dot, Scan)):
+            name = f"inner{len(self.temps)}"
+        while name in self.layout.views:
+            name += "_"
+        index = tuple(Ix((a,)) for a in axes)
+        leaf = Leaf(name, index, e.dtype)
+        self.temps[id(e)] = leaf
+        self.makers[id(e)] = home
+        self.layout.views[name] = tuple(a.extent for a in axes) or (1,)
+        self.layout.dtypes[name] = e.dtype
+        home.outs.append(Output(name, index, e, e.dtype))
+        return leaf
+
+    def _in_order(self, e: Expr) -> list[Axis]:
+        """The axes of a temp: of a product the batches, then rows, then columns, which its tile has side by side."""
+        axes = sorted(self.free(e), key=lambda a: a.uid)
+        dot = next((n for n in self._inside(e) if isinstance(n, Dot) and not isinstance(n, Win)), None)
+        if dot is None:
+            return axes
+        left, right = self.free(dot.a), self.free(dot.b)
+        return sorted(axes, key=lambda a: (a not in left) + (a not in left or a not in right))
+
+
+_TITLES = {LaunchKind.WINDOW: "window", LaunchKind.ATTENTION: "attention"}
+_PURPOSES = {Purpose.SUMS: "sums", Purpose.PACKED: "pack"}
+
+
+def _title(k: Launch) -> str:
+    """What a launch is called, by what it does or stores."""
+    if k.kind in _TITLES:
+        return _TITLES[k.kind]
+    special = [word for purpose, word in _PURPOSES.items() if purpose in k.purposes]
+    if special:
+        return special[0]
+    if Purpose.RESULT in k.purposes:
+        return RESULT_TITLE
+    if k.chunk is not None:
+        return "partial"
+    return "product" if k.kind is LaunchKind.PRODUCT else "statistics"
+
+
+_WITHOUT_PRODUCT = (LaunchKind.POINTWISE, LaunchKind.SCATTER, LaunchKind.REDUCTION)
+
+
+def _add(k: Launch, o: Output) -> None:
+    """``k`` stores ``o`` too; what writes at indices makes a scatter of pointwise work."""
+    k.outs.append(o)
+    if o.put and k.kind is LaunchKind.POINTWISE:
+        k.kind = LaunchKind.SCATTER
+
+
+def _takes(k: Launch, axes: frozenset[Axis]) -> bool:
+    """May an output along ``axes`` be stored by the launch that makes the last value it needs?"""
+    if k.chunk is not None:
+        return k.kind is LaunchKind.SCAN and axes == (k.par - {k.chunk}) | k.red
+    if k.dot is not None:
+        return axes == k.par
+    if k.kind is LaunchKind.SORT:
+        return axes == k.par | {k.scans[0].axes[-1]}
+    if k.kind is LaunchKind.SCAN:
+        return axes == k.par | k.red
+    # without outer axes one program would do all the pointwise work of the whole tensor
+    return axes == k.par or (axes == k.par | k.red and bool(k.par))
+
+
+def runs_along(red: Red) -> bool:
+    """Does the reduction run along its operand's contiguous axis?"""
+    last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
+    return any(set(leaves) & set(red.axes) for leaves in last)
+
+
+class Rewrite:
+    """Expressions with ``change(e)`` in place of each ``e`` for which it is not None; what is shared stays shared."""
+
+    def __init__(self, change: Callable[[Expr], Expr | None]) -> None:
+        self.change = change
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+
+    def __call__(self, e: Expr) -> Expr:
+        if id(e) not in self._done:
+            made = self.change(e)
+            if made is None:
+                made = with_operands(e, tuple(self(a) for a in operands(e)))
+            self._done[id(e)] = (e, made)
+        return self._done[id(e)][1]
+
+
+def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``e`` over other operands."""
+    if args == operands(e):
+        return e
+    if isinstance(e, Leaf):
+        return Leaf(e.tensor, with_ats(e.index, args), e.dtype, e.line)
+    if isinstance(e, Op):
+        return Op(e.op, args, e.dtype, e.line)
+    if isinstance(e, Red):
+        return Red(e.kind, args[0], e.over, e.dtype, e.line, e.chunk)
+    if isinstance(e, Order):
+        return replace(e, arg=args[0])
+    if isinstance(e, Scan):
+        return replace(e, arg=args[0], before=args[1] if e.before is not None else None)
+    if isinstance(e, Win):
+        return windowed(e, args)
+    if isinstance(e, (Inner, Attend)):
+        return replace(e, a=args[0], b=args[1], parts=args[2:])
+    if isinstance(e, Dot):
+        return Dot(args[0], args[1], e.over, e.dtype, e.line, parts=args[2:])
+    raise DesignError(f"An expression of kind {type(e).__name__} has no operands.", "")

@@ -1,0 +1,108 @@
+"""Reductions in two steps: partial results of chunks first, then one reduction over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, operands
+from kernellab.designer.ir.extents import Chunks, Length, times
+from kernellab.designer.ir.normal import Output, share
+from kernellab.designer.passes.plan import with_operands
+
+
+def split_reductions(
+    outputs: list[Output], chunk_of: Mapping[int, Callable[[Red], Axis]], moments: bool
+) -> list[Output]:
+    """``outputs`` with some reductions and scans over pieces first.
+
+    ``chunk_of`` has, by the id of each such expression, what makes the axis of its pieces. ``moments``: squares about
+    a mean are summed with the mean, in one read.
+    """
+    done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(e: Expr) -> Expr:
+        if id(e) not in done:
+            done[id(e)] = (e, changed(e))
+        return done[id(e)][1]
+
+    def changed(e: Expr) -> Expr:
+        flagged = chunk_of.get(id(e))
+        about = mean_of_squares_about(e) if isinstance(e, Red) and flagged is not None and moments else None
+        if about is not None:
+            assert isinstance(e, Red) and flagged is not None
+            x, mean = (visit(a) for a in about)
+            return squares_of_parts(e, x, mean, flagged(e))
+        made = with_operands(e, tuple(visit(a) for a in operands(e)))
+        if flagged is not None and isinstance(made, Red):
+            return two_steps(made, flagged(made))
+        if flagged is not None and isinstance(made, Scan):
+            total = Red(made.join, made.arg, made.axes, made.dtype, made.line)
+            total.chunk = flagged(total)
+            return replace(made, chunk=total.chunk, before=total)
+        return made
+
+    return share([replace(o, expr=visit(o.expr)) for o in outputs])
+
+
+def two_steps(r: Red, chunk: Axis) -> Expr:
+    """A reduction as one over partial results, ``chunk`` being the axis of the parts."""
+    if r.kind not in ("argmax", "argmin"):
+        part = Red(r.kind, r.arg, r.over, r.dtype, r.line, chunk)
+        return Red(r.kind, part, (chunk,), r.dtype, r.line)
+    kind = r.kind[3:]
+    value = Red(kind, r.arg, r.over, _wide(r.arg.dtype), r.line, chunk)
+    at = Red(r.kind, r.arg, r.over, "int64", r.line, chunk)
+    best = Red(kind, value, (chunk,), value.dtype, r.line)
+    hit = Op("logical_or", (Op("eq", (value, best), "bool"), Op("isnan", (value,), "bool")), "bool")
+    return Red("min", Op("where", (hit, at, Num(2**31 - 1, "int64")), "int64"), (chunk,), "int64", r.line)
+
+
+def mean_of_squares_about(r: Red) -> tuple[Expr, Expr] | None:
+    """(x, mean) where ``r`` sums the squares of x about its own mean over the same axes."""
+    square = r.arg
+    if r.kind != "sum" or not isinstance(square, Op) or square.op != "mul" or square.args[0] is not square.args[1]:
+        return None
+    centred = square.args[0]
+    if not isinstance(centred, Op) or centred.op != "sub":
+        return None
+    x, mean = centred.args
+    if not isinstance(mean, Op) or mean.op != "div" or not isinstance(mean.args[0], Red):
+        return None
+    total = mean.args[0]
+    return (x, mean) if total.kind == "sum" and total.arg is x and set(total.axes) == set(r.axes) else None
+
+
+def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
+    """The squares about the mean from each part's own sum and squares, so that one read of ``x`` gives both.
+
+    Chan, Golub and LeVeque (1979): the parts' squares about their own means, plus each part's count times the square
+    of its mean's distance to the whole mean. ``chunk`` runs over the pieces of ``r``'s first axis.
+    """
+    d = r.dtype
+    assert isinstance(chunk.extent, Chunks)
+    name = chunk.extent.size
+    first = r.axes[0]
+    here = Op("mul", (Iota(Ix((chunk,))), SymNum(name, "int64")), "int64")
+    left = Op("sub", (_size(first.extent, "int64"), here), "int64")
+    count: Expr = Op("cast", (Op("min", (SymNum(name, "int64"), left), "int64"),), d)
+    others = times([a.extent for a in r.axes[1:]])
+    if others != 1:
+        count = Op("mul", (count, _size(others, d)), d)
+    total = Red("sum", x, r.over, d, r.line, chunk)
+    middle = Op("div", (total, count), d, r.line)
+    centred = Op("sub", (x, middle), d, r.line)
+    squares = Red("sum", Op("mul", (centred, centred), d, r.line), r.over, d, r.line, chunk)
+    away = Op("sub", (middle, mean), d, r.line)
+    moved = Op("mul", (count, Op("mul", (away, away), d, r.line)), d, r.line)
+    return Red("sum", Op("add", (squares, moved), d, r.line), (chunk,), d, r.line)
+
+
+def _size(extent: Length, dtype: str) -> Expr:
+    if isinstance(extent, int):
+        return Num(float(extent) if "float" in dtype else extent, dtype)
+    return SymNum(str(extent), dtype)
+
+
+def _wide(dtype: str) -> str:
+    return "float32" if "float" in dtype and dtype != "float64" else dtype

@@ -1,0 +1,55 @@
+"""Products of which only a triangle is kept: the tiles outside it need no arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Iota, Num, Op, operands
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """Elements with ``col - row >= distance`` (``upper``) or ``<= distance`` are kept."""
+
+    row: Axis
+    col: Axis
+    distance: int
+    upper: bool
+
+
+def kept_triangle(outputs: Sequence[Expr], dot: Dot) -> Triangle | None:
+    """The triangle that every output keeps of ``dot``; None when one needs the rest, or they differ."""
+    found: set[Triangle | None] = set()
+    for e in outputs:
+        found |= _kept(e, dot)
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _kept(e: Expr, dot: Dot) -> set[Triangle | None]:
+    """What is kept of ``dot`` on each way to it; None on a way that keeps all."""
+    if e is dot:
+        return {None}
+    if isinstance(e, Op) and e.op == "where" and isinstance(e.args[2], Num):
+        triangle = _test(e.args[0])
+        inside = _kept(e.args[1], dot)
+        return {triangle} if triangle is not None and inside == {None} else inside
+    if isinstance(e, Op):
+        return set().union(*(_kept(a, dot) for a in operands(e)))
+    return set()
+
+
+def _test(e: Expr) -> Triangle | None:
+    """``col - row >= distance``, as triu and tril are read."""
+    if not isinstance(e, Op) or e.op not in ("ge", "le"):
+        return None
+    difference, distance = e.args
+    if not isinstance(difference, Op) or difference.op != "sub" or not isinstance(distance, Num):
+        return None
+    col, row = difference.args
+    if not (isinstance(col, Iota) and isinstance(row, Iota) and col.index.plain and row.index.plain):
+        return None
+    cols, rows = col.index.leaves(), row.index.leaves()
+    if len(cols) != 1 or len(rows) != 1:
+        return None
+    return Triangle(rows[0], cols[0], int(distance.value), e.op == "ge")

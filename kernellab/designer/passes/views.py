@@ -1,0 +1,36 @@
+"""Launches that see one tensor in different shapes: rows here, a flat stretch of memory there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Expr, Leaf, operands, with_ats
+from kernellab.designer.ir.normal import Layout, Output
+from kernellab.designer.passes.plan import Rewrite
+
+
+def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Output], Layout]:
+    """``outputs`` in the names of ``layout``, which is joined by the views that they have: ``own``.
+
+    A tensor that was seen in another shape before goes by a second name inside the Designer.
+    """
+    views, dtypes, seconds = dict(layout.views), dict(layout.dtypes), dict(layout.seconds)
+    names: dict[str, str] = {}
+    for tensor, view in own.views.items():
+        known = [tensor, *(n for n, t in seconds.items() if t == tensor)]
+        name = next((n for n in known if views.get(n, view) == view), None)
+        if name is None:
+            name = f"{tensor}_seen{len(known)}"
+            seconds[name] = tensor
+        names[tensor] = name
+        views[name] = view
+        dtypes[name] = own.dtypes[tensor]
+
+    def change(e: Expr) -> Expr | None:
+        if isinstance(e, Leaf) and names[e.tensor] != e.tensor:
+            return Leaf(names[e.tensor], with_ats(e.index, [visit(a) for a in operands(e)]), e.dtype, e.line)
+        return None
+
+    visit = Rewrite(change)
+    outputs = [replace(o, expr=visit(o.expr)) for o in outputs]
+    return outputs, replace(layout, views=views, dtypes=dtypes, seconds=seconds)

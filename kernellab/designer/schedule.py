@@ -1,0 +1,234 @@
+"""Graph -> sketch file: expressions, launches, passes over both, tiles, text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kernellab.capture import Graph
+from kernellab.designer.emit.library import with_calls
+from kernellab.designer.emit.sketch import RESERVED, File, sketch, titles
+from kernellab.designer.emit.text import Names
+from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.scatter import written_in_place
+from kernellab.designer.frontend.table import HANDLERS
+from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
+from kernellab.designer.graph.library import call_of, given, with_library
+from kernellab.designer.ir.expr import Axis, Red
+from kernellab.designer.ir.extents import Chunks, Extent
+from kernellab.designer.ir.launch import Launch, Plan
+from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
+from kernellab.designer.passes.attention import attend, attends
+from kernellab.designer.passes.channels_last import channels_last
+from kernellab.designer.passes.join_rows import join_rows
+from kernellab.designer.passes.plan import Planner, runs_along
+from kernellab.designer.passes.round_tf32 import round_factors
+from kernellab.designer.passes.split_k import split_products
+from kernellab.designer.passes.split_precision import in_planes
+from kernellab.designer.passes.split_reductions import split_reductions
+from kernellab.designer.passes.views import join
+from kernellab.designer.tile.context import Context
+from kernellab.designer.tile.gpu.products import of_float32
+from kernellab.designer.tile.gpu.rows import Rows
+from kernellab.designer.tile.gpu.warps import launch_warps
+from kernellab.designer.tile.splits import Split, chunk_size, split
+from kernellab.designer.tile.styles import Style, styles
+from kernellab.designer.tile.table import tiling
+from kernellab.designer.tile.windows import window_precision
+from kernellab.errors import DesignError
+from kernellab.target import Target
+from kernellab.task import Task
+
+#: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
+_DEEP = 100
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A sketch file; ``algebra``: a product was rewritten away, since only sums of it are asked."""
+
+    text: str
+    algebra: bool
+
+
+def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
+    """As :func:`scheduled`, the text alone."""
+    return scheduled(task, graph, target, style).text
+
+
+def scheduled(task: Task, graph: Graph, target: Target, style: Style, rows: Rows | None = None) -> Scheduled:
+    """The sketch file of ``graph`` in one style; ``rows`` say the tiles in place of those measured on the chip.
+
+    Raises:
+        DesignError: a node that the rules cannot design, or a graph that is only a copy of nothing.
+    """
+    ctx = Context(task, target, style, dict(task.module().default_sizes()) if task.dims else {}, rows=rows)
+    read = _read(ctx, without_twins(graph))
+    plan = _planned_units(ctx, read)
+    for step in PASSES:
+        if step.applies(ctx):
+            plan = step.run(ctx, plan)
+    algebra = any(Purpose.SUMS in k.purposes for k in plan.launches)
+    return Scheduled(_written(ctx, read, plan), algebra)
+
+
+# -- launches -> launches ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite of the launches of one file, and where it is wanted."""
+
+    name: str
+    applies: Callable[[Context], bool]
+    run: Callable[[Context, Plan], Plan]
+
+
+def _copies_windows(ctx: Context) -> bool:
+    return ctx.gpu and ctx.style.copied != "never"
+
+
+#: in order; each takes a plan and returns another
+PASSES = (
+    Pass(
+        "split-precision",
+        lambda ctx: ctx.gpu and ctx.style.measured,
+        lambda ctx, plan: in_planes(plan, ctx.size, ctx.chip, partial(of_float32, ctx)),
+    ),
+    Pass("join-rows", _copies_windows, lambda _, plan: join_rows(plan)),
+    Pass(
+        "channels-last",
+        _copies_windows,
+        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, ctx.style.copied == "always"),
+    ),
+    Pass("round-tf32", lambda _: True, lambda ctx, plan: round_factors(plan, partial(window_precision, ctx))),
+)
+
+
+# -- graph -> expressions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a graph computes.
+
+    ``units``: groups of outputs, each of which reads what the ones before it store; groups of one unit see their
+    tensors in the same views. ``shapes`` are those of all tensors.
+    """
+
+    graph: Graph
+    builder: Builder
+    units: list[list[list[Output]]]
+    shapes: dict[str, tuple[Extent, ...]]
+
+    @property
+    def results(self) -> frozenset[str]:
+        """The tensors that leave the graph."""
+        outputs = (o for unit in self.units for group in unit for o in group)
+        return frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
+
+
+def _read(ctx: Context, graph: Graph) -> _Read:
+    style = ctx.style
+    library: frozenset[str] = frozenset()
+    if style.library:
+        graph, library = with_library(graph)
+    cuts = frozenset() if style.fused else cut_nodes(given(graph, library))
+    builder = Builder(graph, ctx.task.name, HANDLERS, cuts, library, call_of, style.algebra)
+    if depth(graph) > _DEEP:
+        if style.fused:
+            raise DesignError("The graph is too deep for one launch.", "Use the schedules without.")
+        builder.store_in_order()
+    shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in graph.inputs}
+    taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
+    outputs = []
+    for i, ref in enumerate(graph.outputs):
+        shape, dtype = builder.shape(ref), builder.dtype(ref)
+        name = taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}")
+        index = builder.axes_for(shape)
+        outputs.append(Output(name, index, builder.value(ref, index), dtype, purpose=Purpose.RESULT))
+        shapes[name] = shape
+    outputs = written_in_place(builder, outputs)
+    if style.fused:
+        outputs = attend(outputs, ctx.gpu)
+        if not attends(outputs):
+            raise DesignError("There is no attention in this graph.", "Use the schedules without.")
+    units: list[list[list[Output]]] = [[]]
+    for c in builder.cuts:
+        units[-1].append([Output(c.name, c.index, c.value, c.dtype or c.value.dtype, c.put, c.purpose)])
+        if not c.serves:
+            units.append([])
+    units[-1].append(outputs)
+    if ctx.gpu and style.split:
+        units = [[split_products(group, ctx.size, ctx.chip.cores) for group in unit] for unit in units]
+    shapes |= {c.name: c.shape for c in builder.cuts}
+    shapes |= {name: call.shape for name, call in builder.calls.items()}
+    return _Read(graph, builder, units, shapes)
+
+
+# -- expressions -> launches -------------------------------------------------------------------------------------------
+
+
+def _planned_units(ctx: Context, read: _Read) -> Plan:
+    layout = Layout({}, read.shapes, {})
+    launches: list[Launch] = []
+    for unit in read.units:
+        outputs, own = collapse([o for group in unit for o in group], read.shapes)
+        outputs, layout = join(outputs, own, layout)
+        for group in unit:
+            mine, outputs = outputs[: len(group)], outputs[len(group) :]
+            planned, layout = _planned(ctx, mine, layout)
+            launches += planned
+    return Plan(tuple(launches), layout)
+
+
+def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[Launch], Layout]:
+    """Launches; reductions with too few programs are split into partial results first."""
+    trial = layout.copied()
+    planner = Planner(outputs, trial)
+    launches = planner.plan()
+    if not ctx.style.split:
+        return launches, trial
+    wanted = [(k, split(ctx, k)) for k in planner.kernels]
+    flagged = {i: found for k, found in wanted if found is not None for i, home in planner.home.items() if home is k}
+    if not flagged:
+        return launches, trial
+    known: dict[Axis, Axis] = {}
+    chunks = {i: partial(_chunks, ctx, known, found) for i, found in flagged.items()}
+    trial = layout.copied()
+    return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial).plan(), trial
+
+
+def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red) -> Axis:
+    """The axis of the pieces of a reduction; all reductions of one axis share theirs."""
+    first, parts = found
+    if first not in known:
+        chunk = chunk_size(ctx, first, parts, len(red.axes) == 1, not runs_along(red))
+        name = ctx.consts.add("CHUNK", chunk, (chunk, 2 * chunk, 4 * chunk))
+        assert not isinstance(first.extent, Chunks)
+        known[first] = Axis(Chunks(first.extent, name))
+    return known[first]
+
+
+# -- launches -> text --------------------------------------------------------------------------------------------------
+
+
+def _written(ctx: Context, read: _Read, plan: Plan) -> str:
+    launches, layout = plan.launches, plan.layout
+    names = titles(ctx.task.name, launches)
+    tilings = [tiling(ctx, k) for k in launches]
+    warps = [launch_warps(ctx, k, t) if ctx.gpu else 0 for k, t in zip(launches, tilings, strict=True)]
+    # the file's options are those of the launch that moves the most, and of the first product among such
+    heaviest = sorted(range(len(launches)), key=lambda n: -ctx.volume(launches[n].par | launches[n].red))
+    stages = next((tilings[n].stages for n in heaviest if launches[n].streams), 0)
+    inputs = [i.name for i in read.graph.inputs]
+    file = File(ctx.task, layout, ctx.consts, inputs, read.results, warps[heaviest[0]], stages)
+    parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
+    if read.builder.library:
+        reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
+        parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu)
+    return "\n\n".join(parts) + "\n"
+
+
+__all__ = ["Scheduled", "scheduled", "sketch_text", "styles"]

@@ -1,0 +1,1 @@
+"""Which axes of a launch are tiled, and how large."""

@@ -1,0 +1,96 @@
+"""Tiles of attention: rows, keys, and how much of a head's width one program holds."""
+
+from __future__ import annotations
+
+from kernellab.designer.ir.expr import Attend, Axis
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.passes.attention import last_key
+from kernellab.designer.tile import why
+from kernellab.designer.tile.context import Context
+from kernellab.designer.tile.gpu.products import exact_products
+from kernellab.designer.tile.order import attention_roles, axis_order
+from kernellab.designer.tile.windows import even
+
+#: columns of the result that one program of a GPU accumulates; width of which one tile holds all
+_COLUMNS, _WIDTH = 256, 256
+#: results of a tile that eight warps keep in registers beside its scores
+_RESULTS = 1 << 14
+
+
+def cpu(ctx: Context, k: Launch) -> Tiling:
+    """Whole heads; rows and keys of a tile in equal pieces."""
+    r, att = attention_roles(k), k.attention
+    rows, keys = ctx.style.attention
+    blocks = {r.row: _pieces(ctx, "BM", rows, r.row, 8, 256), r.keys: _pieces(ctx, "BN", keys, r.keys, 16, 1024)}
+    return Tiling(
+        axis_order(ctx, k), blocks, frozenset([r.width, r.col]), ctx.exact(blocks), core="coreidx", precision="ieee",
+        why=why.attention(bool(att.parts), att.binary),
+    )  # fmt: skip
+
+
+def _pieces(ctx: Context, name: str, most: int, axis: Axis, least: int, greatest: int) -> str:
+    """A fixed extent in equal pieces, so that no row or key is computed in vain; else powers of two."""
+    if not isinstance(axis.extent, int):
+        return ctx.block(name, most, axis, least, greatest)
+    value = even(axis.extent, most)
+    halves = tuple(c for c in (value // 4, value // 2, value) if c >= min(least, value))
+    # with pieces that divide the extent, no edge is masked
+    exact = tuple(c for c in halves if axis.extent % c == 0)
+    return ctx.consts.add(name, value, exact if value in exact else halves)
+
+
+def gpu(ctx: Context, k: Launch) -> Tiling:
+    """A block of rows against blocks of keys; of a wide head a program holds some columns."""
+    r, att = attention_roles(k), k.attention
+    wider = max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
+    causal = last_key(att.a, r.row, r.keys) is not None
+    rows, keys, warps, stages = _block(ctx, att, wider, causal)
+    descriptors = wider > 64 if att.narrow and not _wide_scores(att) and not ctx.scalar_products else None
+    blocks = {r.row: ctx.block("BM", rows, r.row, 16, 256), r.keys: ctx.block("BN", keys, r.keys, 16, 256)}
+    whole = []
+    for axis, name, most in ((r.width, "BD", _WIDTH), (r.col, "BV", _COLUMNS)):
+        if isinstance(axis.extent, int) and axis.extent <= most:
+            whole.append(axis)
+        else:
+            blocks[axis] = ctx.consts.add(name, most // 2, (most // 4, most // 2, most))
+    return Tiling(
+        axis_order(ctx, k), blocks, frozenset(whole), ctx.exact(blocks), core="grididx", lanes=True, warps=warps,
+        stages=stages, descriptors=descriptors, precision=_precision(ctx, att),
+        why=why.attention(bool(att.parts), att.binary),
+    )  # fmt: skip
+
+
+def _block(ctx: Context, att: Attend, width: int, causal: bool) -> tuple[int, int, int, int]:
+    """Rows, keys, warps and stages by the dtype and the wider of a tile's two widths."""
+    narrow = bool(att.narrow) and not _wide_scores(att)
+    row = ctx.row("attention", parts=bool(att.parts), narrow=narrow, width=width, causal=causal)
+    if row is not None:
+        return row["rows"], row["keys"], row["warps"], row["stages"]
+    return _fitting(ctx, width, 2 if narrow or att.parts else 4, 3 if att.parts else 1)
+
+
+def _fitting(ctx: Context, width: int, item: int, parts: int) -> tuple[int, int, int, int]:
+    """The largest tile whose results fit the registers, and whose keys and values the shared memory in two stages.
+
+    ``item``: bytes of a factor's element; ``parts`` of each are multiplied.
+    """
+    rows, keys, row_bytes = 128, 128, item * parts * width
+    # products of whole float32 take the registers of several of narrower ones
+    most = _RESULTS if item == 2 else _RESULTS // 2
+    while rows > 32 and rows * max(width, 32) > most:
+        rows //= 2
+    while keys > 32 and (2 * 2 * keys * row_bytes + rows * row_bytes > ctx.shared or rows * keys > most):
+        keys //= 2
+    return rows, keys, 8 if rows * width > most // 2 else 4, 2
+
+
+def _wide_scores(att: Attend) -> bool:
+    return "float32" in (att.inner.a.dtype, att.inner.b.dtype)
+
+
+def _precision(ctx: Context, att: Attend) -> str:
+    """What the task says; else what makes products of float32 as exact as they are."""
+    if att.dtype == "float64":
+        return "ieee"
+    return "" if att.parts else ctx.stated("matmul", "bf16x6" if exact_products(ctx, att) else "ieee")

@@ -1,0 +1,155 @@
+"""Tiles for CPUs: rows that stay in a core's cache, and tiles enough for every core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, walk
+from kernellab.designer.ir.extents import Chunks
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.tile import why
+from kernellab.designer.tile.context import Context, power
+from kernellab.designer.tile.order import axis_order, crossing, short_rows, sliceable
+
+#: elements of a tile over columns that are held whole
+_HELD_COLUMNS = 1 << 14
+#: blocks of one chunk of a row: every choice divides every chunk
+_CHUNK_BLOCKS = (512, 1024, 2048, 4096)
+#: the shortest pointwise block, and blocks that each core should have
+_LEAST_FLAT, _FLAT_BLOCKS = 512, 4
+#: a row of more blocks than these is not one tile beside other reduced axes
+_ROW_BLOCKS = 16
+
+
+def untiled(ctx: Context, k: Launch) -> Tiling:
+    """Every axis a loop over single elements."""
+    return Tiling(axis_order(ctx, k), core="coreidx")
+
+
+# -- pointwise ---------------------------------------------------------------------------------------------------------
+
+
+def pointwise(ctx: Context, k: Launch) -> Tiling:
+    return flat(ctx, k, replace(untiled(ctx, k), why=why.POINTWISE))
+
+
+def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
+    """Whole rows, or blocks along the contiguous axis: several for each core."""
+    tiled = sliceable(k, t.order)
+    if not tiled:
+        return t
+    known = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
+    if known is not None:
+        return known
+    inner, size = tiled[-1], ctx.size(tiled[-1])
+    if len(tiled) > 1 and size <= ctx.style.whole_row:
+        return replace(t, whole=frozenset([inner]))
+    block, elements = ctx.style.flat, ctx.volume(k.par | {inner})
+    while block > _LEAST_FLAT and elements < block * _FLAT_BLOCKS * ctx.cores:
+        block //= 2
+    return replace(t, blocks={inner: ctx.block("BLOCK", block, inner, 64)})
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def reduction(ctx: Context, k: Launch) -> Tiling:
+    """Along rows or down columns, by where the contiguous axis lies."""
+    t = replace(untiled(ctx, k), why=why.PASSES)
+    tiled = sliceable(k, t.order)
+    if not tiled:
+        return t
+    return _rows(ctx, k, t, tiled) if tiled[-1] in k.red else _columns(ctx, k, t, tiled)
+
+
+def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
+    inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    joins = k.chunk is None and isinstance(inner.extent, Chunks) and len(red) == 1
+    fits = k.chunk is None and set(red) == k.red and ctx.volume(red) <= ctx.style.whole_row
+    searches = any(r.kind.startswith("arg") for r in k.reds)
+    if joins or (fits and not (searches and len(red) > 1)):
+        return replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
+    if k.chunk is not None and len(red) == 1:
+        return replace(t, blocks={inner: ctx.consts.add("BLOCK", 2048, _CHUNK_BLOCKS)})
+    if len(red) > 1 and ctx.size(inner) <= ctx.style.row_block * _ROW_BLOCKS:
+        return replace(t, whole=frozenset([inner]), why=why.WHOLE_ROW)
+    blocks = {inner: ctx.block("BLOCK", ctx.style.row_block, inner, 64)}
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks))
+
+
+def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
+    inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    height, columns = ctx.volume(red), ctx.style.columns
+    again = k.varies or len(k.reds) > 1
+    if k.chunk is None and height <= ctx.style.whole_column and len(red) == 1 and again:
+        while columns > 32 and columns * height > _HELD_COLUMNS:
+            columns //= 2
+        blocks = {inner: ctx.block("COLS", columns, inner, 16)}
+        return replace(t, whole=frozenset(red), blocks=blocks, why=why.WHOLE_ROW)
+    blocks = {inner: ctx.block("COLS", columns, inner, 16)}
+    if ctx.style.down and red and k.chunk is None:
+        blocks[red[-1]] = ctx.block("DOWN", ctx.style.down, red[-1], 4)
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks), why=why.COLUMNS)
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def product(ctx: Context, k: Launch) -> Tiling:
+    """Blocks of rows and columns that stay in L2 with what the sums need of both factors."""
+    t = untiled(ctx, k)
+    rows, cols = [a for a in t.order if a in k.par][-2:]
+    m, n, d = _cache_blocks(ctx, k, rows, cols)
+    blocks = {rows: ctx.block("BM", m, rows, 16, 512), cols: ctx.block("BN", n, cols, 16, 512)}
+    summed = k.product.axes[-1]
+    blocks[summed] = ctx.block("BK", d, summed, 16, 256)
+    precision = ctx.stated("matmul", "ieee")
+    words = why.product(precision, bool(k.product.parts))
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks), precision=precision, why=words)
+
+
+def _cache_blocks(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[int, int, int]:
+    """The style's blocks, smaller where its tiles would leave a core idle or not fit its L2."""
+    m, n, d = ctx.style.matmul
+    height, width = ctx.size(rows), ctx.size(cols)
+    others = ctx.volume(k.par - {rows, cols})
+    m, n = min(m, max(16, power(height))), min(n, max(16, power(width)))
+    stored = _read_on_the_way_out(k)
+    wide = sum({rows, cols} <= {a for ix in e.index for a in ix.leaves()} for e in stored)
+    # what is made of the accumulator before it is stored is a tile of its own
+    made = any(o.expr is not k.dot for o in k.outs)
+    left, right = (1 + turned for turned in _turned(k, rows, cols))
+    budget = ctx.chip.on_chip_bytes or 1 << 20
+    while max(m, n) > 32:
+        tiles = -(-height // m) * -(-width // n) * others
+        # as the checker counts: both factors (as they lie and turned), the accumulator, and what the epilogue reads
+        # and makes; a vector's tile beside them
+        taken = 4 * (m * n * (1 + wide + made) + d * (left * m + right * n) + 2 * made * max(m, n))
+        if tiles >= 2 * ctx.chip.cores and taken <= budget:
+            break
+        if tiles >= 2 * ctx.chip.cores and max(m, n) <= 128 < d:
+            # short sums cost less than narrow tiles, of which each packs its factors anew
+            d //= 2
+            continue
+        m, n = (m // 2, n) if m >= n else (m, n // 2)
+    return m, n, d
+
+
+def _read_on_the_way_out(k: Launch) -> list[Leaf]:
+    seen: dict[int, object] = {}
+    return [e for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Leaf)]
+
+
+def _turned(k: Launch, rows: Axis, cols: Axis) -> tuple[bool, bool]:
+    """Do the factors of rows and of columns lie in memory the other way round?"""
+    free, dot = Free(), k.product
+    over = dot.axes[-1]
+    a, b = (dot.a, dot.b) if rows in free(dot.a) else (dot.b, dot.a)
+    return _lies(a, over, rows), _lies(b, cols, over)
+
+
+def _lies(factor: Expr, first: Axis, second: Axis) -> bool:
+    """Is ``factor`` read from memory with ``first`` before ``second``?"""
+    axes = [a for ix in factor.index for a in ix.leaves()] if isinstance(factor, Leaf) else []
+    return first in axes and second in axes and axes.index(first) < axes.index(second)

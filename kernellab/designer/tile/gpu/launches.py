@@ -1,0 +1,132 @@
+"""Tiles for GPUs: enough programs for every SM, enough bytes in flight in each, and few barriers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.tile import why
+from kernellab.designer.tile.context import Context, below, power
+from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns
+from kernellab.designer.tile.order import accesses, axis_order, crossing, short_rows, sliceable
+
+#: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
+_MOST = 1 << 15
+
+
+def untiled(ctx: Context, k: Launch) -> Tiling:
+    """Every axis a loop over single elements."""
+    return Tiling(axis_order(ctx, k), core="grididx", lanes=True)
+
+
+# -- pointwise ---------------------------------------------------------------------------------------------------------
+
+
+def pointwise(ctx: Context, k: Launch) -> Tiling:
+    return flat(ctx, k, replace(untiled(ctx, k), why=why.POINTWISE))
+
+
+def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
+    """Blocks along the contiguous axis, several whole rows where they are short."""
+    tiled = sliceable(k, t.order)
+    if not tiled:
+        return t
+    known = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
+    return known or replace(t, blocks={tiled[-1]: ctx.block("BLOCK", ctx.style.flat, tiled[-1], 64)})
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def reduction(ctx: Context, k: Launch) -> Tiling:
+    """Along rows or down columns, by where the contiguous axis lies."""
+    t = replace(untiled(ctx, k), why=why.PASSES)
+    tiled = sliceable(k, t.order)
+    if not tiled:
+        return t
+    if tiled[-1] not in k.red:
+        return _columns(ctx, k, t, tiled)
+    return _rows(ctx, k, t, tiled) if k.chunk is None else _chunk_of_row(ctx, k, t, tiled)
+
+
+def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
+    """Whole rows, short ones side by side; else blocks."""
+    inner, red = tiled[-1], [a for a in tiled if a in k.red]
+    if _held(ctx, k, red) > ctx.style.whole_row:
+        blocks = {inner: ctx.block("BLOCK", _row_block(ctx, inner), inner, 64)}
+        return replace(t, blocks=blocks, exact=ctx.exact(blocks))
+    t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
+    par = [a for a in tiled if a in k.par]
+    searches = any(r.kind.startswith("arg") for r in k.reds)
+    if not par or par[-1] is not tiled[-2] or searches:
+        return t
+    rows = _rows_side_by_side(ctx, ctx.size(inner), ctx.volume(par))
+    return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
+
+
+def _held(ctx: Context, k: Launch, red: list[Axis]) -> float:
+    """Elements of a reduced row that one tile can hold, inf where none can at every legal size."""
+    if len(red) != 1 or len(red) != len(k.red) or not ctx.bounded(red):
+        return math.inf
+    return ctx.size(red[0])
+
+
+def _row_block(ctx: Context, inner: Axis) -> int:
+    """Elements of a block of a row that streams through."""
+    block = ctx.style.row_block
+    row = ctx.row("row_block", length=ctx.size(inner), block=block) if ctx.style.measured else None
+    return block * row["times"] if row else block
+
+
+def _rows_side_by_side(ctx: Context, length: int, rows: int) -> int:
+    """Short rows share a program while every SM still has several."""
+    wanted = ctx.style.row_tile // power(length)
+    return below(max(0, min(wanted, rows // (8 * ctx.cores), 32)))
+
+
+def _chunk_of_row(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
+    red, style = [a for a in tiled if a in k.red], ctx.style
+    inner, chunk = red[-1], ctx.chunk(k)
+    row = ctx.row("row_chunk", shared=_has_shared(k, inner)) if style.measured else None
+    block = min(style.row_block, row["most"]) if row else style.row_block
+    if len(red) == 1:
+        return replace(t, blocks={inner: ctx.within("BLOCK", min(block, chunk), 256, chunk)})
+    size = ctx.size(inner)
+    if not ctx.bounded([inner]) or size > (2 * block if row else style.whole_row):
+        blocks = {inner: ctx.block("BLOCK", block, inner, 64)}
+        return replace(t, blocks=blocks, exact=ctx.exact(blocks))
+    rows = min(chunk, style.row_block // power(size))
+    side = {red[0]: ctx.within("ROWS", rows, 1, chunk)} if rows > 1 and len(red) == 2 else {}
+    return replace(t, whole=frozenset([inner]), blocks=side)
+
+
+def _has_shared(k: Launch, inner: Axis) -> bool:
+    """Does every row meet the same vector, beside elements of its own?"""
+    reads = [a for a in accesses(k)[len(k.outs) :] if inner in a]
+    return len({frozenset(a) for a in reads}) > 1 and any(set(a) == {inner} for a in reads)
+
+
+def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
+    """Columns held whole where they are read again; else blocks of columns and rows."""
+    inner, style = tiled[-1], ctx.style
+    red = [a for a in tiled if a in k.red]
+    again, held = k.varies or len(k.reds) > 1, _held(ctx, k, red)
+    if k.chunk is None and again and held <= style.whole_column:
+        height = power(ctx.size(red[0]))
+        columns = max(16, min(256, style.column_tile // height))
+        blocks = {inner: ctx.block("COLS", columns, inner, 16, max(16, _MOST // height))}
+        return replace(t, whole=frozenset(red), blocks=blocks, why=why.WHOLE_ROW)
+    columns, down, warps = filling_columns(ctx, k, inner), style.down, 0
+    if style.measured:
+        best = columns_of(ctx, k, inner, split=False)
+        columns, down, warps = best.columns, best.down, best.warps
+    blocks = {inner: ctx.block("COLS", columns, inner, 16, 512)}
+    if red and k.chunk is not None and red[-1] is red[0]:
+        chunk = ctx.chunk(k)
+        blocks[red[-1]] = ctx.within("DOWN", min(down, chunk), 4, chunk)
+    elif red:
+        blocks[red[-1]] = ctx.block("DOWN", down, red[-1], 4, 256)
+    return replace(t, blocks=blocks, exact=ctx.exact(blocks), warps=warps, why=why.COLUMNS)

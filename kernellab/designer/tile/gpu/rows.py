@@ -1,0 +1,153 @@
+"""Measured tiles of a chip: rows of ``knowledge/hardware/<chip>.tiles.toml`` that override what the model says.
+
+A row has a ``kind``, a condition ``when`` on quantities that the rule of that kind names, and values; the first row of
+a kind whose condition holds is taken. Conditions are comparisons, ``and``, ``or`` and ``not`` of integer expressions,
+words in quotes, and functions that the rule gives, as ``tiles(128, 64)``.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Union
+
+from kernellab.errors import KernellabError
+from kernellab.target import Chip
+from kernellab.target.chips import known_chips
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: what a condition may ask of a launch
+Quantity = Union[int, bool, str, Callable[..., int]]
+#: what a row sets
+Value = Union[int, bool]
+
+_SOURCE = ("dsls", "date", "sweep")
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured decision; ``dsls`` are the languages that it was measured in."""
+
+    kind: str
+    dsls: tuple[str, ...]
+    when: str
+    values: Mapping[str, Value]
+    #: the day and the script or sweep that it is from
+    date: str
+    sweep: str
+
+    def holds(self, quantities: Mapping[str, Quantity]) -> bool:
+        """Does the row's condition hold? Raises KeyError for a quantity that the rule does not name."""
+        return bool(_evaluate(_parsed(self.when), quantities))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one chip; none for a chip that was not measured."""
+
+    rows: tuple[Row, ...] = ()
+
+    def first(self, kind: str, dsl: str, quantities: Mapping[str, Quantity]) -> Mapping[str, Value] | None:
+        """The values of the first row of ``kind`` that holds; None where the model has to say.
+
+        Raises:
+            KernellabError: a condition names no quantity of this kind.
+        """
+        for row in self.rows:
+            if row.kind != kind or dsl not in row.dsls:
+                continue
+            try:
+                if row.holds(quantities):
+                    return row.values
+            except KeyError as error:
+                known = ", ".join(quantities)
+                raise KernellabError(
+                    f"A row of the kind {kind!r} asks for {error.args[0]!r}: {row.when}", f"Use {known}."
+                ) from None
+        return None
+
+
+def rows_of(chip: Chip) -> Rows:
+    """The measured rows of a chip, by its product name."""
+    name = chip.name.lower()
+    fitting = [e for e in known_chips() if e.match and all(word in name for word in e.match)]
+    if not fitting:
+        return Rows()
+    best = max(fitting, key=lambda entry: len(entry.match))
+    path = best.path.with_suffix(".tiles.toml")
+    return read_rows(path) if path.exists() else Rows()
+
+
+@lru_cache(maxsize=16)
+def read_rows(path: Path) -> Rows:
+    """The rows of one file.
+
+    Raises:
+        KernellabError: it is no TOML, or a row lacks a key or has a condition that is no expression.
+    """
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KernellabError(f"{path} is not TOML: {error}.", "Fix that line.") from None
+    found = []
+    source = fields.get("source", {})
+    for number, entry in enumerate(fields.get("row", []), start=1):
+        # what all rows are from, what those of its kind are, and what it says itself
+        own = {**{k: v for k, v in source.items() if k in _SOURCE}, **source.get(entry.get("kind"), {}), **entry}
+        try:
+            kind, when, dsls, date, sweep = (own.pop(key) for key in ("kind", "when", *_SOURCE))
+            _parsed(when)
+        except KeyError as error:
+            raise KernellabError(f"{path}: row {number} has no {error.args[0]!r}.", "Add it.") from None
+        except (SyntaxError, ValueError) as error:
+            raise KernellabError(f"{path}: row {number}: {error}", "Write a condition on its quantities.") from None
+        found.append(Row(kind, tuple(dsls), when, own, str(date), sweep))
+    return Rows(tuple(found))
+
+
+@lru_cache(maxsize=256)
+def _parsed(when: str) -> ast.expr:
+    body = ast.parse(when, mode="eval").body
+    allowed = (ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.BinOp, *_OPERATORS, ast.Call)
+    for node in ast.walk(body):
+        if not isinstance(node, (*allowed, ast.Name, ast.Load, ast.Constant)):
+            raise ValueError(f"{ast.unparse(node)!r} is not allowed in a condition")
+    return body
+
+
+def _evaluate(node: ast.expr, known: Mapping[str, Quantity]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return known[name]
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_evaluate(v, known) for v in values)
+        case ast.BoolOp(values=values):
+            return any(_evaluate(v, known) for v in values)
+        case ast.UnaryOp(operand=operand):
+            return not _evaluate(operand, known)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_evaluate(left, known), _evaluate(right, known))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            values = [_evaluate(v, known) for v in (left, *comparators)]
+            return all(_OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            function = known[name]
+            assert callable(function), name
+            return function(*(_evaluate(a, known) for a in args))
+    raise ValueError(f"{ast.unparse(node)!r} is not allowed in a condition")

@@ -1,0 +1,206 @@
+"""How one launch is shared out over a chip: columns of a tile, and pieces of a long axis, by the time that they take.
+
+A reduced or scanned axis is cut into pieces where the grid would be too small otherwise: the pieces' results are
+stored, and one more launch joins them. What a choice takes is :func:`kernellab.sketch.cost.grid.grid_time`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.dtypes import item_bytes
+from kernellab.designer.ir.expr import Axis, Expr, Leaf, walk
+from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.ir.normal import Output
+from kernellab.designer.tile.context import Context
+from kernellab.designer.tile.order import axis_order
+from kernellab.sketch.cost.grid import LAUNCH, Grid, grid_time, resident
+
+#: bytes of a row that a tile of columns reads: 16 for each lane of a warp
+_ROW_BYTES = 512
+#: rows of such a tile, and elements of it for each thread
+_DOWN, _EACH = 16, 16
+#: of choices that take nearly the same time, the one with fewer pieces: each begins and ends on its own
+_NEARLY = 1.08
+#: what a narrower tile of columns must save: memory is read in shorter runs
+_NARROW = 0.1
+#: the shortest piece of a row, and of a column; the most pieces whose totals one program joins, of either
+_PIECE, _ROWS = 4096, 64
+_PIECES, _STACKED = 4096, 64
+#: elements of a row that a CPU cuts where it has fewer rows than cores
+_LONG_ROW = 1 << 18
+#: elements of a block of a row, for one step of a program; threads of such a program
+_BLOCK, _THREADS = 2048, 128
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A tile of a reduction down columns, and into how many pieces the reduced axis is cut for it."""
+
+    columns: int
+    down: int
+    warps: int
+    parts: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Into how many pieces an axis is cut, and what that takes."""
+
+    parts: int
+    seconds: float
+
+
+_Choice = TypeVar("_Choice", Columns, Pieces)
+
+
+def columns_of(ctx: Context, k: Launch, inner: Axis, split: bool = True) -> Columns:
+    """The fastest tile for a kernel that reduces down columns whose neighbours lie along ``inner``."""
+    item = max(_item_bytes(k), 1)
+    widest = min(256, _ROW_BYTES // item)
+    bandwidth = ctx.chip.bandwidth or 4e12
+    others = ctx.volume(k.par - {inner})
+    height = ctx.volume(k.red)
+    first = next((a for a in axis_order(ctx, k) if a in k.red), None)
+    moved = _bytes(ctx, k, _read(k))
+    found: list[Columns] = []
+    columns = widest
+    while columns >= 32:
+        tile = widest * _DOWN
+        down, warps = tile // columns, max(1, tile // (32 * _EACH))
+        programs = others * -(-ctx.size(inner) // columns)
+        held = resident(32 * warps, 2 * tile, ctx.chip)
+        parts = 1
+        while parts == 1 or (split and first is not None and _cuts(ctx, first, parts, height, down)):
+            steps = -(-height // (parts * down))
+            seconds = grid_time(Grid(programs * parts, moved, steps, held), ctx.chip)
+            if parts > 1:
+                results = 8.0 * parts * others * ctx.size(inner)
+                seconds += LAUNCH + results / bandwidth
+            seconds *= 1 + _NARROW * math.log2(widest / columns)
+            found.append(Columns(columns, down, warps, parts, seconds))
+            parts *= 2
+        columns //= 2
+    return _first(sorted(found, key=lambda c: (c.parts, -c.columns)), [c.seconds for c in found])
+
+
+def filling_columns(ctx: Context, k: Launch, inner: Axis) -> int:
+    """The style's columns, or fewer side by side where that gives every core several programs."""
+    columns, others = ctx.style.columns, ctx.volume(k.par - {inner})
+    while columns > 32 and others * -(-ctx.size(inner) // columns) < 4 * ctx.chip.cores:
+        columns //= 2
+    enough = others * -(-ctx.size(inner) // columns) >= ctx.chip.cores
+    return columns if enough else ctx.style.columns
+
+
+def _cuts(ctx: Context, first: Axis, parts: int, height: int, down: int) -> bool:
+    """May the first reduced axis be cut into so many pieces, each of a few steps?"""
+    return parts <= ctx.size(first) and height // parts >= max(_ROWS, 2 * down)
+
+
+def row_parts(ctx: Context, k: Launch) -> int:
+    """Into how many pieces to cut rows that stream through programs of their own, of which there are several an SM."""
+    step, chip = ctx.style.row_block, ctx.chip
+    rows = ctx.volume(k.par)
+    length = ctx.volume(k.red)
+    held = resident(max(32, step // ctx.style.streaming), 2 * step, chip)
+    moved, tried = _bytes(ctx, k, _read(k)), 2
+    found = [Pieces(1, grid_time(Grid(rows, moved, -(-length // step), held), chip))]
+    while length // tried >= 8 * step:
+        steps = -(-length // (tried * step))
+        seconds = grid_time(Grid(rows * tried, moved + 8.0 * rows * tried, steps, held), chip)
+        found.append(Pieces(tried, seconds + LAUNCH))
+        tried *= 2
+    return _first(found, [p.seconds for p in found]).parts
+
+
+def scan_parts_cpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
+    """The axis of a launch's scans and into how many pieces to cut it, where a few long rows leave cores idle."""
+    axis = _scanned(k)
+    if axis is None or axis is not axis_order(ctx, k)[-1]:
+        return None
+    length, cores = ctx.size(axis), ctx.chip.cores
+    few = 2 * ctx.volume(k.par) <= cores and length >= _LONG_ROW
+    return (axis, 4 * cores) if few and _few_pieces(ctx, axis, length, True) else None
+
+
+def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
+    """The axis of a launch's scans and into how many pieces to cut it; None where a program for a row is as fast."""
+    axis, chip = _scanned(k), ctx.chip
+    if axis is None:
+        return None
+    length, along = ctx.size(axis), axis is axis_order(ctx, k)[-1]
+    columns = 1 if along else min(ctx.style.columns, 64)
+    programs = -(-ctx.volume(k.par) // columns)
+    step = _BLOCK if along else 16
+    read, written = _bytes(ctx, k, _read(k)), _bytes(ctx, k, k.outs)
+    held = resident(_THREADS, 2 * _BLOCK if along else 2 * step * columns, chip)
+    whole = grid_time(Grid(programs, read + written, -(-length // step), held), chip)
+    if along and length <= ctx.style.whole_row and ctx.bounded([axis]):
+        threads = min(512, max(32, length // 16))
+        whole = grid_time(Grid(programs, read + written, 1, resident(threads, 2 * length, chip)), chip)
+    again = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
+    found, tried = [Pieces(1, whole)], 2
+    while length // tried >= (_PIECE if along else _ROWS):
+        if _few_pieces(ctx, axis, -(-length // tried), along):
+            steps = -(-length // (tried * step))
+            totals = grid_time(Grid(programs * tried, read, steps, held), chip)
+            joined = 4.0 * programs * columns * tried * tried
+            finish = Grid(programs * tried, again + written + joined, steps + 1, held)
+            seconds = totals + LAUNCH + grid_time(finish, chip)
+            found.append(Pieces(tried, seconds))
+        tried *= 2
+    parts = _first(found, [p.seconds for p in found]).parts
+    return (axis, parts) if parts > 1 else None
+
+
+def _scanned(k: Launch) -> Axis | None:
+    """The one axis that a SCAN runs along; None where it is not alone, or walked backwards element by element."""
+    if k.kind is not LaunchKind.SCAN or len(k.red) != 1 or len(k.scans[0].axes) != 1:
+        return None
+    axis = k.scans[0].axes[0]
+    turned = any(ix.sign == -1 for e in _read(k) for ix in e.index if axis in ix.leaves())
+    return None if turned else axis
+
+
+def _first(choices: Sequence[_Choice], seconds: Iterable[float]) -> _Choice:
+    """The first choice that takes nearly as little time as the fastest."""
+    limit = _NEARLY * min(seconds)
+    return next(c for c in choices if c.seconds <= limit)
+
+
+def _few_pieces(ctx: Context, axis: Axis, piece: int, along: bool) -> bool:
+    """Does one program hold the totals of all pieces, at every size that the Dims allow?"""
+    most = {**ctx.sizes, **{d.name: d.max for d in ctx.task.dims}}
+    try:
+        return -(-extents.value(axis.extent, most) // piece) <= (_PIECES if along else _STACKED)
+    except (KeyError, ValueError):
+        return False
+
+
+def _read(k: Launch) -> list[Leaf]:
+    roots: list[Expr] = [*k.reds, *k.scans]
+    if k.scans:
+        roots += [o.expr for o in k.outs]
+    seen: dict[int, object] = {}
+    return [e for root in roots for e in walk(root, seen) if isinstance(e, Leaf)]
+
+
+def _item_bytes(k: Launch) -> int:
+    wide = [e for e in _read(k) if k.red & {a for ix in e.index for a in ix.leaves()}]
+    return max((item_bytes(e.dtype) for e in wide), default=4)
+
+
+def _bytes(ctx: Context, k: Launch, moved: Iterable[Leaf | Output]) -> float:
+    """Bytes that loads or stores move, each tensor's largest."""
+    mine, found = k.par | k.red, dict[str, float]()
+    for e in moved:
+        axes = {a for ix in e.index for a in ix.leaves()} & mine
+        size = ctx.volume(axes) * item_bytes(e.dtype)
+        found[e.tensor] = max(found.get(e.tensor, 0.0), size)
+    return sum(found.values())

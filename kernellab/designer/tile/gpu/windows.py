@@ -1,0 +1,204 @@
+"""Tiles of window operators for GPUs, and of the copies that they read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir.expr import Axis, Win
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.passes.channels_last import summed_block
+from kernellab.designer.tile import why
+from kernellab.designer.tile.context import Context, near, power
+from kernellab.designer.tile.gpu.seeds import Product, product_tile
+from kernellab.designer.tile.order import axis_order
+from kernellab.designer.tile.windows import Places, places, window_precision, words
+
+#: output channels, and positions, of a tile on a GPU whose tensor cores are not used
+_SCALAR_TILE = 64
+#: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
+_RUN, _STREAMS, _STREAMED = 8, 32, 64
+#: elements of a tile of a copy
+_COPIED = 4096
+
+
+def copy(ctx: Context, k: Launch) -> Tiling:
+    """Tiles of about 4096 elements: all channels, or a block of many, of some neighbours.
+
+    A program that takes taps one after another waits at each: edges of half the length, and more programs, gain up
+    to 13 % of all on an H200.
+    """
+    order = axis_order(ctx, k)
+    along, last = [a for ix in k.outs[0].index[:-1] for a in ix.leaves()], order[-1]
+    t = Tiling(order, warps=4, why=(why.COPIED, why.UNFOLDED) if k.red else (why.COPIED,))
+    width, left, blocks = ctx.size(last), _COPIED, dict[Axis, str]()
+    if width > 64 and not k.red:
+        blocks[last] = _block(ctx, "CC", 64, 32, 128)
+        left //= 64
+    else:
+        t = replace(t, whole=frozenset([last]))
+        left //= max(power(width), 4)
+    for axis, name in zip(reversed(along), ("CW", "CH"), strict=False):
+        edge = min(power(ctx.size(axis)), left)
+        left //= edge
+        if k.red and not ctx.scalar_products:
+            edge = max(1, edge // 2)
+        blocks[axis] = ctx.consts.add(name, edge, tuple(e for e in (edge // 2, edge, edge * 2) if e))
+    return replace(t, blocks=blocks)
+
+
+def window(ctx: Context, k: Launch) -> Tiling:
+    """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
+    win, p = k.window, places(ctx, k)
+    t = Tiling(p.order, precision=window_precision(ctx, k), warps=4, stages=3, why=words(win))
+    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels)
+
+
+def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
+    """Taps of a tile of outputs joined one by one."""
+    if not p.spatial:
+        return t
+    strides = {tap.out: tap.stride for tap in win.taps if not tap.transposed}
+    stride = max(strides.get(a, 1) for a in p.spatial)
+    inner = p.spatial[-1]
+    # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
+    # spreads over as many times the lines (a quarter less time on an H200 for pooling)
+    apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
+    reach, each = (256, 64) if apart else (1024, 256)
+    if len(p.spatial) == 1:
+        blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
+    else:
+        wide = min(power(p.sizes[inner]), 128)
+        # what a tile reads stays in L1 while its taps pass over it
+        high = min(power(p.sizes[p.spatial[0]]), max(1, reach // (wide * stride**2)))
+        blocks = {p.spatial[0]: _block(ctx, "BH", high, 1, 64), inner: _block(ctx, "BW", wide, 8, 512)}
+    held = math.prod(ctx.consts.default(b) for b in blocks.values())
+    return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Rows and columns of positions of a tile, elements of a step, warps (0: by its size) and stages."""
+
+    high: int
+    wide: int
+    d: int
+    warps: int
+    stages: int
+    #: the constexpr with the tiles of one program that share their weights
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a window as a product is: names as the rows of a chip know them."""
+
+    out: int
+    inside: int
+    steps: int
+    copied: bool
+    strided: bool
+
+
+def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis) -> Tiling:
+    """Taps' channels multiplied as matrices."""
+    (c,) = win.sums
+    facts = _Facts(
+        ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
+        any(tap.stride > 1 and not tap.transposed for tap in win.taps),
+    )  # fmt: skip
+    # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
+    most = _SCALAR_TILE if ctx.scalar_products else 128
+    n = max(16, min(power(facts.out), most))
+    first = _positions_first(ctx, facts)
+    tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first)
+    blocks = {co: _block(ctx, "BN", n, 16, 256)}
+    blocks[c] = ctx.consts.add("BC", tile.d) if tile.run else _block(ctx, "BC", tile.d, 16, 64)
+    if len(p.spatial) > 1:
+        blocks[p.spatial[0]] = _block(ctx, "BH", tile.high, 1, 64)
+    blocks[p.spatial[-1]] = _block(ctx, "BW", tile.wide, 1, 256)
+    large = n * tile.high * tile.wide > 8192 or tile.high * tile.wide > 128
+    return replace(
+        t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
+        positions_first=first, whole_channels=facts.inside <= 16, why=words(win, tile.run),
+    )  # fmt: skip
+
+
+def _positions_first(ctx: Context, facts: _Facts) -> bool:
+    """Are positions the rows of the product? Over a copy both factors lie along the sum, and channels are as good."""
+    if ctx.style.positions_first is not None:
+        return ctx.style.positions_first
+    row = ctx.row("window_rows", **vars(facts))
+    return bool(row["positions_first"]) if row else not facts.copied
+
+
+def _tile(ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool) -> _Tile:
+    """The tile of at most ``m`` positions by ``n`` channels that keeps every SM busy with two."""
+    programs = p.others * -(-facts.out // n) * p.positions
+    while m > 32 and programs // m < 2 * ctx.cores:
+        m //= 2
+    run, spatial = "", len(p.spatial)
+    if facts.copied:
+        d, stages = summed_block(facts.inside), 3
+    else:
+        step = ctx.row("window_step", **vars(facts)) or {"d": 16 if facts.inside <= 16 else 32, "stages": 3}
+        d, stages = step["d"], step["stages"]
+    plain = facts.steps == 1 and facts.inside <= 64 and not win.taps and spatial == 1
+    if plain and not facts.copied and programs // m >= _STREAMS * ctx.cores:
+        # little work for each byte: small tiles in flight, and the weights fetched once for several
+        m, d = min(m, _STREAMED), max(16, power(facts.inside))
+        run, stages = ctx.consts.add("RUN", _RUN, (1, 2, 4, 8, 16)), 1
+    d = min(d, 16) if ctx.scalar_products else d
+    if facts.copied and m == 128 and spatial > 1:
+        return _over_copy(ctx, p, facts, n, d, programs, stages)
+    row = ctx.row("window_warps", **vars(facts), positions_first=first, positions=m)
+    return _Tile(*_positions(p, m), d, row["warps"] if row else 0, stages, run)
+
+
+def _over_copy(ctx: Context, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int) -> _Tile:
+    """A tile over a copy in two dimensions, as measured; else the one that takes the least time by the model."""
+    steps = facts.steps * -(-facts.inside // d)
+
+    def tiles(m: int) -> int:
+        return programs // m
+
+    def high(m: int) -> int:
+        return _positions(p, m)[0]
+
+    row = ctx.row("window_stages", n=n, d=d, steps=steps)
+    stages = row["stages"] if row else stages
+    row = ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
+    if row is None:
+        rate = ctx.chip.peak_flops.get("tf32", 0.0)
+        work = Product(p.positions, facts.out, facts.steps * facts.inside, p.others, 4, rate, ctx.shared)
+        best = product_tile(ctx.chip, work, columns=(n,), step=d)
+        # more stages than steps only take shared memory
+        return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))
+    high_wide = (row["high"], row["wide"]) if "high" in row else _positions(p, row["positions"])
+    return _Tile(*high_wide, d, row["warps"], stages)
+
+
+def _positions(p: Places, m: int) -> tuple[int, int]:
+    """Rows and columns of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
+    if len(p.spatial) == 1:
+        return 1, m
+    rows, columns = p.sizes[p.spatial[0]], p.sizes[p.spatial[-1]]
+    best, found = math.inf, (1, m)
+    wide = m
+    while wide >= 8:
+        high = m // wide
+        waste = (-(-rows // high) * high) * (-(-columns // wide) * wide)
+        # short rows cost more transactions than a few idle lanes
+        cost = waste * (1.0 if wide >= 32 else 1.05 if wide == 16 else 1.15)
+        if cost < best:
+            best, found = cost, (high, wide)
+        wide //= 2
+    return found
+
+
+def _block(ctx: Context, name: str, value: int, least: int, most: int) -> str:
+    """A constexpr that may be tuned to powers of two near ``value``."""
+    around = {value, *(c for c in near(value) if least <= c <= most)}
+    return ctx.consts.add(name, value, tuple(sorted(around)))

@@ -1,0 +1,120 @@
+"""The order in which a launch's axes run: that of its largest operand in memory, or of what its kind asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Axis, Free
+from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.passes.attention import Roles, roles
+from kernellab.designer.tile.context import Context, below
+from kernellab.errors import DesignError
+
+
+def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
+    """The launch's axes, outermost first."""
+    if k.kind is LaunchKind.COPY:
+        return tuple(k.stored_axes)
+    if k.kind is LaunchKind.ATTENTION:
+        r = attention_roles(k)
+        return (*r.batch, r.row, r.width, r.keys, r.col)
+    if k.kind is LaunchKind.WINDOW:
+        order = [a for a in k.stored_axes if a in k.par]
+        return (*dict.fromkeys([*order, *(a for a in k.par if a not in order)]), *k.window.axes)
+    if k.kind is LaunchKind.PRODUCT:
+        out = [a for a in product_axes(k) if a in k.par]
+        return (*out[:-1], *k.product.axes, out[-1]) if out else k.product.axes
+    return _memory_order(ctx, k)
+
+
+def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
+    mine = k.par | k.red
+    ranked = sorted(accesses(k), key=lambda axes: -ctx.volume(a for a in axes if a in mine))
+    order: list[Axis] = []
+    for axes in ranked:
+        order += [a for a in axes if a in mine and a not in order]
+    order += [a for a in mine if a not in order]
+    if k.chunk is not None:
+        order.remove(k.chunk)
+        order.insert(0, k.chunk)
+    return tuple(order)
+
+
+def accesses(k: Launch) -> list[list[Axis]]:
+    """The axes of each store, then of each load."""
+    stores = [[a for ix in o.index for a in ix.leaves()] for o in k.outs]
+    return stores + [[a for ix in e.index for a in ix.leaves()] for e in k.loads]
+
+
+def sliceable(k: Launch, order: Iterable[Axis]) -> list[Axis]:
+    """The axes of ``order`` that may be tiled: not the chunks', and none that runs backwards in a load."""
+    backward = {a for e in k.loads for ix in e.index if ix.sign == -1 for a in ix.leaves()}
+    return [a for a in order if a not in backward and a is not k.chunk]
+
+
+def product_axes(k: Launch) -> list[Axis]:
+    """The axes of a product's result: batches, then rows and columns as its first output has them.
+
+    Raises:
+        DesignError: a factor has no axis of its own.
+    """
+    free, dot = Free(), k.product
+    left, right, over = free(dot.a), free(dot.b), set(dot.axes)
+    batch = [a for a in left & right if a not in over]
+    order = k.stored_axes
+    rows = [a for a in left if a not in right and a not in over]
+    cols = [a for a in right if a not in left and a not in over]
+    if not rows or not cols:
+        raise DesignError(
+            f"A matrix product with {len(rows)} row axes and {len(cols)} column axes has no template.",
+            "Let a person or a model write this sketch.",
+        )
+
+    def place(axis: Axis) -> int:
+        return order.index(axis) if axis in order else -1
+
+    # rows that another launch keeps apart, as heads and their width: the inner ones are tiled
+    rows.sort(key=place)
+    cols.sort(key=place)
+    batch += rows[:-1] + cols[:-1]
+    batch.sort(key=place)
+    pair = sorted((rows[-1], cols[-1]), key=lambda a: max(place(a), 0))
+    return [*batch, *pair]
+
+
+def attention_roles(k: Launch) -> Roles:
+    """Which axis of an attention is which.
+
+    Raises:
+        DesignError: it has no row or no column of its own.
+    """
+    order = [a for a in k.stored_axes if a in k.par]
+    found = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])
+    if found is None:
+        raise DesignError("An attention without rows or columns of its own has no template.", "Write it by hand.")
+    return found
+
+
+# -- tiles of pointwise work that every chip takes ---------------------------------------------------------------------
+
+
+def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:
+    """Square tiles of a transposition: one side is strided whatever the order, and both are short."""
+    inner = tiled[-1]
+    last = [axes[-1] for axes in accesses(k) if len(axes) > 1 and set(axes) == k.par and axes[-1] in tiled]
+    other = next((a for a in last if a is not inner), None)
+    if other is None:
+        return None
+    return replace(t, blocks={inner: ctx.block("COLS", 32, least=8), other: ctx.block("ROWS", 32, least=8)})
+
+
+def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:
+    """Several whole rows a tile, where they are short."""
+    inner, size = tiled[-1], ctx.size(tiled[-1])
+    if len(tiled) == 1 or size >= 256:
+        return None
+    others = ctx.volume(k.par - {inner})
+    rows = below(min(max(1, ctx.style.flat // max(size, 1)), others))
+    return replace(t, whole=frozenset([inner]), blocks={tiled[-2]: ctx.block("ROWS", rows, tiled[-2])})

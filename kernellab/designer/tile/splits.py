@@ -1,0 +1,71 @@
+"""Which axis of a launch with too few programs is cut into pieces, and into how many."""
+
+from __future__ import annotations
+
+from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.launch import Launch, LaunchKind
+from kernellab.designer.tile.context import Context, power
+from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns, row_parts, scan_parts_cpu, scan_parts_gpu
+from kernellab.designer.tile.order import axis_order
+
+#: elements below which one program reduces faster than two launches; the same down columns whose tile is shared out
+_SHORT, _SHORT_COLUMN = 1 << 14, 1 << 8
+#: the shortest piece of a row
+_PIECE = 4096
+
+#: an axis and the number of its pieces
+Split = tuple[Axis, int]
+
+
+def split(ctx: Context, k: Launch) -> Split | None:
+    """How a launch is cut up; None where its programs keep the chip busy."""
+    if k.kind is LaunchKind.SCAN:
+        return scan_parts_gpu(ctx, k) if ctx.gpu else scan_parts_cpu(ctx, k)
+    if k.kind is not LaunchKind.REDUCTION:
+        return None
+    order = axis_order(ctx, k)
+    red = [a for a in order if a in k.red]
+    if order[-1] in k.par:
+        return _columns(ctx, k, order[-1], red)
+    return _rows(ctx, k, red)
+
+
+def _columns(ctx: Context, k: Launch, inner: Axis, red: list[Axis]) -> Split | None:
+    programs, work = ctx.volume(k.par), ctx.volume(red)
+    # a few cores are busy with a few tiles each: pieces of unequal length would only wait for the longest
+    few_tiles = ctx.gpu or -(-programs // ctx.style.columns) < 4 * ctx.cores
+    if few_tiles and not k.varies and red and work > _SHORT_COLUMN:
+        parts = columns_of(ctx, k, inner).parts
+        return (red[0], parts) if parts > 1 else None
+    columns = filling_columns(ctx, k, inner)
+    return _waves(ctx, red[0], -(-programs // columns), ctx.cores, work * columns)
+
+
+def _rows(ctx: Context, k: Launch, red: list[Axis]) -> Split | None:
+    programs, work = ctx.volume(k.par), ctx.volume(red)
+    # a row that one tile holds is read once; one that streams through is read again for every pass
+    held = work <= ctx.style.whole_row and len(red) == 1
+    few = ctx.cores // 2 if held else 2 * ctx.cores
+    if ctx.gpu and not held and not k.varies and len(red) == 1 and programs >= few:
+        parts = row_parts(ctx, k)
+        return (red[0], parts) if parts > 1 else None
+    return _waves(ctx, red[0], programs, few, work)
+
+
+def _waves(ctx: Context, first: Axis, programs: int, few: int, work: int) -> Split | None:
+    """Pieces for several waves of programs, where there are fewer than ``few``."""
+    if programs >= few or work <= _SHORT:
+        return None
+    return first, max(2, ctx.style.waves * ctx.cores // max(programs, 1))
+
+
+def chunk_size(ctx: Context, first: Axis, parts: int, single: bool, strided: bool) -> int:
+    """Elements of ``first`` in one of ``parts``: a power of two, so that every tile choice divides it.
+
+    ``single``: no other axis is reduced; ``strided``: the reduction does not run along the contiguous axis.
+    """
+    size = ctx.size(first)
+    chunk = power(-(-size // parts))
+    if single:
+        chunk = max(chunk, min(ctx.style.down, 32) if strided else _PIECE)
+    return min(chunk, power(size))

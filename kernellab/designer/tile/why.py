@@ -1,0 +1,54 @@
+"""The sentences that stand above a launch and say how it runs."""
+
+from __future__ import annotations
+
+POINTWISE = ("Pointwise: each element is read once and written once.",)
+WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
+COLUMNS = ("Columns side by side share each load; the reduction runs down them.",)
+PASSES = ("One pass over the row for each reduction that needs the one before.",)
+SORTED = ("A whole row is put in order on chip; equal elements keep theirs.",)
+CARRIED = ("The scan carries from block to block; rows are independent.",)
+ONE_BY_ONE = ("The scan runs element by element; rows are independent.",)
+ONCE_EACH = ("Each element goes to the place that its index names; no place is named twice.",)
+ANY_ORDER = ("Additions meet at one element in any order: its last bits may differ from run to run.",)
+IN_ORDER = ("Columns are shared out and the indices come in order: the sums are the same in every run.",)
+#: of launches whose outputs are for something of their own
+SUMS = ("Of a product only sums are asked: sums of the factors are multiplied, the product is never made.",)
+PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read.",)
+#: of launches that work on one piece of an axis each
+CHUNK = ("One partial result a chunk, so that the whole chip works on one long reduction.",)
+CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
+COPIED = "What one position sums lies side by side in the copy: 16 bytes a lane, and rows that tensor cores take."
+UNFOLDED = "Taps stand beside the channels, so that the products are not of a few elements."
+
+_PRODUCT = "A tile of the product stays in registers while K streams past; the rest is done on the way out."
+_PARTS = "Each factor is the sum of three bf16 parts; six products of parts make one of f32."
+_EMULATED = {
+    "tf32x3": "Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.",
+    "bf16x6": "Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.",
+}
+_ONLINE = "The softmax runs online: a larger score scales down what the rows have so far; no score is stored."
+_BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
+
+
+def product(precision: str, parts: bool) -> tuple[str, ...]:
+    """``parts``: factors are stored as sums of narrower floats."""
+    return (_PARTS,) if parts else (_PRODUCT, *([_EMULATED[precision]] if precision in _EMULATED else []))
+
+
+def attention(parts: bool, binary: bool) -> tuple[str, ...]:
+    """``binary``: the exponentials are powers of two."""
+    return (_ONLINE, *([_PARTS] if parts else []), *([_BINARY] if binary else []))
+
+
+_OVER_COPY = "A product for each tap that is left: rows of the copy under a tile of outputs, and rows of weights."
+_IN_PLACE = "Each tap's channels are multiplied as matrices; the input is read in place, the edge rule pads it."
+_JOINED = "The taps of a tile of outputs are joined one by one; neighbouring reads meet in the cache."
+_STAY = "The weights stay on chip while a program's tiles of positions stream past."
+_PHASES = "Outputs of one phase (position % stride) read the same taps: no work on the zeros between."
+
+
+def window(copied: bool, product: bool, stay: bool, phases: bool) -> tuple[str, ...]:
+    """``copied``: over a copy, channels last; ``stay``: the weights do; ``phases``: outputs run by phase."""
+    form = _OVER_COPY if copied else _IN_PLACE if product else _JOINED
+    return (form, *([_STAY] if stay else []), *([_PHASES] if phases else []))

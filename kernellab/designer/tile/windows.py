@@ -1,0 +1,133 @@
+"""Tiles of window operators: which output positions, output channels and input channels one program holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir.expr import Axis, Free, Win
+from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.tiling import Tiling
+from kernellab.designer.tile import why
+from kernellab.designer.tile.context import Context
+from kernellab.designer.tile.gpu.products import widest
+from kernellab.designer.tile.order import axis_order
+
+#: sums of a tile of a dense window on a CPU: with its box and a panel of weights they stay in L2
+_SUMS = 12288
+#: what the rows that neighbouring tiles both copy cost, in rows of products
+_OVERLAP = 0.1
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a window's tiles are made of.
+
+    ``spatial``: the one or two innermost axes of output positions, and ``sizes`` their extents (of one phase);
+    ``channels``: the output channels of a product; ``others``: programs along all remaining axes.
+    """
+
+    order: tuple[Axis, ...]
+    spatial: tuple[Axis, ...]
+    sizes: Mapping[Axis, int]
+    channels: Axis | None
+    others: int
+
+    @property
+    def positions(self) -> int:
+        return math.prod(self.sizes.values())
+
+
+def places(ctx: Context, k: Launch) -> Places:
+    """Positions and channels of a window's outputs."""
+    win, order, free = k.window, axis_order(ctx, k), Free()
+    inputs = free(win.a)
+    steps = {tap.out: phases(tap) for tap in win.taps if tap.out is not None}
+    shared = free(win.b) if win.pairs else frozenset()
+    along = [a for a in order if a in k.par and a in inputs and a not in shared]
+    spatial = [a for a in along if a in steps] or along[-1:]
+    # a plain dimension behind the first tapped one is spatial too; in a copy each one but the batch
+    spatial = along[along.index(spatial[0]) :] if spatial else []
+    if win.last:
+        spatial = along[1:] or along
+    spatial = spatial[-2:]
+    sizes = {a: -(-ctx.size(a) // steps.get(a, 1)) for a in spatial}
+    others = ctx.volume(a for a in k.par if a not in spatial)
+    channels = None
+    if win.packed:
+        channels = [a for a in order if a in k.par and a in shared and a not in inputs][-1]
+        others //= max(ctx.size(channels), 1)
+    return Places(order, tuple(spatial), sizes, channels, others)
+
+
+def window_precision(ctx: Context, k: Launch) -> str:
+    """What torch does by default: TF32 on CUDA, where its convolutions may use it; exact elsewhere."""
+    if not k.window.packed or widest(k.window) != "float32":
+        return "ieee"
+    return ctx.stated("conv", ctx.task.precision.get("matmul", "tf32" if ctx.gpu else "ieee"))
+
+
+def words(win: Win, run: str = "") -> tuple[str, ...]:
+    """``run``: the constexpr that says how many tiles one program computes, where it does."""
+    return why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps))
+
+
+# -- CPUs --------------------------------------------------------------------------------------------------------------
+
+
+def window(ctx: Context, k: Launch) -> Tiling:
+    """Rows of positions and a panel of channels that stay in L2; without a product, positions along the last axis."""
+    win, p = k.window, places(ctx, k)
+    t = Tiling(p.order, core="coreidx", precision=window_precision(ctx, k), warps=4, stages=3, why=words(win))
+    if p.channels is None:
+        return replace(t, blocks=_joined(ctx, p))
+    (c,) = win.sums
+    n = min(ctx.size(p.channels), 128)
+    dense = bool(win.taps) and all(tap.stride == 1 for tap in win.taps)
+    high, wide = _positions(p, max(64, min(_SUMS // n, 256)) if dense else 0)
+    blocks = {p.channels: _halved(ctx, "BN", n, 4)}
+    blocks[c] = _halved(ctx, "BC", min(ctx.size(c), 256), 4)
+    if len(p.spatial) > 1:
+        blocks[p.spatial[0]] = _halved(ctx, "BH", high, 1)
+    if p.spatial:
+        blocks[p.spatial[-1]] = _halved(ctx, "BW", wide, 16)
+    return replace(t, blocks=blocks)
+
+
+def _joined(ctx: Context, p: Places) -> dict[Axis, str]:
+    return {p.spatial[-1]: _halved(ctx, "BW", even(p.sizes[p.spatial[-1]], 2048), 16)} if p.spatial else {}
+
+
+def _positions(p: Places, dense: int) -> tuple[int, int]:
+    """Rows and columns of a tile of about 256 positions: whole rows where they are short.
+
+    Without gaps between positions a tile has at most ``dense`` of them (0: there are gaps), in as many rows as leave
+    the fewest of the last tile idle: its box is copied once, so that a small one costs little.
+    """
+    if not p.spatial:
+        return 1, 1
+    columns = p.sizes[p.spatial[-1]]
+    if columns >= 192 or len(p.spatial) == 1:
+        return 1, even(columns, 256)
+    rows = p.sizes[p.spatial[0]]
+    if dense:
+        heights = range(1, max(1, min(rows, dense // max(columns, 1))) + 1)
+        return min(heights, key=lambda high: math.ceil(rows / high) * high * (1 + _OVERLAP / high)), columns
+    pieces = math.ceil(rows / max(1, min(rows, 256 // max(columns, 1))))
+    return math.ceil(rows / max(pieces, 1)), columns
+
+
+def even(size: int, most: int) -> int:
+    """``size`` in equal pieces of at most ``most``, each a multiple of 16 where there are several."""
+    if size <= most:
+        return size
+    piece = math.ceil(size / math.ceil(size / most))
+    return math.ceil(piece / 16) * 16
+
+
+def _halved(ctx: Context, name: str, value: int, least: int) -> str:
+    """A constexpr with ``value``, its half and its quarter as choices, down to ``least``."""
+    choices = {value, *(c for c in (value // 2, value // 4) if c >= least)}
+    return ctx.consts.add(name, value, tuple(sorted(choices)))

@@ -1,0 +1,67 @@
+"""The functions that a text of C or C++ defines, by one pass over its tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_TOKEN = re.compile(r"\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'|\w+|[{}();=]")
+#: words before a brace that opens no function's body
+_SCOPES = ("namespace", "struct", "class", "union", "enum")
+#: words that a parenthesis may follow without naming a function
+_NO_NAMES = frozenset(("if", "for", "while", "switch", "return", "sizeof", "decltype", "__attribute__", "alignas",
+                       "__declspec", "noexcept", "throw", "requires", "catch", "asm", "static_assert"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function with a body: its name, where it begins, and whether C's linkage makes it known by that name."""
+
+    name: str
+    position: int
+    c_linkage: bool
+    internal: bool
+
+
+def defined(text: str, plain_c: bool = False) -> Iterator[Function]:
+    """The host functions defined in ``text``, whose comments are blanked; ``plain_c`` where C compiles it.
+
+    Bodies are skipped: what looks like a call in them is none's definition.
+    """
+    #: for each open brace: does it hold definitions, and are they C's?
+    scopes: list[tuple[bool, bool]] = []
+    words: list[str] = []
+    parens = 0
+    name, pending, at = "", "", 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        outside = not scopes or scopes[-1][0]
+        if token == "(":
+            if outside and parens == 0 and words and words[-1].isidentifier() and words[-1] not in _NO_NAMES:
+                name, at = words[-1], match.start()
+            parens += 1
+        elif token == ")":
+            parens = max(0, parens - 1)
+            if outside and parens == 0 and name:
+                pending, name = name, ""
+        elif parens:
+            continue
+        elif token == "{":
+            in_c = plain_c or '"C"' in words or bool(scopes and scopes[-1][1])
+            if outside and pending:
+                if "__global__" not in words:
+                    yield Function(pending, at, in_c, "static" in words)
+                scopes.append((False, False))
+            else:
+                named = any(word in _SCOPES for word in words) or '"C"' in words
+                scopes.append((outside and named, in_c))
+            words, pending = [], ""
+        elif token == "}":
+            if scopes:
+                scopes.pop()
+            words, pending = [], ""
+        elif token in (";", "="):
+            words, pending = [], ""
+        else:
+            words = [*words[-15:], token]

@@ -1,0 +1,391 @@
+"""Which machine is this? Facts of its chips, and the Target that a DSL runs on here.
+
+Nothing here imports torch: a GPU is known by the driver's files (or by torch, where it is already loaded) and its
+rates by ``knowledge/hardware``; a CPU's rates are measured once and kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from kernellab.dsls import get_adapter
+from kernellab.errors import TargetError
+from kernellab.target import Backend, Chip, Target
+from kernellab.target.chips import find_chip, known_chips
+
+_ISA = (
+    "sse4_2",
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512dq",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx512_vnni",
+    "amx_tile",
+    "amx_bf16",
+    "asimd",
+    "asimdhp",
+    "bf16",
+    "sve",
+    "sve2",
+)
+
+
+#: the GPU that a kernel is designed for where Triton is only interpreted
+INTERPRETED_FOR = "a100"
+
+
+def detect_target(dsl: str | None = None, chip: str | None = None) -> Target:
+    """The Target for ``dsl`` on this machine; without a DSL triton where there is a GPU, else cpp.
+
+    ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product;
+    Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR.
+
+    Raises:
+        TargetError: an unknown DSL or chip, a chip that the DSL does not run on, a missing compiler, or a DSL without
+            its hardware.
+    """
+    gpus = gpu_products()
+    adapter = get_adapter(dsl or ("triton" if gpus else "cpp"))
+    ready = adapter.readiness()
+    if not ready.ready:
+        raise TargetError(ready.reason or f"{adapter.name} cannot run here.", ready.remedy)
+    backend = ready.backend or (adapter.backends[0] if adapter.backends else Backend.CPU)
+    if chip is not None:
+        wanted = named_chip(chip)
+        # a kernel for a CPU, designed for a GPU's memories, would be judged under the GPU's name
+        if (wanted.kind == "cpu") != (backend is Backend.CPU):
+            kind = "CPU" if backend is Backend.CPU else "GPU"
+            raise TargetError(
+                f"{adapter.name} is for a {kind} here, and {wanted.name} is not one.",
+                "Choose another --dsl (triton for a GPU, cpp for a CPU), or leave out --chip.",
+            )
+        return Target(adapter.name, backend, wanted)
+    if backend is Backend.INTERPRETER:
+        # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
+        return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
+    if backend is not Backend.CUDA:
+        return Target(adapter.name, backend, cpu_chip())
+    found = gpu_chip()
+    if found is None:
+        raise TargetError(
+            f"{adapter.name} needs a CUDA device, and the driver shows none.",
+            "Check nvidia-smi, or choose --dsl cpp.",
+        )
+    return Target(adapter.name, backend, found)
+
+
+def named_chip(name: str) -> Chip:
+    """A chip of ``knowledge/hardware`` by its file's stem or product name.
+
+    Raises:
+        TargetError: no file describes it.
+    """
+    for entry in known_chips():
+        if name.lower() in (entry.path.stem, entry.chip.name.lower()):
+            return entry.chip
+    found = find_chip(name)
+    # h1000 begins as h100 does and is another chip: the model's number is a word of both names
+    if found is None or not _model_words(name) & _model_words(found.name):
+        known = ", ".join(entry.path.stem for entry in known_chips())
+        raise TargetError(f"No file of knowledge/hardware describes the chip {name!r}.", f"Choose one of {known}.")
+    return found
+
+
+def _model_words(name: str) -> set[str]:
+    return {word for word in re.findall(r"[a-z0-9]+", name.lower()) if re.search(r"\d", word)}
+
+
+# -- CPU ---------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def cpu_chip() -> Chip:
+    """The CPU that this process may use: cores by affinity and quota, caches, instruction sets, measured rates."""
+    facts = _mac_facts() if sys.platform == "darwin" else _linux_facts()
+    return _with_rates(facts)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on: its affinity, cut by a container's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, -(-int(quota) // int(period))))
+    return cores
+
+
+def _linux_facts() -> Chip:
+    info = _read(Path("/proc/cpuinfo"))
+    fields = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", info, re.MULTILINE))
+    flags = set((fields.get("flags") or fields.get("Features") or "").split())
+    isa = tuple(name for name in _ISA if name in flags)
+    cores = usable_cores()
+    simd = 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
+    product = fields.get("model name") or fields.get("Model") or f"{platform.machine()} CPU"
+    caches = _linux_caches()
+    return Chip(
+        name=f"{_short_product(product)}, {cores} cores{_simd_word(isa)}",
+        kind="cpu",
+        cores=cores,
+        simd_bits=simd,
+        isa=isa,
+        l1_bytes=caches.get(1, 0),
+        l2_bytes=caches.get(2, 0),
+        l3_bytes=caches.get(3, 0),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def _linux_caches() -> dict[int, int]:
+    """Level -> bytes of one instance (level 1: data); an L2 that cores share is divided among them."""
+    found: dict[int, int] = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if _read(folder / "type").strip() == "Instruction":
+            continue
+        match = re.fullmatch(r"(\d+)([KM]?)", _read(folder / "size").strip())
+        level = _read(folder / "level").strip()
+        if match and level.isdigit():
+            size = int(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2]]
+            sharers = _count_list(_read(folder / "shared_cpu_list").strip()) if level == "2" else 1
+            threads = _count_list(_read(Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip())
+            found[int(level)] = size // max(1, sharers // max(1, threads))
+    return found
+
+
+def _count_list(text: str) -> int:
+    """How many CPUs ``0-3,8`` names."""
+    total = 0
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        total += int(high or low) - int(low) + 1
+    return max(1, total)
+
+
+def _mac_facts() -> Chip:
+    def ask(name: str) -> str:
+        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    def number(*names: str) -> int:
+        return next((int(value) for value in map(ask, names) if value.isdigit()), 0)
+
+    arm = platform.machine() == "arm64"
+    cores = number("hw.perflevel0.physicalcpu", "hw.physicalcpu") or 1
+    sharers = number("hw.perflevel0.cpusperl2") or 1
+    return Chip(
+        name=f"{ask('machdep.cpu.brand_string') or 'Apple CPU'}, {cores} cores",
+        kind="cpu",
+        cores=cores,
+        simd_bits=128 if arm else 256,
+        isa=("asimd", "asimdhp") if arm else ("avx2", "fma"),
+        l1_bytes=number("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
+        l2_bytes=number("hw.perflevel0.l2cachesize", "hw.l2cachesize") // sharers,
+        l3_bytes=number("hw.l3cachesize"),
+        memory_bytes=number("hw.memsize"),
+    )
+
+
+def _short_product(product: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*", " ", product)).strip() or "CPU"
+
+
+def _simd_word(isa: tuple[str, ...]) -> str:
+    word = "AVX-512" if "avx512f" in isa else "AVX2" if "avx2" in isa else "NEON" if "asimd" in isa else ""
+    return f", {word}" if word else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+# -- measured rates ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Copy bandwidth in bytes read and written a second; FLOP/s of matmul; ``source`` says how and when."""
+
+    bandwidth: float
+    f32: float
+    f64: float
+    source: str
+
+
+def measure_rates(cores: int) -> Rates:
+    """A quick look (about 0.3 s): copy of 128 MiB by ``cores`` threads, and NumPy's matmul; the best of a few."""
+    import numpy as np
+
+    parts = [np.ones(2**25 // cores, np.float32) for _ in range(cores)]
+    outs = [np.empty_like(part) for part in parts]
+
+    def copy() -> None:
+        threads = [threading.Thread(target=np.copyto, args=pair, daemon=True) for pair in zip(outs, parts, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    copied = 2 * sum(part.nbytes for part in parts) / _best_time(copy, 4)
+    flops = {}
+    for dtype in (np.float32, np.float64):
+        a = np.ones((768, 768), dtype)
+        flops[dtype] = 2 * 768**3 / _best_time(lambda a=a: a @ a, 3)
+    day = time.strftime("%Y-%m-%d")
+    source = f"measured here on {day}: threaded NumPy copy of 128 MiB, NumPy matmul 768^3; best of a few"
+    return Rates(copied, flops[np.float32], flops[np.float64], source)
+
+
+def _best_time(work: object, times: int) -> float:
+    best = float("inf")
+    for _ in range(times + 1):  # the first call touches fresh pages and is never the best
+        began = time.perf_counter()
+        work()  # type: ignore[operator]
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _with_rates(chip: Chip) -> Chip:
+    path = _cache_file(chip)
+    rates = _stored(path)
+    if rates is None:
+        try:
+            rates = measure_rates(chip.cores)
+        except (ImportError, MemoryError):
+            return _estimated(chip)
+        if _busy():  # what others leave over is no fact of the chip: used now, measured again next time
+            return replace(_rated(chip, rates), source=f"{rates.source}; the machine was busy")
+        with suppress(OSError):  # a read-only home: measured again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_suffix(f".{os.getpid()}")
+            scratch.write_text(json.dumps(rates.__dict__))
+            scratch.replace(path)
+    return _rated(chip, rates)
+
+
+def _rated(chip: Chip, rates: Rates) -> Chip:
+    return replace(
+        chip, bandwidth=rates.bandwidth, peak_flops={"f32": rates.f32, "f64": rates.f64}, source=rates.source
+    )
+
+
+def _busy() -> bool:
+    try:
+        return os.getloadavg()[0] > usable_cores() / 2 + 0.5
+    except OSError:
+        return False
+
+
+def _estimated(chip: Chip) -> Chip:
+    """Rates of the server class that knowledge/hardware describes, scaled by cores and SIMD width."""
+    like = next((entry.chip for entry in known_chips() if entry.chip.kind == "cpu"), None)
+    if like is None:
+        return chip
+    scale = chip.cores / like.cores * (chip.simd_bits or 128) / like.simd_bits
+    peaks = {name: rate * scale for name, rate in like.peak_flops.items()}
+    return replace(chip, bandwidth=like.bandwidth, peak_flops=peaks, source=f"estimated from {like.name}")
+
+
+def _cache_file(chip: Chip) -> Path:
+    key = f"{chip.name}|{chip.cores}|{chip.memory_bytes}|{platform.node()}"
+    return user_cache() / f"rates-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+
+
+def user_cache() -> Path:
+    """The user's cache folder for kernellab; nothing in it is needed."""
+    base = os.environ.get("XDG_CACHE_HOME") or (
+        Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    )
+    return Path(base) / "kernellab"
+
+
+def _stored(path: Path) -> Rates | None:
+    try:
+        rates = Rates(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return rates if rates.bandwidth > 0 and rates.f32 > 0 else None
+
+
+# -- GPU ---------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def gpu_products() -> tuple[str, ...]:
+    """Product names of the NVIDIA GPUs, from the driver's files; "NVIDIA GPU" where a device node is all there is."""
+    names = []
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        match = re.search(r"^Model:\s*(.+)$", _read(file), re.MULTILINE)
+        names.append(match[1].strip() if match else "NVIDIA GPU")
+    nodes = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    wsl = Path("/dev/dxg").exists()
+    if names or not (nodes or wsl):
+        return tuple(names)
+    return _ask_nvidia_smi() or ("NVIDIA GPU",) * max(1, len(nodes))
+
+
+def _ask_nvidia_smi() -> tuple[str, ...]:
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
+
+
+def gpu_chip(index: int = 0) -> Chip | None:
+    """The GPU's facts: knowledge/hardware by product name, with torch's own properties where torch is loaded.
+
+    A GPU that no file describes has zeros for what cannot be read, and its ``source`` says so. None without a GPU.
+    """
+    products = gpu_products()
+    if index >= len(products):
+        return None
+    product = products[index]
+    chip = find_chip(product) or Chip(
+        name=product, kind="gpu", cores=0, source=f"no file of knowledge/hardware matches {product!r}"
+    )
+    return _with_torch_facts(chip, index)
+
+
+def _with_torch_facts(chip: Chip, index: int) -> Chip:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return chip
+    found = torch.cuda.get_device_properties(index)
+    facts: Mapping[str, object] = {
+        "name": found.name,
+        "cores": found.multi_processor_count,
+        "memory_bytes": found.total_memory,
+        "l2_bytes": getattr(found, "L2_cache_size", 0) or chip.l2_bytes,
+        "shared_bytes": getattr(found, "shared_memory_per_block_optin", 0) or chip.shared_bytes,
+        "registers_per_core": getattr(found, "regs_per_multiprocessor", 0) or chip.registers_per_core,
+    }
+    return replace(chip, **facts)  # type: ignore[arg-type]

@@ -1,0 +1,35 @@
+"""A search over many candidates that a person can watch and steer (paper, Algorithm 3).
+
+A run is a stream of events above sessions: proposals, evaluations keyed by content, migrations, what people did. Its
+four parts can be swapped, each on its own: what is selected, how it is varied, how it is scored, when it stops.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernellab.evolve.records import Knobs
+    from kernellab.evolve.run import Run, evolve, open_run, runs
+
+__all__ = ["Knobs", "Run", "evolve", "open_run", "runs"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'kernellab.evolve' has no attribute {name!r}")
+    return getattr(import_module("kernellab.evolve.records" if name == "Knobs" else "kernellab.evolve.run"), name)
+
+
+class _Callable(ModuleType):
+    """``kernellab.evolve(task)`` as well as ``kernellab.evolve.evolve(task)``: the function has its module's name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Run:
+        """As :func:`kernellab.evolve.run.evolve`."""
+        return import_module("kernellab.evolve.run").evolve(*args, **options)  # type: ignore[no-any-return]
+
+
+sys.modules[__name__].__class__ = _Callable

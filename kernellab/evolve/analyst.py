@@ -1,0 +1,117 @@
+"""The Analyst by rules: what fast candidates have that slow ones lack, as effect sizes with intervals.
+
+Each feature of the schedules splits the round's candidates in two; what splits them best is looked at again inside
+the faster half (a regression tree of two levels over the logarithm of the time, as in CART, Breiman et al. 1984). The
+plan names what helps, what hurts, and the operators that paid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from kernellab.evolve.records import Finding, Plan
+from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.bandit import arms
+
+#: candidates that each side of a split must have
+_FEWEST = 3
+_RESAMPLES = 400
+_FINDINGS = 4
+_PREFERRED = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate: the logarithm of its speedup, and its features."""
+
+    log: float
+    features: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Candidates with and without something; the names are those of the sides, the faster with it or not."""
+
+    feature: str
+    having: tuple[Row, ...]
+    lacking: tuple[Row, ...]
+
+    @property
+    def gain(self) -> float:
+        """The squared error that the split takes away."""
+        return _error((*self.having, *self.lacking)) - _error(self.having) - _error(self.lacking)
+
+
+def plan(state: RunState) -> Plan:
+    """What the next round is told, from all candidates that ran."""
+    rows = [
+        Row(math.log(worth), e.place.features)
+        for n, e in state.evaluations.items()
+        if e.passed and e.same_as is None and (worth := state.worth(n)) > 0
+    ]
+    findings = [f for f in (finding(split, state.knobs.seed) for split in tree(rows)) if not f.low <= 1 <= f.high]
+    paid = sorted(((arm.rate, name) for name, arm in arms(state).items() if arm.gain > 0), reverse=True)
+    prefer = tuple(name for _, name in paid[:_PREFERRED])
+    words = [f.text for f in findings]
+    if prefer:
+        words.append(f"What improved candidates for its cost: {', '.join(prefer)}.")
+    return Plan(text=" ".join(words), prefer=prefer, findings=tuple(findings))
+
+
+def tree(rows: Sequence[Row], depth: int = 2) -> list[Split]:
+    """The best splits of ``rows``, then those of their faster halves."""
+    ranked = sorted(splits(rows), key=lambda split: -split.gain)[:_FINDINGS]
+    if not ranked or depth == 1:
+        return ranked
+    first = ranked[0]
+    faster = max(first.having, first.lacking, key=_mean)
+    inner = tree(faster, depth - 1)[:1]
+    side = first.feature if faster is first.having else f"without {first.feature}"
+    return ranked + [Split(f"{split.feature} ({side})", split.having, split.lacking) for split in inner]
+
+
+def splits(rows: Sequence[Row]) -> Iterable[Split]:
+    """Each feature at each value that it takes: present or not, or at least so much."""
+    names = sorted({name for row in rows for name in row.features})
+    for name in names:
+        values = sorted({row.features.get(name, 0.0) for row in rows})
+        for value in values[1:]:
+            having = tuple(row for row in rows if row.features.get(name, 0.0) >= value)
+            lacking = tuple(row for row in rows if row.features.get(name, 0.0) < value)
+            if len(having) >= _FEWEST and len(lacking) >= _FEWEST:
+                whole = values[0] == 0 and len(values) == 2
+                yield Split(name if whole else f"{name} >= {_plain(name, value)}", having, lacking)
+
+
+def finding(split: Split, seed: int = 0) -> Finding:
+    """The split's effect: the ratio of geometric means, with its bootstrap interval (95 %)."""
+    random = Random(f"{seed}:{split.feature}")
+    effects = sorted(
+        _mean(random.choices(split.having, k=len(split.having)))
+        - _mean(random.choices(split.lacking, k=len(split.lacking)))
+        for _ in range(_RESAMPLES)
+    )
+    low, high = effects[int(0.025 * _RESAMPLES)], effects[int(0.975 * _RESAMPLES)]
+    return Finding(
+        feature=split.feature, effect=math.exp(_mean(split.having) - _mean(split.lacking)), low=math.exp(low),
+        high=math.exp(high), having=len(split.having), lacking=len(split.lacking),
+    )  # fmt: skip
+
+
+def _plain(name: str, value: float) -> str:
+    """A feature's value as a sketch has it: steps and warps are kept as logarithms."""
+    if name.endswith(" step"):
+        return f"{2 ** (4 * value):.0f}"
+    return f"{2 ** (value - 1):.0f}" if name in ("num_warps", "num_stages") else f"{value:g}"
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    return sum(row.log for row in rows) / len(rows)
+
+
+def _error(rows: Sequence[Row]) -> float:
+    mean = _mean(rows)
+    return sum((row.log - mean) ** 2 for row in rows)

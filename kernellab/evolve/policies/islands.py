@@ -1,0 +1,53 @@
+"""Islands, as in the paper's Algorithm 3: stratified parents, elites as inspiration, migration around a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+
+from kernellab.evolve.policies.policy import Policy, Request
+from kernellab.evolve.records import Move
+from kernellab.evolve.state import RunState
+
+
+def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
+    """Each island in turn gives a parent of each stratum of its population, and its elites as inspiration."""
+    requests: list[Request] = []
+    drawn = {island: stratified(state.ordered(state.islands[island]), random, count) for island in islands}
+    for at in range(count):
+        island = islands[at % len(islands)]
+        parents = drawn[island]
+        if not parents:
+            continue
+        parent = parents[(at // len(islands)) % len(parents)]
+        others = [elite for elite in state.elites(island) if elite != parent]
+        requests.append(Request(island, (parent,), tuple(random.sample(others, min(2, len(others))))))
+    return requests
+
+
+def stratified(best_first: Sequence[int], random: Random, count: int) -> list[int]:
+    """One candidate of each of ``count`` equal parts of a population, so that the good and the odd are both drawn."""
+    parts = min(count, len(best_first))
+    bounds = [round(part * len(best_first) / parts) for part in range(parts + 1)] if parts else []
+    return [random.choice(best_first[low:high]) for low, high in pairwise(bounds)]
+
+
+def migrate(state: RunState, random: Random) -> list[Move]:
+    """Each island's best goes to the next one of the ring, every ``migrate_every`` rounds. Frozen islands take no
+    part."""
+    every, ring = state.knobs.migrate_every, [i for i in sorted(state.islands) if i not in state.frozen]
+    if not every or len(ring) < 2 or len(state.rounds) % every:
+        return []
+    moves = []
+    for at, island in enumerate(ring):
+        target = ring[(at + 1) % len(ring)]
+        best = next((n for n in state.elites(island) if n not in state.islands[target]), None)
+        if best is not None:
+            moves.append(Move(number=best, source=island, target=target))
+    return moves
+
+
+ISLANDS = Policy(
+    "islands", "Islands that exchange their best (AKG, Algorithm 3).", select, migrate, waits=True
+)  # fmt: skip

@@ -1,0 +1,35 @@
+"""Upper confidence bounds over ranks, asynchronous: a candidate is tried again while it is good or little explored."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from kernellab.evolve.policies.policy import Policy, Request, home, living
+from kernellab.evolve.state import RunState
+
+#: weight of what is little explored, for ranks between 0 and 1
+EXPLORE = 0.7
+
+
+def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
+    best_first = living(state, islands)
+    children = Counter(parent for p in state.proposals.values() for parent in p.parents[:1])
+    requests: list[Request] = []
+    for _ in range(count if best_first else 0):
+        tries = sum(children[n] for n in best_first) + 1
+
+        def bound(at: int, number: int, tries: int = tries) -> float:
+            rank = 1 - at / len(best_first)
+            return rank + EXPLORE * math.sqrt(math.log(tries + 1) / (1 + children[number]))
+
+        parent = max(enumerate(best_first), key=lambda pair: bound(*pair))[1]
+        children[parent] += 1
+        others = [n for n in best_first[:3] if n != parent]
+        requests.append(Request(home(state, parent, islands), (parent,), tuple(others[:2])))
+    return requests
+
+
+UCB = Policy("ucb", "Upper confidence bounds over the candidates' ranks, asynchronous.", select)

@@ -1,0 +1,98 @@
+"""Who leads: close scores are measured again, one after the other, and leaders get the Verifier's full verdict.
+
+A rank is a quick look (T1). What a run calls its best has a verdict; a lead inside the noise is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.records import Event, Remeasured, Score, Verified
+from kernellab.evolve.state import RunState
+from kernellab.records import Timing, Verdict
+
+#: candidates that are measured again in a round, beside the leader
+_CLOSE = 2
+#: full verdicts in a round, beside one for each island
+_VERDICTS = 2
+
+
+class Measures(Protocol):
+    def rank(self, job: Job) -> Future[Ranked]: ...
+
+    def verify(self, job: Job) -> Future[Verdict]: ...
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it."""
+
+    state: RunState
+    job: Callable[[int], Job]
+    workers: Measures
+
+    def events(self, go_on: Callable[[], bool]) -> Iterator[Event]:
+        """Events one by one: the caller takes each into the state before it asks for the next. Stops where ``go_on``
+        says so."""
+        if close := self.close():
+            yield self._remeasured(close)
+        left = _VERDICTS + len(self.state.islands)
+        while left and go_on() and (number := self.unverified()) is not None:
+            left -= 1
+            yield self._verified(number)
+
+    def close(self) -> list[int]:
+        """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
+        ordered = [n for n in self.state.ordered(self.state.evaluations) if n in self.state.scores]
+        if len(ordered) < 2:
+            return []
+        lead = self.state.scores[ordered[0]]
+        near = [n for n in ordered[1:] if not lead.beats(self.state.scores[n])][:_CLOSE]
+        fresh = [n for n in (ordered[0], *near) if self.state.scores[n].runs == 1]
+        return [ordered[0], *near] if near and fresh else []
+
+    def unverified(self) -> int | None:
+        """The next candidate that needs a verdict: an island's best, or one that leads the verified best."""
+        heads = [ordered[0] for numbers in self.state.islands.values() if (ordered := self.state.ordered(numbers))]
+        waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
+        return waiting[0] if waiting else None
+
+    def _remeasured(self, numbers: list[int]) -> Remeasured:
+        scores, seconds = {}, 0.0
+        for number in numbers:
+            ranked = self.workers.rank(self.job(number)).result()
+            seconds += ranked.seconds
+            if ranked.score is not None:
+                scores[number] = pooled(self.state.scores[number], ranked.score)
+        return Remeasured(scores=scores, seconds=seconds)
+
+    def _verified(self, number: int) -> Verified:
+        began = time.perf_counter()
+        verdict = self.workers.verify(self.job(number)).result()
+        return Verified(number=number, verdict=verdict, seconds=time.perf_counter() - began)
+
+
+def pooled(first: Score, second: Score) -> Score:
+    """Both measurements as one: medians averaged by their runs, the interval from the lower to the higher of the
+    middles of both, no narrower than the narrower one."""
+    runs = first.runs + second.runs
+    weight = first.runs / runs
+
+    def between(a: float, b: float) -> float:
+        return a * weight + b * (1 - weight)
+
+    timing = Timing(
+        median_ms=between(first.time.median_ms, second.time.median_ms),
+        q1_ms=between(first.time.q1_ms, second.time.q1_ms),
+        q3_ms=between(first.time.q3_ms, second.time.q3_ms),
+        samples=first.time.samples + second.time.samples,
+    )
+    speedup = between(first.speedup, second.speedup)
+    low = min(between(first.low, second.low), first.speedup, second.speedup)
+    high = max(between(first.high, second.high), first.speedup, second.speedup)
+    return Score(time=timing, speedup=speedup, low=low, high=high, runs=runs)

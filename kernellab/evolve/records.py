@@ -1,0 +1,323 @@
+"""What a run is made of, and the events that its stream keeps.
+
+Every event is one immutable line; a run's state is a fold over them (:mod:`kernellab.evolve.state`). A proposal is a
+candidate that was not looked at yet, an evaluation is what came of it. Times are milliseconds unless a name says
+otherwise; a speedup is the reference's time over the candidate's, measured in one run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from enum import Enum
+from typing import Annotated, Literal, Union
+
+from pydantic import Field, TypeAdapter
+
+from kernellab.records import Author, Exchange, Record, Source, Timing, Usage, Verdict
+
+
+class Step(str, Enum):
+    """The steps of an evaluation, cheapest first; the first that a candidate fails ends it."""
+
+    CHECK = "check"
+    NOVELTY = "novelty"
+    GATE = "gate"
+    COST = "cost"
+    BUILD = "build"
+    RANK = "rank"
+    VERIFY = "verify"
+
+
+class Knobs(Record):
+    """What a person may set before a run and change while it runs. The defaults are the paper's (section 4.1)."""
+
+    rounds: int = Field(default=3, ge=1, le=100_000)
+    #: proposals of an island in a round
+    parallel: int = Field(default=4, ge=1, le=256)
+    islands: int = Field(default=2, ge=1, le=64)
+    #: elites migrate after every so many rounds; 0 never
+    migrate_every: int = Field(default=1, ge=0)
+    #: an island's elites: its best, which migrate and which others are inspired by
+    elites: int = Field(default=2, ge=1, le=64)
+    select: str = "islands"
+    #: operators that may vary a candidate, by name or by kind ("rules", "cross", "model"); empty: all that can be had
+    operators: tuple[str, ...] = ()
+    #: what ranks candidates: "rank", measured times, or "model", the cost model's
+    score: Literal["rank", "model"] = "rank"
+    #: a candidate this much like an earlier one is not built (1: only the same)
+    novelty: float = Field(default=0.995, gt=0, le=1)
+    #: a candidate is not built where the cost model gives it more than so many times the best candidate's time
+    hopeless: float = Field(default=8.0, ge=1)
+    #: stop at this speedup of a verified kernel; 0 never
+    target: float = Field(default=0.0, ge=0)
+    #: stop where a verified kernel reaches this share of its bound
+    headroom: float = Field(default=0.95, gt=0, le=1)
+    #: stop after so many rounds without an improvement; 0 never
+    plateau: int = Field(default=0, ge=0)
+    #: of the whole run: "tokens=200000,usd=1,minutes=30,gpu_s=600"
+    budget: str = ""
+    seed: int = 0
+
+
+class Proposal(Record):
+    """A candidate before anything is known of it: a sketch, or a source that somebody wrote."""
+
+    number: int
+    round: int
+    island: int
+    #: who made it: seed, cross, person, rules:REWRITE, model:NAME
+    operator: str
+    author: Author = Author.RULES
+    parents: tuple[int, ...] = ()
+    #: candidates that were looked at, and that nothing was taken from
+    inspirations: tuple[int, ...] = ()
+    sketch: str = ""
+    source: Source | None = None
+    why: str = ""
+    #: seconds and tokens that it took to make
+    seconds: float = 0.0
+    usage: Usage = Usage()
+
+    @property
+    def key(self) -> str:
+        """The content's identity: two proposals of one key are one candidate, which is evaluated once."""
+        content = self.source.hash if self.source is not None else _plain(self.sketch)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+class Spent(Record):
+    """One step of an evaluation: how long it took, and whether the candidate passed it."""
+
+    step: Step
+    seconds: float
+    passed: bool
+
+
+class Score(Record):
+    """A measured time, and the speedup over the reference in the same run with its interval (95 %)."""
+
+    time: Timing
+    speedup: float
+    low: float
+    high: float
+    #: measurements that it pools
+    runs: int = 1
+
+    def beats(self, other: Score) -> bool:
+        """Is the lead larger than the noise of both?"""
+        return self.low > other.high
+
+
+class Place(Record):
+    """Where a candidate lies on the axes of its kind: MAP-Elites' cells, and what the Analyst compares."""
+
+    technique: str = ""
+    #: bytes that one program keeps on the chip
+    footprint: int = 0
+    stages: int = 1
+    #: FLOPs a byte
+    intensity: float = 0.0
+    #: the schedule's features, by name: tile sizes as log2, hints as 1
+    features: dict[str, float] = Field(default_factory=dict)
+
+
+class Evaluation(Record):
+    """What came of a proposal; ``step`` is the one that it failed, or the last that ran."""
+
+    number: int
+    key: str
+    passed: bool
+    step: Step
+    reason: str = ""
+    spent: tuple[Spent, ...] = ()
+    score: Score | None = None
+    modelled_ms: float | None = None
+    place: Place = Place()
+    #: hash of the source that was built; two sketches may give the same code
+    source: str = ""
+    #: the candidate that it repeats, where it is none of its own
+    same_as: int | None = None
+    #: where it was measured
+    worker: str = ""
+    chip: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(spent.seconds for spent in self.spent)
+
+
+class Move(Record):
+    """A copy of a candidate goes to another island."""
+
+    number: int
+    source: int
+    target: int
+
+
+class Action(str, Enum):
+    """What a person may do to a run."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    INJECT = "inject"
+    PROTECT = "protect"
+    DROP = "drop"
+    FREEZE = "freeze"
+    THAW = "thaw"
+    KNOBS = "knobs"
+    SCRATCHPAD = "scratchpad"
+    DIRECTION = "direction"
+
+
+class Status(str, Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
+
+
+class Finding(Record):
+    """One thing that the Analyst saw: what candidates with a feature do against those without."""
+
+    feature: str
+    #: geometric mean time without over with it: above 1, the feature helps
+    effect: float
+    low: float
+    high: float
+    having: int
+    lacking: int
+
+    @property
+    def text(self) -> str:
+        side = "faster" if self.effect >= 1 else "slower"
+        ratio, low, high = (self.effect, self.low, self.high) if self.effect >= 1 else (
+            1 / self.effect, 1 / self.high, 1 / self.low)  # fmt: skip
+        return (
+            f"{self.feature}: {ratio:.2f}x {side} [{low:.2f}, {high:.2f}], "
+            f"{self.having} candidates with it, {self.lacking} without."
+        )
+
+
+class Plan(Record):
+    """What the next round is told: words for a model, operators to prefer for the rules."""
+
+    text: str = ""
+    prefer: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    author: Author = Author.RULES
+
+
+class _Event(Record):
+    time: float = Field(default_factory=time.time)
+
+
+class Begun(_Event):
+    """A run's first event."""
+
+    kind: Literal["begun"] = "begun"
+    name: str
+    #: the task's text
+    text: str
+    dsl: str
+    chip: str | None = None
+    knobs: Knobs
+    #: a model that takes part as an operator: "model", "model:NAME", "replay:FILE"; "" none
+    model: str = ""
+    allow_library: bool = False
+    #: sketches or kernels to begin with beside the rules' designs
+    given: tuple[Proposal, ...] = ()
+    version: str = ""
+
+
+class Proposed(_Event):
+    """Proposals that are to be evaluated; those of a round are one event."""
+
+    kind: Literal["proposed"] = "proposed"
+    proposals: tuple[Proposal, ...]
+
+
+class Evaluated(_Event):
+    kind: Literal["evaluated"] = "evaluated"
+    evaluation: Evaluation
+
+
+class Verified(_Event):
+    """The Verifier's verdict on a candidate that ranks among the best."""
+
+    kind: Literal["verified"] = "verified"
+    number: int
+    verdict: Verdict
+    seconds: float = 0.0
+
+
+class Remeasured(_Event):
+    """New measurements of candidates that were close, made one after the other."""
+
+    kind: Literal["remeasured"] = "remeasured"
+    scores: dict[int, Score]
+    seconds: float = 0.0
+
+
+class Migrated(_Event):
+    kind: Literal["migrated"] = "migrated"
+    moves: tuple[Move, ...]
+
+
+class RoundEnded(_Event):
+    """A round is over: the best up to now, and what the next is told."""
+
+    kind: Literal["round_ended"] = "round_ended"
+    round: int
+    best: int | None = None
+    #: what candidates are ordered by: the best one's speedup, or the inverse of its modelled time
+    worth: float | None = None
+    plan: Plan = Plan()
+
+
+class Exchanged(_Event):
+    """A model was asked, for a proposal of this number or, None, by the Analyst."""
+
+    kind: Literal["exchanged"] = "exchanged"
+    number: int | None = None
+    exchange: Exchange
+
+
+class Steered(_Event):
+    """A person did something."""
+
+    kind: Literal["steered"] = "steered"
+    action: Action
+    #: the candidate (protect, drop) or the island (freeze, thaw)
+    number: int | None = None
+    knobs: Knobs | None = None
+    proposal: Proposal | None = None
+    text: str = ""
+
+
+class Ended(_Event):
+    kind: Literal["ended"] = "ended"
+    status: Status
+    reason: str
+
+
+Event = Annotated[
+    Union[
+        Begun, Proposed, Evaluated, Verified, Remeasured, Migrated, RoundEnded, Exchanged, Steered, Ended
+    ],
+    Field(discriminator="kind"),
+]  # fmt: skip
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def _plain(sketch: str) -> str:
+    """A sketch without comments and spacing."""
+    lines = (line.split("#", 1)[0].split() for line in sketch.splitlines())
+    return "\n".join(" ".join(words) for words in lines if words)

@@ -1,0 +1,149 @@
+"""A run as one read-only HTML page that needs no server and no script: progress, rounds, candidates, lineage, words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import jinja2
+
+from kernellab.evolve.records import Proposal
+from kernellab.evolve.state import RunState
+from kernellab.evolve.summary import Summary, summary
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 860, 320, 56, 36
+#: one colour an island, readable on white and on black
+COLOURS = ("#2f7ed8", "#d8762f", "#3f9b3f", "#b04fb0", "#a08a10", "#c0392b", "#17a2b8", "#7f8c8d")
+#: candidates whose sketches the page holds
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Point:
+    """A candidate on the chart, in pixels."""
+
+    number: int
+    x: float
+    y: float
+    colour: str
+    title: str
+    verified: bool
+
+
+@dataclass(frozen=True)
+class Tick:
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Speedups over the reference against evaluations; a logarithmic axis, a step line for the verified best."""
+
+    points: tuple[Point, ...]
+    line: str
+    ticks: tuple[Tick, ...]
+    eager: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table."""
+
+    number: int
+    round: int
+    island: int
+    operator: str
+    parents: str
+    text: str
+    reason: str
+    colour: str
+
+
+def page(run: str, state: RunState) -> str:
+    """The page's text."""
+    found: Summary = summary(run, state)
+    best = state.ordered(state.evaluations)[:_SHOWN]
+    rows = [row(state, number) for number in [*best, *(n for n in state.evaluations if n not in set(best))]]
+    sketches = [(state.proposals[n], row(state, n)) for n in best if state.proposals[n].sketch]
+    return _template("report.html.j2").render(
+        found=found, chart=chart(state), rows=rows, sketches=sketches, knobs=state.knobs, scratchpad=state.scratchpad,
+        lineage=[state.proposals[n] for n in state.lineage(found.best)] if found.best is not None else [],
+        width=WIDTH, height=HEIGHT, left=LEFT, bottom=BOTTOM, colours=list(enumerate(COLOURS[: len(state.islands)])),
+    )  # fmt: skip
+
+
+def part(run: str, state: RunState) -> str:
+    """What a notebook keeps of a run: its end, its chart, its rounds and its best candidates; styled in place."""
+    best = state.ordered(state.evaluations)[:_SHOWN]
+    return _template("part.html.j2").render(
+        found=summary(run, state), chart=chart(state), rows=[row(state, number) for number in best],
+        width=WIDTH, height=HEIGHT, left=LEFT, colours=list(enumerate(COLOURS[: len(state.islands)])),
+        cell="text-align: left; padding: 2px 10px 2px 0; vertical-align: top",
+    )  # fmt: skip
+
+
+def chart(state: RunState) -> Chart:
+    """Empty where nothing has a speedup."""
+    worths = {n: state.worth(n) for n in state.evaluations if state.worth(n) > 0}
+    if not worths:
+        return Chart((), "", (), None)
+    low, high = min(*worths.values(), 1.0), max(*worths.values(), 1.0)
+    span = math.log(high / low) or 1.0
+    places = {number: at for at, number in enumerate(state.evaluations)}
+
+    def x(at: float) -> float:
+        return LEFT + at / max(1, len(places) - 1) * (WIDTH - LEFT - 12)
+
+    def y(worth: float) -> float:
+        return 12 + (1 - math.log(worth / low) / span) * (HEIGHT - BOTTOM - 12)
+
+    points = tuple(
+        Point(
+            n,
+            x(places[n]),
+            y(worth),
+            _colour(state.proposals[n]),
+            f"{n}: {worth:.2f}x, {state.proposals[n].operator}",
+            n in state.verdicts,
+        )
+        for n, worth in worths.items()
+    )
+    steps: list[str] = []
+    for at, number in state.improvements:
+        if number in worths:
+            steps += (
+                [f"H{x(at - 1):.1f}", f"V{y(worths[number]):.1f}"]
+                if steps
+                else [f"M{x(at - 1):.1f} {y(worths[number]):.1f}"]
+            )
+    line = " ".join([*steps, f"H{WIDTH - 12}"]) if steps else ""
+    marks = [low * (high / low) ** (at / 4) for at in range(5)]
+    return Chart(points, line, tuple(Tick(y(m), f"{m:.2f}x") for m in marks), y(1.0))
+
+
+def row(state: RunState, number: int) -> Row:
+    proposal, evaluation = state.proposals[number], state.evaluations[number]
+    score, verdict = state.scores.get(number), state.verdicts.get(number)
+    text = verdict.text if verdict else ""
+    if not text and score is not None:
+        text = f"{score.time.median_ms:.4g} ms, ranked {score.speedup:.2f}x [{score.low:.2f}, {score.high:.2f}]"
+    if not text and evaluation.passed and evaluation.modelled_ms:
+        text = f"modelled {evaluation.modelled_ms:.4g} ms"
+    failed = "" if evaluation.passed else f"{evaluation.step.value}: "
+    reason = verdict.reason if verdict else evaluation.reason
+    return Row(
+        number, proposal.round, proposal.island, proposal.operator, ", ".join(map(str, proposal.parents)), text,
+        f"{failed}{reason or proposal.why}", _colour(proposal),
+    )  # fmt: skip
+
+
+def _colour(proposal: Proposal) -> str:
+    return COLOURS[proposal.island % len(COLOURS)]
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    loader = jinja2.PackageLoader("kernellab.evolve", ".")
+    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)

@@ -1,0 +1,380 @@
+"""One search as people hold it: begin it, watch it, steer it, take its best; from any process of the workspace."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from kernellab.content import find_workspace
+from kernellab.dsls import get_adapter
+from kernellab.errors import EvolveError
+from kernellab.evolve import stream as streams
+from kernellab.evolve.cluster import DaskWorkers
+from kernellab.evolve.jobs import Job, load, source_of
+from kernellab.evolve.jobs import found as find_target
+from kernellab.evolve.judges import LocalJudge
+from kernellab.evolve.novelty import Novelty
+from kernellab.evolve.policies import POLICIES
+from kernellab.evolve.records import Action, Begun, Knobs, Proposal, Status, Steered
+from kernellab.evolve.report import part
+from kernellab.evolve.scheduler import Scheduler
+from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.stream import Stream
+from kernellab.evolve.summary import summary, words
+from kernellab.evolve.vary.mix import Mix
+from kernellab.evolve.vary.models import ModelOperator
+from kernellab.evolve.workers import LocalWorkers
+from kernellab.models import Budget, open_model
+from kernellab.records import Author, Candidate, Role, Source, Verdict
+from kernellab.session.config import model_settings
+from kernellab.session.start import design, task_text
+
+if TYPE_CHECKING:
+    from kernellab.session.session import Session
+    from kernellab.task import Task
+
+#: seconds between two looks of who waits for a run of another process
+_LOOK = 0.3
+
+
+class Run:
+    """A search of the workspace's journal. One process works on it; every other may watch and steer.
+
+    ``cluster`` does the jobs where this process works on it ("local:4", "dask://HOST:PORT"); by default threads here.
+    """
+
+    def __init__(self, workspace: Path, run: str, cluster: str = "") -> None:
+        """Raises EvolveError: there is no such run; JournalError."""
+        self.id = run
+        self.workspace = workspace
+        self._stream = Stream(workspace, run)
+        self._state = self._stream.state()
+        self._lock = threading.RLock()
+        self._cluster = cluster
+        self._thread: threading.Thread | None = None
+        self._nudge = threading.Event()
+        self._watchers: list[Callable[[], None]] = []
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        """All that is known now. Raises JournalError."""
+        if not self.works_here:
+            with self._lock:
+                for seq, event in self._stream.read(self._state.seq):
+                    self._state.take(seq, event)
+        return self._state
+
+    @property
+    def works_here(self) -> bool:
+        """Does this process work on it?"""
+        return self._thread is not None and self._thread.is_alive()
+
+    def candidate(self, number: int) -> Candidate:
+        """A candidate's sketch and kernel. Raises EvolveError: there is none; SketchError, LoweringError."""
+        proposal = self.state.proposals.get(number)
+        if proposal is None:
+            raise EvolveError(
+                f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
+            )
+        begun = self.state.begun
+        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        parent = f"p{proposal.parents[0]}" if proposal.parents else None
+        return Candidate(
+            id=f"p{number}", source=source_of(_job(begun, proposal), task, target), sketch=proposal.sketch or None,
+            parent=parent, author=proposal.author,
+        )  # fmt: skip
+
+    def best(self) -> tuple[Candidate, Verdict | None]:
+        """The fastest candidate with a clean verdict. Raises EvolveError: there is none yet."""
+        number = self.state.best()
+        if number is None:
+            raise EvolveError(f"The run {self.id} has no verified candidate.", "Wait for one, or see %kernel_evolve.")
+        return self.candidate(number), self.state.verdicts.get(number)
+
+    def open(self, number: int, name: str | None = None) -> Session:
+        """A design session that begins with a candidate; ``name`` is the task's by default.
+
+        Raises:
+            EvolveError, SessionError.
+        """
+        begun, candidate = self.state.begun, self.candidate(number)
+        return design(
+            begun.text, dsl=begun.dsl, chip=begun.chip, name=name or begun.name, workspace=self.workspace,
+            sketch=candidate.sketch, source=None if candidate.sketch else candidate.source, fresh=True,
+            options={"allow_library": True} if begun.allow_library else None,
+        )  # fmt: skip
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called after every event of this process, on the search's thread; it must be quick."""
+        self._watchers.append(changed)
+
+    def __repr__(self) -> str:
+        found = summary(self.id, self._stream.state())
+        best = f"best candidate {found.best}, {found.text}" if found.best is not None else "nothing verified yet"
+        return f"<Run {self.id}: {found.status.value}, {found.evaluations} candidates, {best}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Text and HTML that need no front end, from the stream: the state is another thread's while it works."""
+        state = self._stream.state()
+        return {"text/plain": words(summary(self.id, state)), "text/html": part(self.id, state)}
+
+    # -- what it does ------------------------------------------------------------------------------------------------
+
+    def work(self) -> Run:
+        """Go on with the search in this process, in the background; nothing happens where it has ended.
+
+        Raises:
+            EvolveError: another process works on it.
+            TaskError, TargetError, ModelError: the run cannot be begun here.
+        """
+        if self.works_here or self.state.status.ended:
+            return self
+        self._stream.acquire()
+        try:
+            scheduler = self._scheduler()
+        except BaseException:
+            self._stream.release()
+            raise
+        self._thread = threading.Thread(target=self._run, args=(scheduler,), name="kernellab-evolve", daemon=True)
+        self._thread.start()
+        return self
+
+    def wait(self, seconds: float | None = None) -> Run:
+        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed."""
+        until = time.monotonic() + seconds if seconds is not None else None
+        while not self.state.status.ended and (until is None or time.monotonic() < until):
+            time.sleep(_LOOK)
+        if self.works_here and self._thread is not None and self.state.status.ended:
+            self._thread.join(2)
+        if self.state.status is Status.FAILED:
+            raise EvolveError(self.state.reason, "See the candidates' reasons with `kernellab evolve show`.")
+        return self
+
+    def _run(self, scheduler: Scheduler) -> None:
+        try:
+            scheduler.work()
+        finally:
+            self._stream.release()
+            for changed in self._watchers:
+                changed()
+
+    def _scheduler(self) -> Scheduler:
+        state = self._state = fold(self._stream.read())
+        begun, knobs = state.begun, state.knobs
+        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        budget = Budget.parse(knobs.budget)
+        _charge(budget, state, target.chip.kind == "gpu")
+        model = None
+        if begun.model:
+            model = ModelOperator(
+                begun.model, task, target, model_settings(self.workspace), budget, begun.allow_library
+            )
+        mix = Mix(task, target, model, begun.allow_library)
+        room = knobs.islands * knobs.parallel
+        workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), room)
+        scheduler = Scheduler(
+            self._stream, state, mix, workers, budget, Novelty(target).look, self._changed, self._nudge,
+            target.chip.kind == "gpu",
+        )  # fmt: skip
+        mix.record = scheduler.record
+        return scheduler
+
+    def _changed(self) -> None:
+        for changed in self._watchers:
+            changed()
+
+    # -- what people do ----------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """What runs is finished; nothing new is begun."""
+        self._wish(Steered(action=Action.PAUSE))
+
+    def resume(self) -> None:
+        self._wish(Steered(action=Action.RESUME))
+
+    def stop(self, why: str = "") -> None:
+        """End the run; what has been found stays."""
+        self._wish(Steered(action=Action.STOP, text=why))
+
+    def inject(self, sketch: str = "", source: Source | None = None, island: int = 0, why: str = "") -> None:
+        """A sketch or a kernel of a person as a candidate. Raises EvolveError: neither is given, no such island."""
+        if not sketch and source is None:
+            raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
+        self._check_island(island)
+        proposal = Proposal(
+            number=0, round=0, island=island, operator="person", author=Author.HUMAN, sketch=sketch, source=source,
+            why=why,
+        )  # fmt: skip
+        self._wish(Steered(action=Action.INJECT, proposal=proposal))
+
+    def protect(self, number: int) -> None:
+        """Keep a candidate among its island's elites."""
+        self._check_candidate(number)
+        self._wish(Steered(action=Action.PROTECT, number=number))
+
+    def drop(self, number: int) -> None:
+        """Nothing comes from a candidate any more, and it is not the best."""
+        self._check_candidate(number)
+        self._wish(Steered(action=Action.DROP, number=number))
+
+    def freeze(self, island: int) -> None:
+        """No proposals for an island, and no migration to or from it."""
+        self._check_island(island)
+        self._wish(Steered(action=Action.FREEZE, number=island))
+
+    def thaw(self, island: int) -> None:
+        self._check_island(island)
+        self._wish(Steered(action=Action.THAW, number=island))
+
+    def set(self, **knobs: Any) -> None:
+        """Change knobs while it runs. Raises EvolveError: an unknown knob, or a value that it cannot have."""
+        self._wish(Steered(action=Action.KNOBS, knobs=make_knobs(self.state.knobs, knobs)))
+
+    def write_scratchpad(self, text: str) -> None:
+        """What later proposals by models are told, beside the Analyst's plan."""
+        self._wish(Steered(action=Action.SCRATCHPAD, text=text))
+
+    def direct(self, text: str) -> None:
+        """A direction for later proposals by models, such as one that was proposed at a plateau."""
+        self._wish(Steered(action=Action.DIRECTION, text=text))
+
+    def _wish(self, wish: Steered) -> None:
+        status = self.state.status
+        if status.ended:
+            raise EvolveError(f"The run {self.id} is {status.value}: {self.state.reason}", "Begin another one.")
+        self._stream.wish(wish)
+        self._nudge.set()
+
+    def _check_candidate(self, number: int) -> None:
+        if number not in self.state.proposals:
+            raise EvolveError(
+                f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
+            )
+
+    def _check_island(self, island: int) -> None:
+        if island not in self.state.islands:
+            raise EvolveError(
+                f"There is no island {island} in the run {self.id}.", f"It has 0 to {len(self.state.islands) - 1}."
+            )
+
+
+def evolve(
+    task: str | Path | Task,
+    dsl: str = "cpp",
+    *,
+    name: str | None = None,
+    chip: str | None = None,
+    sketches: Iterable[str] = (),
+    sources: Iterable[Source] = (),
+    model: str = "",
+    allow_library: bool = False,
+    workspace: str | Path | None = None,
+    wait: bool = False,
+    cluster: str = "",
+    **knobs: Any,
+) -> Run:
+    """Search for faster kernels of ``task`` in the background (paper, Algorithm 3); the rest are :class:`Knobs`.
+
+    ``sketches`` and ``sources`` are begun with, beside the designs of the rules. ``model`` makes a model one of the
+    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs.
+
+    Raises:
+        TaskError, TargetError, EvolveError, ModelError: the call itself is wrong.
+    """
+    run = begin(
+        task, dsl, name=name, chip=chip, sketches=sketches, sources=sources, model=model,
+        allow_library=allow_library, workspace=workspace, cluster=cluster, **knobs,
+    )  # fmt: skip
+    run.work()
+    return run.wait() if wait else run
+
+
+def begin(
+    task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
+    sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
+    workspace: str | Path | None = None, cluster: str = "", **knobs: Any,
+) -> Run:  # fmt: skip
+    """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
+    place = Path(workspace) if workspace is not None else find_workspace()
+    text, called, _ = task_text(task, name)
+    chosen = make_knobs(Knobs(), knobs)
+    Budget.parse(chosen.budget)
+    ready = get_adapter(dsl).readiness()
+    if not ready.ready:
+        raise EvolveError(ready.reason, ready.remedy)
+    if model:
+        open_model(model, Role.DESIGNER, model_settings(place))
+    given = [
+        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, sketch=s) for s in sketches),
+        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, source=s) for s in sources),
+    ]
+    begun = Begun(
+        name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
+        given=tuple(given), version=_version(),
+    )  # fmt: skip
+    run = f"{called}-{uuid.uuid4().hex[:8]}"
+    stream = Stream(place, run)
+    stream.acquire()
+    stream.append([begun])
+    stream.release()
+    stream.close()
+    return Run(place, run, cluster)
+
+
+def open_run(run: str, workspace: str | Path | None = None, cluster: str = "") -> Run:
+    """A run by its id, or the newest of that task's name. Raises EvolveError: there is none."""
+    place = Path(workspace) if workspace is not None else find_workspace()
+    known = streams.names(place)
+    found = run if run in known else next((n for n in reversed(known) if n.rpartition("-")[0] == run), None)
+    if found is None:
+        there = f"There is {', '.join(known[-8:])}." if known else "Begin one with `kernellab evolve TASK`."
+        raise EvolveError(f"There is no run {run!r} in this workspace.", there)
+    return Run(place, found, cluster)
+
+
+def runs(workspace: str | Path | None = None) -> list[str]:
+    """The ids of the workspace's runs, oldest first."""
+    return streams.names(Path(workspace) if workspace is not None else find_workspace())
+
+
+def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
+    """Raises EvolveError: an unknown knob, or a value that it cannot have."""
+    if unknown := sorted(set(changed) - set(Knobs.model_fields)):
+        raise EvolveError(f"A search has no knob {unknown[0]!r}.", f"It has {', '.join(Knobs.model_fields)}.")
+    select = changed.get("select", usual.select)
+    if select not in POLICIES:
+        raise EvolveError(f"There is no policy {select!r}.", f"Choose one of {', '.join(POLICIES)}.")
+    try:
+        return Knobs.model_validate({**usual.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise EvolveError(f"The knob {first['loc'][0]!r} cannot be {first['input']!r}.", f"{first['msg']}.") from None
+
+
+def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:
+    """Count what an earlier process has spent of the run's budget."""
+    worked = max(0.0, state.latest - state.begun.time) if state.evaluations else 0.0
+    budget.spend(state.usage, gpu_s=state.device_seconds if on_gpu else 0.0, seconds=worked)
+
+
+def _job(begun: Begun, proposal: Proposal) -> Job:
+    return Job(
+        number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
+        sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
+    )  # fmt: skip
+
+
+def _version() -> str:
+    try:
+        return version("kernellab")
+    except PackageNotFoundError:
+        return ""

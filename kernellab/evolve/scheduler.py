@@ -1,0 +1,333 @@
+"""Runs a search to its end: asks the policy, has candidates made and evaluated, and writes each event when it happens.
+
+Proposals that wait for the same round are written in one event before any of them is evaluated, and what decides is
+read from the state alone; so a run that was killed and is opened again makes the proposals that it would have made,
+and evaluates only what has no evaluation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from kernellab.errors import EvolveError, KernellabError
+from kernellab.evolve import stop
+from kernellab.evolve.analyst import plan
+from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.novelty import Look
+from kernellab.evolve.policies import POLICIES, Request
+from kernellab.evolve.promote import Promotion
+from kernellab.evolve.records import (
+    Action,
+    Ended,
+    Evaluated,
+    Evaluation,
+    Event,
+    Exchanged,
+    Migrated,
+    Move,
+    Proposal,
+    Proposed,
+    RoundEnded,
+    Spent,
+    Status,
+    Steered,
+    Step,
+)
+from kernellab.evolve.state import RunState
+from kernellab.evolve.stream import Stream
+from kernellab.models import Budget
+from kernellab.records import Exchange, Verdict
+
+log = logging.getLogger("kernellab.evolve")
+
+#: seconds between two looks at what people want
+_LOOK = 0.2
+#: seconds between two signs of life in the lease
+_BEAT = 5.0
+_BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
+
+
+class Workers(Protocol):
+    """Where jobs are done: threads of this process, or a cluster."""
+
+    #: candidates that may be under way at once
+    room: int
+
+    def evaluate(self, job: Job) -> Future[Evaluation]: ...
+
+    def rank(self, job: Job) -> Future[Ranked]: ...
+
+    def verify(self, job: Job) -> Future[Verdict]: ...
+
+    def close(self) -> None: ...
+
+
+class Vary(Protocol):
+    """Makes proposals. See :class:`kernellab.evolve.vary.mix.Mix`."""
+
+    def seeds(self, state: RunState) -> list[Proposal]: ...
+
+    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> list[Proposal]: ...
+
+
+@dataclass
+class Scheduler:
+    """One run in one process. ``changed`` is called after every event, on the scheduler's thread."""
+
+    stream: Stream
+    state: RunState
+    vary: Vary
+    workers: Workers
+    budget: Budget
+    look: Callable[[RunState, Proposal], Look]
+    changed: Callable[[], None] = lambda: None
+    #: set by a person in this process, so that a wish is looked at without delay
+    nudge: threading.Event = field(default_factory=threading.Event)
+    on_gpu: bool = False
+    _running: dict[Future[Evaluation], int] = field(default_factory=dict)
+    _writing: threading.RLock = field(default_factory=threading.RLock)
+    _wishes: int = 0
+    _stopped: str = ""
+    _beat: float = 0.0
+
+    def work(self) -> None:
+        """Until the run ends. A fault of the run itself ends it as failed, with the sentence."""
+        try:
+            self._wishes = len(self.stream.wishes(0)) and self.stream.wishes(0)[-1][0]
+            self._begin()
+            while not (reason := self._stopped or stop.reason(self.state, self.budget)):
+                self._turn()
+            self._end(Status.STOPPED if self._stopped else Status.FINISHED, reason)
+        except KernellabError as error:
+            self._write(Ended(status=Status.FAILED, reason=str(error)))
+        except Exception as error:
+            log.exception("the search broke")
+            self._write(Ended(status=Status.FAILED, reason=f"The search broke: {type(error).__name__}: {error}"))
+        finally:
+            self.workers.close()
+
+    # -- one turn ----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if not self.state.proposals:
+            self._propose(self.vary.seeds(self.state))
+            return
+        # this run was cut off: what was proposed and has no evaluation
+        for proposal in self.state.waiting:
+            self._start(proposal)
+
+    def _turn(self) -> None:
+        self._obey()
+        if self.state.status is Status.PAUSED:
+            self._collect()
+            return
+        if POLICIES[self.state.knobs.select].waits or not self.state.rounds:
+            self._round()
+        else:
+            self._flow()
+
+    def _round(self) -> None:
+        """What was proposed is evaluated whole; then the round ends, and the next is proposed."""
+        if self._running or self.state.waiting:
+            self._collect()
+            return
+        if self._open_round():
+            self._end_round()
+            return
+        made = self._made(self._size())
+        self._propose(made)
+        if not made:
+            self._nothing_new()
+
+    def _nothing_new(self) -> None:
+        """Nobody can be varied, or no variation is new: the round is over as it is.
+
+        Raises:
+            EvolveError: no candidate runs, so that there is nothing to search from.
+        """
+        if not self.state.ordered(self.state.evaluations) and not self.state.frozen:
+            last = next((e.reason for e in reversed(self.state.evaluations.values()) if e.reason), "")
+            raise EvolveError(f"No candidate passes, so nothing can be varied. {last}".strip(), _BEGIN)
+        self._end_round()
+
+    def _open_round(self) -> bool:
+        """Have the proposals of the running round been made?"""
+        return any(p.round == self.state.round for p in self.state.proposals.values())
+
+    def _flow(self) -> None:
+        """A new proposal whenever there is room; a round is over after as many evaluations as one has."""
+        room = self.workers.room - len(self._running)
+        done = sum(p.round == self.state.round for n, p in self.state.proposals.items() if n in self.state.evaluations)
+        if done >= self._size():
+            self._end_round()
+        elif room > 0:
+            made = self._made(min(room, self._size()))
+            self._propose(made)
+            if not made and not self._running:
+                self._nothing_new()
+        if self._running:
+            self._collect()
+
+    def _size(self) -> int:
+        """Evaluations of a round."""
+        return self.state.knobs.islands * self.state.knobs.parallel
+
+    # -- proposals ---------------------------------------------------------------------------------------------------
+
+    def _made(self, count: int) -> list[Proposal]:
+        islands = [island for island in sorted(self.state.islands) if island not in self.state.frozen]
+        if not islands:
+            return []
+        random = Random(f"{self.state.knobs.seed}:{len(self.state.proposals)}")
+        policy = POLICIES[self.state.knobs.select]
+        requests = policy.select(self.state, random, islands, count)
+        return self.vary.propose(self.state, requests, len(self.state.proposals))
+
+    def _propose(self, proposals: list[Proposal]) -> None:
+        if not proposals:
+            return
+        self._write(Proposed(proposals=tuple(proposals)))
+        for proposal in proposals:
+            self.budget.spend(proposal.usage)
+            self._start(proposal)
+
+    def _start(self, proposal: Proposal) -> None:
+        """Evaluate a proposal, unless it repeats another or a free step refuses it."""
+        first = self.state.keys[proposal.key]
+        if first != proposal.number:
+            self._write(Evaluated(evaluation=_refused(proposal, Look((_AGAIN,), f"It is candidate {first}."), first)))
+            return
+        look = self.look(self.state, proposal)
+        if look.refused:
+            self._write(Evaluated(evaluation=_refused(proposal, look)))
+            return
+        self._running[self.workers.evaluate(self._job(proposal, look.spent))] = proposal.number
+
+    def _job(self, proposal: Proposal, spent: tuple[Spent, ...] = ()) -> Job:
+        begun, knobs = self.state.begun, self.state.knobs
+        best = self.state.best()
+        modelled = self.state.evaluations[best].modelled_ms if best is not None else None
+        return Job(
+            number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl,
+            chip=begun.chip, sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
+            measured=knobs.score == "rank", hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent,
+        )  # fmt: skip
+
+    def _collect(self) -> None:
+        """Wait a moment for evaluations; write those that came."""
+        if not self._running:
+            self.nudge.wait(_LOOK)
+            self.nudge.clear()
+            return
+        done, _ = wait(list(self._running), timeout=_LOOK, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda f: self._running[f]):
+            number = self._running.pop(future)
+            evaluation = self._only(future.result())
+            if self.on_gpu:
+                self.budget.spend(gpu_s=_device_seconds(evaluation))
+            self._write(Evaluated(evaluation=evaluation.model_copy(update={"number": number})))
+
+    def _only(self, evaluation: Evaluation) -> Evaluation:
+        """A candidate whose code another one has already is that one."""
+        if evaluation.source and evaluation.passed:
+            for number, other in self.state.evaluations.items():
+                if other.source == evaluation.source and other.same_as is None and number != evaluation.number:
+                    return evaluation.model_copy(
+                        update={"same_as": number, "reason": f"Its code is candidate {number}'s."}
+                    )
+        return evaluation
+
+    # -- the end of a round ------------------------------------------------------------------------------------------
+
+    def _end_round(self) -> None:
+        """Close leads are measured again, the leaders are verified, elites migrate, and the Analyst speaks."""
+        self._beating()
+        if self.state.knobs.score == "rank":
+            promotion = Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
+            for event in promotion.events(lambda: self._looked()):
+                self._write(event)
+        policy = POLICIES[self.state.knobs.select]
+        random = Random(f"{self.state.knobs.seed}:migrate:{self.state.round}")
+        moves = self._settled() + policy.migrate(self.state, random) if self.state.rounds else self._settled()
+        best = self.state.best()
+        ended = RoundEnded(
+            round=self.state.round, best=best, worth=self.state.worth(best) if best is not None else None,
+            plan=plan(self.state),
+        )  # fmt: skip
+        self._write(*([Migrated(moves=tuple(moves))] if moves else []), ended)
+
+    def _settled(self) -> list[Move]:
+        """An island that nobody lives on begins with the best of the others."""
+        best = self.state.ordered(self.state.evaluations)
+        if not best:
+            return []
+        home = self.state.proposals[best[0]].island
+        empty = [i for i, numbers in self.state.islands.items() if not self.state.ordered(numbers)]
+        return [Move(number=best[0], source=home, target=island) for island in empty]
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def _looked(self) -> bool:
+        """Look at what people want; may the work go on?"""
+        self._obey()
+        return not self._stopped
+
+    def _obey(self) -> None:
+        self._beating()
+        for seq, wish in self.stream.wishes(self._wishes):
+            self._wishes = seq
+            if wish.action is Action.INJECT and wish.proposal is not None:
+                self._inject(wish)
+                continue
+            if wish.action is Action.STOP:
+                self._stopped = wish.text or "A person stopped it."
+            self._write(wish)
+
+    def _inject(self, wish: Steered) -> None:
+        assert wish.proposal is not None
+        number = len(self.state.proposals)
+        proposal = wish.proposal.model_copy(update={"number": number, "round": self.state.round})
+        self._write(wish.model_copy(update={"number": number}))
+        self._propose([proposal])
+
+    def _end(self, status: Status, reason: str) -> None:
+        for future in self._running:
+            future.cancel()
+        self._write(Ended(status=status, reason=reason))
+
+    def _beating(self) -> None:
+        if time.monotonic() - self._beat > _BEAT:
+            self._beat = time.monotonic()
+            self.stream.renew()
+
+    def record(self, number: int | None, exchange: Exchange) -> None:
+        """Keep what a model was asked; from any thread."""
+        self._write(Exchanged(number=number, exchange=exchange))
+
+    def _write(self, *events: Event) -> None:
+        with self._writing:
+            for seq, event in self.stream.append(events):
+                self.state.take(seq, event)
+        self.changed()
+
+
+_AGAIN = Spent(step=Step.NOVELTY, seconds=0.0, passed=False)
+
+
+def _refused(proposal: Proposal, look: Look, same_as: int | None = None) -> Evaluation:
+    """A candidate that was not worth an evaluation of its own."""
+    return Evaluation(
+        number=proposal.number, key=proposal.key, passed=False, step=look.spent[-1].step, reason=look.refused,
+        spent=look.spent, same_as=same_as,
+    )  # fmt: skip
+
+
+def _device_seconds(evaluation: Evaluation) -> float:
+    return sum(spent.seconds for spent in evaluation.spent if spent.step is Step.RANK)

@@ -1,0 +1,320 @@
+"""A run's state: a fold over its events. It is read by policies, the Analyst, stop rules and every front end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernellab.errors import JournalError
+from kernellab.evolve.records import (
+    Action,
+    Begun,
+    Ended,
+    Evaluated,
+    Evaluation,
+    Event,
+    Exchanged,
+    Knobs,
+    Migrated,
+    Move,
+    Plan,
+    Proposal,
+    Proposed,
+    Remeasured,
+    RoundEnded,
+    Score,
+    Status,
+    Steered,
+    Step,
+    Verified,
+)
+from kernellab.models.ledger import added
+from kernellab.records import Usage, Verdict
+
+
+@dataclass
+class Tally:
+    """What one step of the cascade did to all candidates."""
+
+    seen: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class RunState:
+    """Folded in place, so that thousands of candidates fold in a moment; nobody else changes it."""
+
+    begun: Begun
+    knobs: Knobs
+    seq: int = 0
+    status: Status = Status.RUNNING
+    reason: str = ""
+    proposals: dict[int, Proposal] = field(default_factory=dict)
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    scores: dict[int, Score] = field(default_factory=dict)
+    #: the first candidate of each content
+    keys: dict[str, int] = field(default_factory=dict)
+    #: candidates by island, in order of arrival; a copy that migrated is in two
+    islands: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    moves: list[Move] = field(default_factory=list)
+    protected: set[int] = field(default_factory=set)
+    dropped: set[int] = field(default_factory=set)
+    frozen: set[int] = field(default_factory=set)
+    rounds: list[RoundEnded] = field(default_factory=list)
+    tallies: dict[Step, Tally] = field(default_factory=lambda: {step: Tally() for step in Step})
+    #: what people wrote for later proposals to see
+    scratchpad: str = ""
+    direction: str = ""
+    usage: Usage = Usage()
+    exchanges: Counter[int | None] = field(default_factory=Counter)
+    #: when the last event was written
+    latest: float = 0.0
+    #: the best verified candidate after each evaluation that changed it: (evaluations, number)
+    improvements: list[tuple[int, int]] = field(default_factory=list)
+
+    # -- what is known of a candidate --------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        """The round that is running, from 1; 0 are the seeds."""
+        return len(self.rounds)
+
+    @property
+    def waiting(self) -> list[Proposal]:
+        """Proposals without an evaluation, oldest first: what a run that was cut off goes on with."""
+        return [p for number, p in self.proposals.items() if number not in self.evaluations]
+
+    def alive(self, number: int) -> bool:
+        """May others come from it? It ran right, nobody dropped it, and its verdict, if there is one, is clean."""
+        evaluation = self.evaluations.get(number)
+        if evaluation is None or not evaluation.passed or evaluation.same_as is not None or number in self.dropped:
+            return False
+        verdict = self.verdicts.get(number)
+        return verdict is None or (verdict.passed and not verdict.flags)
+
+    def worth(self, number: int) -> float:
+        """What candidates are ordered by: the pooled speedup over the reference, or the inverse of the modelled time;
+        0 without either."""
+        score = self.scores.get(number)
+        if score is not None:
+            return score.speedup
+        modelled = self.evaluations[number].modelled_ms if number in self.evaluations else None
+        return 1 / modelled if modelled else 0.0
+
+    def ordered(self, numbers: Iterable[int]) -> list[int]:
+        """Living candidates, best first; equal ones in order of arrival."""
+        return sorted((n for n in set(numbers) if self.alive(n)), key=lambda n: (-self.worth(n), n))
+
+    def elites(self, island: int) -> list[int]:
+        """An island's best, and those that a person protects."""
+        best = self.ordered(self.islands[island])
+        return [n for at, n in enumerate(best) if at < self.knobs.elites or n in self.protected]
+
+    def best(self) -> int | None:
+        """The fastest candidate with a clean verdict; where nothing is verified (``score`` is the model), the best."""
+        if self.knobs.score == "model":
+            return max((n for n in self.evaluations if self.alive(n)), key=lambda n: (self.worth(n), -n), default=None)
+        passed = [n for n, v in self.verdicts.items() if v.passed and not v.flags and n not in self.dropped]
+        return max(passed, key=self.worth, default=None)
+
+    def children(self, number: int) -> list[int]:
+        return [p.number for p in self.proposals.values() if number in p.parents]
+
+    def lineage(self, number: int) -> list[int]:
+        """Ancestors by first parent, nearest first."""
+        line: list[int] = []
+        parents = self.proposals[number].parents
+        while parents and parents[0] not in line:
+            line.append(parents[0])
+            parents = self.proposals[parents[0]].parents
+        return line
+
+    @property
+    def plan(self) -> Plan:
+        return self.rounds[-1].plan if self.rounds else Plan()
+
+    @property
+    def device_seconds(self) -> float:
+        timed = (Step.RANK, Step.VERIFY)
+        return sum(self.tallies[step].seconds for step in timed)
+
+    # -- the fold ----------------------------------------------------------------------------------------------------
+
+    def take(self, seq: int, event: Event) -> None:
+        _FOLDS[type(event)](self, event)  # type: ignore[operator]
+        self.seq, self.latest = seq, event.time
+
+
+def fold(events: Sequence[tuple[int, Event]]) -> RunState:
+    """
+    Raises:
+        JournalError: the first event does not begin a run.
+    """
+    if not events or not isinstance(events[0][1], Begun):
+        raise JournalError("The run has no beginning.", "Use another workspace, or the version that wrote it.")
+    begun = events[0][1]
+    state = RunState(begun, begun.knobs)
+    for seq, event in events:
+        state.take(seq, event)
+    return state
+
+
+def _begun(state: RunState, event: Begun) -> None:
+    for island in range(event.knobs.islands):
+        state.islands[island] = []
+
+
+def _proposed(state: RunState, event: Proposed) -> None:
+    for proposal in event.proposals:
+        state.proposals[proposal.number] = proposal
+        state.keys.setdefault(proposal.key, proposal.number)
+        state.usage = added(state.usage, proposal.usage)
+
+
+def _evaluated(state: RunState, event: Evaluated) -> None:
+    found = event.evaluation
+    state.evaluations[found.number] = found
+    for spent in found.spent:
+        tally = state.tallies[spent.step]
+        tally.seen += 1
+        tally.refused += not spent.passed
+        tally.seconds += spent.seconds
+    if found.score is not None:
+        state.scores[found.number] = found.score
+    if found.passed and found.same_as is None:
+        state.islands[state.proposals[found.number].island].append(found.number)
+    if state.knobs.score == "model":
+        _advanced(state, found.number)
+
+
+def _verified(state: RunState, event: Verified) -> None:
+    state.verdicts[event.number] = event.verdict
+    tally = state.tallies[Step.VERIFY]
+    tally.seen += 1
+    tally.refused += not event.verdict.passed
+    tally.seconds += event.seconds
+    _improved(state)
+
+
+def _advanced(state: RunState, number: int) -> None:
+    """Is a candidate that just came the best? Without a look at all of them, which a long fold would pay for."""
+    last = state.improvements[-1][1] if state.improvements else None
+    leads = last is None or not state.alive(last) or state.worth(number) > state.worth(last)
+    if leads and state.alive(number):
+        state.improvements.append((len(state.evaluations), number))
+
+
+def _improved(state: RunState) -> None:
+    best = state.best()
+    if best is not None and (not state.improvements or state.improvements[-1][1] != best):
+        state.improvements.append((len(state.evaluations), best))
+
+
+def _remeasured(state: RunState, event: Remeasured) -> None:
+    state.scores.update(event.scores)
+    state.tallies[Step.RANK].seconds += event.seconds
+    _improved(state)
+
+
+def _migrated(state: RunState, event: Migrated) -> None:
+    for move in event.moves:
+        if move.number not in state.islands[move.target]:
+            state.islands[move.target].append(move.number)
+    state.moves.extend(event.moves)
+
+
+def _round_ended(state: RunState, event: RoundEnded) -> None:
+    state.rounds.append(event)
+
+
+def _exchanged(state: RunState, event: Exchanged) -> None:
+    state.exchanges[event.number] += 1
+    if event.number is None:
+        state.usage = added(state.usage, event.exchange.usage)
+
+
+def _steered(state: RunState, event: Steered) -> None:
+    _ACTIONS[event.action](state, event)
+
+
+def _ended(state: RunState, event: Ended) -> None:
+    state.status, state.reason = event.status, event.reason
+
+
+_FOLDS = {
+    Begun: _begun,
+    Proposed: _proposed,
+    Evaluated: _evaluated,
+    Verified: _verified,
+    Remeasured: _remeasured,
+    Migrated: _migrated,
+    RoundEnded: _round_ended,
+    Exchanged: _exchanged,
+    Steered: _steered,
+    Ended: _ended,
+}
+
+
+def _pause(state: RunState, event: Steered) -> None:
+    state.status = Status.PAUSED
+
+
+def _resume(state: RunState, event: Steered) -> None:
+    state.status, state.reason = Status.RUNNING, ""
+
+
+def _nothing(state: RunState, event: Steered) -> None:
+    """Stop and inject are carried out by the scheduler, whose own events say what came of it."""
+
+
+def _protect(state: RunState, event: Steered) -> None:
+    if event.number is not None:
+        state.protected.add(event.number)
+        state.dropped.discard(event.number)
+
+
+def _drop(state: RunState, event: Steered) -> None:
+    if event.number is not None:
+        state.dropped.add(event.number)
+        state.protected.discard(event.number)
+        _improved(state)
+
+
+def _freeze(state: RunState, event: Steered) -> None:
+    if event.number is not None:
+        state.frozen.add(event.number)
+
+
+def _thaw(state: RunState, event: Steered) -> None:
+    state.frozen.discard(-1 if event.number is None else event.number)
+
+
+def _knobs(state: RunState, event: Steered) -> None:
+    if event.knobs is not None:
+        state.knobs = event.knobs
+
+
+def _scratchpad(state: RunState, event: Steered) -> None:
+    state.scratchpad = event.text
+
+
+def _direction(state: RunState, event: Steered) -> None:
+    state.direction = event.text
+
+
+_ACTIONS = {
+    Action.PAUSE: _pause,
+    Action.RESUME: _resume,
+    Action.STOP: _nothing,
+    Action.INJECT: _nothing,
+    Action.PROTECT: _protect,
+    Action.DROP: _drop,
+    Action.FREEZE: _freeze,
+    Action.THAW: _thaw,
+    Action.KNOBS: _knobs,
+    Action.SCRATCHPAD: _scratchpad,
+    Action.DIRECTION: _direction,
+}

@@ -1,0 +1,96 @@
+"""A run's stream in the workspace's journal: its events, its lease, and what people want of it.
+
+Wishes are lines of a stream beside the run's own, which any process may write: the process that runs the search reads
+them, does what is asked, and writes the event.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernellab.errors import EvolveError, JournalError
+from kernellab.evolve.records import EVENT, Event, Steered
+from kernellab.evolve.state import RunState, fold
+from kernellab.journal import JournalFile
+
+PREFIX = "run:"
+_WISHES = ":wishes"
+
+
+class Stream:
+    """One run's lines. Safe to use from several threads."""
+
+    def __init__(self, workspace: Path, run: str) -> None:
+        self.run = run
+        self.journal = JournalFile(workspace)
+        self.owner = f"{os.getpid()}:{uuid.uuid4().hex}"
+        self._name, self._wishes = f"{PREFIX}{run}", f"{PREFIX}{run}{_WISHES}"
+
+    def acquire(self) -> None:
+        """Become the one process that runs the search. Raises EvolveError: another process does."""
+        if holder := self.journal.acquire(self._name, self.owner):
+            raise EvolveError(f"The run {self.run} is run by {holder}.", "Watch it here, or stop it there first.")
+
+    def renew(self) -> None:
+        self.journal.renew([self._name], self.owner)
+
+    def release(self) -> None:
+        self.journal.release(self._name, self.owner)
+
+    def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
+        """Write ``events``, all or none, and return them with their numbers.
+
+        Raises:
+            SessionError: another process holds the lease.
+            JournalError: the file cannot be written.
+        """
+        last = self.journal.add(self._name, [event.model_dump_json() for event in events], self.owner)
+        return list(enumerate(events, last - len(events) + 1))
+
+    def read(self, after: int = 0) -> list[tuple[int, Event]]:
+        """
+        Raises:
+            JournalError: a line that this version of kernellab cannot read.
+        """
+        return [(seq, _event(line)) for seq, line in self.journal.stream(self._name, after)]
+
+    def state(self) -> RunState:
+        """Raises EvolveError: there is no such run; JournalError."""
+        events = self.read()
+        if not events:
+            raise EvolveError(f"There is no run {self.run!r} in {self.journal.path}.", "`kernellab evolve list`.")
+        return fold(events)
+
+    def wish(self, wish: Steered) -> None:
+        """Ask whoever runs the search for something."""
+        self.journal.add(self._wishes, [wish.model_dump_json()])
+
+    def wishes(self, after: int) -> list[tuple[int, Steered]]:
+        return [(seq, Steered.model_validate_json(line)) for seq, line in self.journal.stream(self._wishes, after)]
+
+    def close(self) -> None:
+        self.journal.close()
+
+
+def names(workspace: Path) -> list[str]:
+    """The runs of a workspace, oldest first."""
+    journal = JournalFile(workspace)
+    try:
+        return [n[len(PREFIX) :] for n in journal.stream_names(PREFIX) if not n.endswith(_WISHES)]
+    finally:
+        journal.close()
+
+
+def _event(line: str) -> Event:
+    try:
+        return EVENT.validate_json(line)
+    except ValidationError as error:
+        raise JournalError(
+            f"The run holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
+            "Open it with the version that wrote it.",
+        ) from None

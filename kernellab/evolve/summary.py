@@ -1,0 +1,129 @@
+"""A run in figures and in words: what the command line prints, what a front end shows, what a report holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kernellab.evolve.records import Status
+from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.bandit import arms
+from kernellab.records import Record, Usage
+
+
+class StepFigures(Record):
+    """What a step of the cascade did: candidates seen and refused, seconds in all."""
+
+    seen: int
+    refused: int
+    seconds: float
+
+
+class OperatorFigures(Record):
+    """What an operator did: children evaluated, those faster than their parent, seconds and tokens."""
+
+    name: str
+    tries: int
+    gain: float
+    seconds: float
+    tokens: int
+
+
+class RoundFigures(Record):
+    """A round's end, with the figure of the best up to then."""
+
+    round: int
+    evaluations: int
+    best: int | None
+    text: str
+    plan: str = ""
+
+
+class Summary(Record):
+    """A run. ``first_speedup`` is that of the first design, ranked as every other; speedups are over the reference."""
+
+    run: str
+    task: str
+    dsl: str
+    status: Status
+    reason: str
+    passed: bool
+    first_speedup: float | None
+    speedup: float | None
+    best: int | None
+    #: what the best one's figures are, as they are shown everywhere
+    text: str
+    evaluations: int
+    failures: dict[str, int]
+    stages: dict[str, StepFigures]
+    operators: tuple[OperatorFigures, ...]
+    rounds: tuple[RoundFigures, ...]
+    usage: Usage
+    device_seconds: float
+    #: seconds from the first event to the last
+    seconds: float
+
+
+def summary(run: str, state: RunState) -> Summary:
+    best = state.best()
+    verdict = state.verdicts.get(best) if best is not None else None
+    first = next((n for n in sorted(state.proposals) if state.alive(n) and not state.proposals[n].parents), None)
+    by_round = Counter(state.proposals[n].round for n in state.evaluations)
+    failed = Counter(e.step.value for e in state.evaluations.values() if not e.passed and e.same_as is None)
+    return Summary(
+        run=run, task=state.begun.name, dsl=state.begun.dsl, status=state.status, reason=state.reason,
+        passed=verdict.passed if verdict else False,
+        first_speedup=_speedup(state, first), speedup=_speedup(state, best), best=best,
+        text=verdict.text if verdict else figure(state, state.worth(best) if best is not None else None),
+        evaluations=sum(e.same_as is None for e in state.evaluations.values()), failures=dict(failed),
+        stages={
+            step.value: StepFigures(seen=tally.seen, refused=tally.refused, seconds=tally.seconds)
+            for step, tally in state.tallies.items()
+        },
+        operators=tuple(
+            OperatorFigures(name=name, tries=arm.tries, gain=arm.gain, seconds=arm.seconds, tokens=arm.tokens)
+            for name, arm in sorted(arms(state).items(), key=lambda pair: -pair[1].gain)
+        ),
+        rounds=tuple(
+            RoundFigures(
+                round=end.round, evaluations=by_round[end.round], best=end.best,
+                text=figure(state, end.worth), plan=end.plan.text,
+            )
+            for end in state.rounds
+        ),
+        usage=state.usage, device_seconds=state.device_seconds, seconds=max(0.0, state.latest - state.begun.time),
+    )  # fmt: skip
+
+
+def words(found: Summary) -> str:
+    """A run as plain text: its end, its best, its rounds, what each step refused, what each operator brought."""
+    lines = [f"{found.run}: {found.status.value}. {found.reason}".rstrip()]
+    if found.best is None:
+        lines.append("No candidate is verified yet.")
+    else:
+        first = f"; the first design ranked at {found.first_speedup:.2f}x" if found.first_speedup else ""
+        lines.append(f"Best: candidate {found.best}, {found.text}{first}.")
+    for end in found.rounds:
+        lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
+    refused = [
+        f"{name} {step.refused}/{step.seen} ({step.seconds:.1f} s)" for name, step in found.stages.items() if step.seen
+    ]
+    lines.append(f"Refused by step: {', '.join(refused) or 'nothing yet'}.")
+    for operator in found.operators:
+        tokens = f", {operator.tokens:,} tokens" if operator.tokens else ""
+        lines.append(
+            f"  {operator.name}: {operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens}"
+        )
+    return "\n".join(lines)
+
+
+def figure(state: RunState, worth: float | None) -> str:
+    """A candidate's worth as it is shown: a speedup over the reference, or the cost model's time."""
+    if not worth:
+        return "nothing verified"
+    return f"{worth:.2f}x" if state.knobs.score == "rank" else f"{1 / worth:.4g} ms by the cost model"
+
+
+def _speedup(state: RunState, number: int | None) -> float | None:
+    if number is None or number not in state.scores:
+        return None
+    return state.scores[number].speedup or None

@@ -1,0 +1,278 @@
+"""The journal's file: one SQLite file a workspace, one immutable line an event, and who may write.
+
+What is written is acknowledged when the call returns; from then on it outlives a kill -9 of the process. A lease row
+names the one process that may append to a session or run; every such append checks it, so that a process that lost
+its lease can do no harm. Sessions have a table of their own; every other stream (the memory's, a run's) is in
+``streams``, which earlier versions do not look at. The rooms that own a stream know what its lines mean.
+
+A line is JSON. Its long strings are kept once, in pieces and compressed, however many lines hold them: prompts begin
+alike and sources carry the same headers (:mod:`kernellab.pieces`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernellab.content import WORKSPACE
+from kernellab.errors import JournalError, SessionError
+from kernellab.pieces import pack, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = WORKSPACE
+FILE = "journal.db"
+#: seconds without a sign of life after which another engine may take a lease over
+LEASE_SECONDS = 15.0
+
+_NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "ceph", "fuse.ceph", "beegfs", "9p", "glusterfs")
+)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL,
+    line TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS events_by_session ON events (session, seq);
+CREATE TRIGGER IF NOT EXISTS events_keep BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'an event never changes'); END;
+CREATE TRIGGER IF NOT EXISTS events_stay BEFORE DELETE ON events
+    BEGIN SELECT RAISE(ABORT, 'an event is never removed'); END;
+CREATE TABLE IF NOT EXISTS streams (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    stream TEXT NOT NULL,
+    line TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS streams_by_name ON streams (stream, seq);
+CREATE TRIGGER IF NOT EXISTS streams_keep BEFORE UPDATE ON streams
+    BEGIN SELECT RAISE(ABORT, 'an event never changes'); END;
+CREATE TRIGGER IF NOT EXISTS streams_stay BEFORE DELETE ON streams
+    BEGIN SELECT RAISE(ABORT, 'an event is never removed'); END;
+CREATE TABLE IF NOT EXISTS pieces (
+    name TEXT NOT NULL UNIQUE,
+    body BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER IF NOT EXISTS pieces_keep BEFORE UPDATE ON pieces
+    BEGIN SELECT RAISE(ABORT, 'a piece never changes'); END;
+CREATE TRIGGER IF NOT EXISTS pieces_stay BEFORE DELETE ON pieces
+    BEGIN SELECT RAISE(ABORT, 'a piece is never removed'); END;
+CREATE TABLE IF NOT EXISTS leases (
+    session TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    seen REAL NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of numbered lines; ``owner`` is the column that says whose a line is."""
+
+    name: str
+    owner: str
+
+    def insert(self, db: sqlite3.Connection, owner: str, lines: Sequence[str]) -> int:
+        """Appends ``lines``; the last one's number, 0 for none."""
+        statement = f"INSERT INTO {self.name} ({self.owner}, line) VALUES (?, ?)"
+        last = 0
+        for line in lines:
+            last = db.execute(statement, (owner, line)).lastrowid or 0
+        return last
+
+    def select(self, db: sqlite3.Connection, owner: str, after: int) -> list[tuple[int, str]]:
+        """The owner's lines with numbers above ``after``, oldest first."""
+        statement = f"SELECT seq, line FROM {self.name} WHERE {self.owner} = ? AND seq > ? ORDER BY seq"
+        return db.execute(statement, (owner, after)).fetchall()
+
+
+_EVENTS, _STREAMS = _Table("events", "session"), _Table("streams", "stream")
+
+
+class JournalFile:
+    """One workspace's journal. Safe to use from several threads; other processes may use it at the same time."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.path = workspace / FOLDER / FILE
+        self._lock = threading.RLock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
+            mode = "DELETE" if on_network(self.path) else "WAL"
+            self._db.execute(f"PRAGMA journal_mode={mode}")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(
+                f"The journal {self.path} cannot be opened: {error}.",
+                "Choose a workspace folder that you may write to, or move the file away.",
+            ) from None
+
+    def append_lines(self, session: str, owner: str, lines: Sequence[str]) -> int:
+        """Write a session's ``lines`` and return the last one's number. All of them are written, or none.
+
+        Raises:
+            SessionError: another process holds the session's lease.
+            JournalError: the file cannot be written.
+        """
+        with self._writing() as db:
+            self._check_lease(db, session, owner)
+            return _EVENTS.insert(db, session, [self._packed(db, line) for line in lines])
+
+    def lines(self, session: str, after: int = 0) -> list[tuple[int, str]]:
+        """A session's lines with their numbers, oldest first."""
+        with self._reading() as db:
+            return [(seq, self._unpacked(db, line)) for seq, line in _EVENTS.select(db, session, after)]
+
+    def first_line(self, session: str) -> str | None:
+        """A session's first line; None when there is no such session."""
+        with self._reading() as db:
+            row = db.execute("SELECT line FROM events WHERE session = ? ORDER BY seq LIMIT 1", (session,)).fetchone()
+            return self._unpacked(db, row[0]) if row else None
+
+    def sessions(self) -> list[str]:
+        """Every session's id, oldest first."""
+        with self._reading() as db:
+            rows = db.execute("SELECT session FROM events GROUP BY session ORDER BY MIN(seq)").fetchall()
+        return [row[0] for row in rows]
+
+    def add(self, stream: str, lines: Sequence[str], owner: str | None = None) -> int:
+        """Write ``lines`` of another stream; the last one's number. All of them are written, or none.
+
+        Any process may add to a stream; where ``owner`` is given, only while it holds the stream's lease.
+
+        Raises:
+            SessionError: another process holds the lease.
+        """
+        with self._writing() as db:
+            if owner is not None:
+                self._check_lease(db, stream, owner)
+            return _STREAMS.insert(db, stream, [self._packed(db, line) for line in lines])
+
+    def stream_names(self, prefix: str) -> list[str]:
+        """The streams whose names begin with ``prefix``, oldest first."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT stream FROM streams WHERE substr(stream, 1, ?) = ? GROUP BY stream ORDER BY MIN(seq)",
+                (len(prefix), prefix),
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def stream(self, stream: str, after: int = 0) -> list[tuple[int, str]]:
+        """The lines of another stream with their numbers, oldest first."""
+        with self._reading() as db:
+            return [(seq, self._unpacked(db, line)) for seq, line in _STREAMS.select(db, stream, after)]
+
+    def acquire(self, session: str, owner: str) -> str | None:
+        """Take the session's lease; None on success, else who holds it (``host, process``)."""
+        host, pid, now = socket.gethostname(), os.getpid(), time.time()
+        with self._writing() as db:
+            row = db.execute("SELECT owner, host, pid, seen FROM leases WHERE session = ?", (session,)).fetchone()
+            if row and row[0] != owner and _alive(row[1], row[2], row[3], host, now):
+                return f"{row[1]}, process {row[2]}"
+            db.execute(
+                "INSERT OR REPLACE INTO leases (session, owner, host, pid, seen) VALUES (?, ?, ?, ?, ?)",
+                (session, owner, host, pid, now),
+            )
+        return None
+
+    def renew(self, sessions: Sequence[str], owner: str) -> None:
+        with self._writing() as db:
+            db.executemany(
+                "UPDATE leases SET seen = ? WHERE session = ? AND owner = ?",
+                [(time.time(), session, owner) for session in sessions],
+            )
+
+    def release(self, session: str, owner: str) -> None:
+        with self._writing() as db:
+            db.execute("DELETE FROM leases WHERE session = ? AND owner = ?", (session, owner))
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _packed(self, db: sqlite3.Connection, line: str) -> str:
+        """The line without its long strings, which are in the file when this returns."""
+        short, found = pack(line)
+        db.executemany("INSERT OR IGNORE INTO pieces (name, body) VALUES (?, ?)", found.items())
+        return short
+
+    def _unpacked(self, db: sqlite3.Connection, line: str) -> str:
+        def body(name: str) -> bytes | None:
+            row = db.execute("SELECT body FROM pieces WHERE name = ?", (name,)).fetchone()
+            return row[0] if row else None
+
+        return unpack(line, body)
+
+    @staticmethod
+    def _check_lease(db: sqlite3.Connection, name: str, owner: str) -> None:
+        holder = db.execute("SELECT owner FROM leases WHERE session = ?", (name,)).fetchone()
+        if holder is None or holder[0] != owner:
+            kind, _, rest = name.rpartition(":")
+            raise SessionError(
+                f"The {kind or 'session'} {rest} is run by another process now.",
+                "Look at it there, or stop it there first.",
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                yield self._db
+            except sqlite3.Error as error:
+                raise JournalError(
+                    f"The journal {self.path} cannot be used: {error}.", "Check the disk and the folder's rights."
+                ) from None
+
+
+def on_network(path: Path) -> bool:
+    """Is the file on a network file system, where SQLite's WAL is not safe?"""
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return False
+    kind, depth = "", -1
+    for mount in mounts:
+        _, point, filesystem, *_ = mount.split(" ")
+        folder = Path(point.replace("\\040", " "))
+        if path.resolve().is_relative_to(folder) and len(folder.parts) > depth:
+            kind, depth = filesystem, len(folder.parts)
+    return kind in _NETWORK
+
+
+def _alive(host: str, pid: int, seen: float, here: str, now: float) -> bool:
+    if host != here:
+        return now - seen < LEASE_SECONDS
+    if now - seen >= 4 * LEASE_SECONDS:  # long silent: its number may belong to another process by now
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

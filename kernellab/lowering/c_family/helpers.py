@@ -1,0 +1,28 @@
+"""Which ``kl::`` functions a program's operations are spelled with, and which a header defines."""
+
+from __future__ import annotations
+
+import re
+
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import Apply, Program
+from kernellab.sketch.program.walk import statements, subvalues, values_of
+
+_DEFINED = re.compile(
+    r"^(?:template <[^>]*> )?(?:KL_INLINE|inline) \w+ (\w+)\(|^KL_(?:FLOAT|PAIR)\((\w+),", re.MULTILINE
+)
+
+
+def used_helpers(program: Program) -> set[str]:
+    """The functions that the operations of ``program`` are spelled with, without ``kl::``."""
+    values = [v for k in program.kernels for s in statements(k.body) for root in values_of(s) for v in subvalues(root)]
+    used = {v.op for v in values if isinstance(v, Apply)}
+    return {name for op in used for name in re.findall(r"kl::(\w+)", OPS[op].spell.get("cpp", ""))}
+
+
+def defined_helpers(header: str) -> set[str]:
+    """The functions that the text of a header defines."""
+    return {plain or macro for plain, macro in _DEFINED.findall(header)}
+
+
+__all__ = ["defined_helpers", "used_helpers"]

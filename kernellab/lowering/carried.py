@@ -1,0 +1,113 @@
+"""The sketch that a lowered source carries: a block of comments at the end of its entry file.
+
+    # Lowered from this sketch, which `kernellab sketch lift` reads; code 1f0c92ab77e3d840.
+    #| sketch rms_norm {
+    #|     ...
+    #| }
+
+The block proposes and proves nothing: a reader lowers the sketch again and compares. The hash is that of the code
+beside it, so that an edit of the code is told from one of the sketch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kernellab.records import Source
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.program import Program
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.printer import format
+
+_HEAD = "# Lowered from this sketch, which `kernellab sketch lift` reads; code {}."
+_MARK = "#|"
+_BLOCK = re.compile(
+    r"(?:\n\n)?^# Lowered from this sketch, [^\n]*; code (?P<code>[0-9a-f]{16})\.\n(?P<lines>(?:#\|[^\n]*\n?)+)\s*\Z",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A sketch that a source carries; ``is_edited``: its code is another than the one that it was put beside."""
+
+    text: str
+    is_edited: bool
+
+
+def with_sketch(source: Source, program: Program, binding: Binding) -> Source:
+    """``source`` with the text of ``program``, whose constexprs have the values of ``binding``, in its entry file."""
+    file = source.entry_file
+    if not program.text or not file.endswith(".py"):
+        return source
+    lines = [f"{_MARK} {line}".rstrip() for line in _as_bound(program, binding).rstrip("\n").split("\n")]
+    head = _HEAD.format(_code_hash(source.files))
+    text = source.files[file] + "\n".join(["", "", head, *lines, ""])
+    return source.model_copy(update={"files": {**source.files, file: text}})
+
+
+def carried(source: Source) -> Carried | None:
+    """The sketch that ``source`` carries; None where it carries none."""
+    found = _BLOCK.search(source.files.get(source.entry_file, ""))
+    if found is None:
+        return None
+    lines = found["lines"].rstrip("\n").split("\n")
+    text = "\n".join(line.removeprefix(_MARK).removeprefix(" ") for line in lines) + "\n"
+    return Carried(text, found["code"] != _code_hash(bare(source).files))
+
+
+def bare(source: Source) -> Source:
+    """``source`` without the sketch that it carries: what a prompt shows, and what is compared."""
+    text = source.files.get(source.entry_file, "")
+    stripped = _BLOCK.sub("", text)
+    if stripped == text:
+        return source
+    return source.model_copy(update={"files": {**source.files, source.entry_file: stripped}})
+
+
+def same_code(a: Source, b: Source) -> bool:
+    """Are both the same code, whatever sketches they carry?"""
+    return bare(a).hash == bare(b).hash
+
+
+def _code_hash(files: Mapping[str, str]) -> str:
+    """Of the texts, without blank ends; the files may be called as their owner likes."""
+    digest = hashlib.sha256()
+    for text in sorted(text.rstrip() for text in files.values()):
+        digest.update(f"{text}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _as_bound(program: Program, binding: Binding) -> str:
+    """The program's text, with the values that its constexprs were lowered at."""
+    values = {n: v for n, v in binding.constexpr.items() if n not in binding.scalars}
+    other = {c.name for c in program.constexprs if c.name in values and c.value != values[c.name]}
+    if not other:
+        return program.text
+    file = parse(program.text)
+    sketches = tuple(
+        replace(s, declarations=tuple(_revalued(d, {n: values[n] for n in other}) for d in s.declarations))
+        for s in file.sketches
+    )
+    return format(replace(file, sketches=sketches))
+
+
+def _revalued(declaration: tree.Declaration, values: Mapping[str, int | float]) -> tree.Declaration:
+    return replace(declaration, items=tuple(_with_value(item, values) for item in declaration.items))
+
+
+def _with_value(item: object, values: Mapping[str, int | float]) -> tree.ConstDecl:
+    if not isinstance(item, tree.ConstDecl) or item.name not in values:
+        return item  # type: ignore[return-value]
+    value = tree.Num(values[item.name])
+    choices = item.choices
+    if choices and value not in choices:
+        choices = (*choices, value)
+    return replace(item, value=value, choices=choices)
+
+
+__all__ = ["Carried", "bare", "carried", "same_code", "with_sketch"]

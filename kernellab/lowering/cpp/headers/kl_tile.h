@@ -1,0 +1,520 @@
+// What kernels lowered from sketches need beside arithmetic: products and scans of tiles, memory, and the call itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <utility>
+#include <tvm/ffi/c_api.h>
+
+#include "kl_math.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+// NaN-propagating max and min as reductions of a vector loop
+#pragma omp declare reduction(kl_max : float, double, int64_t, int32_t, int16_t, int8_t, uint8_t : \
+                                  omp_out = kl::max(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(kl_min : float, double, int64_t, int32_t, int16_t, int8_t, uint8_t : \
+                                  omp_out = kl::min(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+
+namespace kl {
+
+template <class T>
+KL_INLINE void atomic_add(T* place, T value) {
+#pragma omp atomic
+  *place += value;
+}
+template <class Narrow>
+inline void atomic_add_narrow(Narrow* place, float value) {
+  using Raw = std::conditional_t<sizeof(Narrow) == 2, uint16_t, uint8_t>;
+  Raw* raw = reinterpret_cast<Raw*>(place);
+  Raw seen = __atomic_load_n(raw, __ATOMIC_RELAXED), next;
+  do {
+    next = bits<Raw>(Narrow(float(bits<Narrow>(seen)) + value));
+  } while (!__atomic_compare_exchange_n(raw, &seen, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+KL_INLINE void atomic_add(f16* place, float value) { atomic_add_narrow(place, value); }
+KL_INLINE void atomic_add(bf16* place, float value) { atomic_add_narrow(place, value); }
+KL_INLINE void atomic_add(f8e4m3* place, float value) { atomic_add_narrow(place, value); }
+KL_INLINE void atomic_add(f8e5m2* place, float value) { atomic_add_narrow(place, value); }
+
+// -- memory --------------------------------------------------------------------------------------------------------
+
+// A tile too large for the stack: this thread's own, kept between calls. SLOT tells a kernel's tiles apart.
+template <class T, int SLOT>
+inline T* scratch(int64_t count) {
+  struct Buffer {
+    void* data = nullptr;
+    size_t bytes = 0;
+    ~Buffer() { std::free(data); }
+  };
+  static thread_local Buffer buffer;
+  const size_t wanted = (size_t(count < 1 ? 1 : count) * sizeof(T) + 63) / 64 * 64;
+  if (wanted > buffer.bytes) {
+    std::free(buffer.data);
+    buffer.data = std::aligned_alloc(64, wanted);
+    if (!buffer.data) throw std::bad_alloc();
+    buffer.bytes = wanted;
+  }
+  return static_cast<T*>(buffer.data);
+}
+
+// Fresh memory of many pages is asked for in huge ones: the first touch of a small page costs as much as filling it.
+inline void advise_fresh(void* data, int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t huge = uintptr_t(1) << 21;
+  const uintptr_t first = (uintptr_t(data) + huge - 1) & ~(huge - 1), last = (uintptr_t(data) + bytes) & ~(huge - 1);
+  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
+
+// -- reductions ----------------------------------------------------------------------------------------------------
+
+struct Sum {
+  template <class T>
+  static constexpr T start(T) { return T(0); }
+  template <class T>
+  KL_INLINE static T join(T a, T b) { return T(a + b); }
+};
+struct Prod {
+  template <class T>
+  static constexpr T start(T) { return T(1); }
+  template <class T>
+  KL_INLINE static T join(T a, T b) { return T(a * b); }
+};
+struct Any {
+  template <class T>
+  static constexpr T start(T) { return T(0); }
+  template <class T>
+  KL_INLINE static T join(T a, T b) { return T(a | b); }
+};
+struct Max {
+  template <class T>
+  KL_INLINE static T start(T initial) { return initial; }
+  template <class T>
+  KL_INLINE static T join(T a, T b) { return max(a, b); }
+};
+struct Min {
+  template <class T>
+  KL_INLINE static T start(T initial) { return initial; }
+  template <class T>
+  KL_INLINE static T join(T a, T b) { return min(a, b); }
+};
+
+// Joins f(first) ... f(last - 1) to ``initial``, in any order: several vectors collect, so that the latency of the
+// operation is hidden, and a tree joins them.
+template <class Op, class T, class F>
+KL_INLINE T fold(T initial, int64_t first, int64_t last, F&& f) {
+  constexpr int W = 256 / int(sizeof(T));
+  T sums[W];
+#pragma omp simd
+  for (int l = 0; l < W; ++l) sums[l] = Op::start(initial);
+  int64_t i = first;
+  for (; i + W <= last; i += W) {
+#pragma omp simd
+    for (int l = 0; l < W; ++l) sums[l] = Op::join(sums[l], T(f(i + l)));
+  }
+  const int left = int(last - i);
+#pragma omp simd
+  for (int l = 0; l < left; ++l) sums[l] = Op::join(sums[l], T(f(i + l)));
+#pragma GCC unroll 8
+  for (int half = W / 2; half > 0; half /= 2) {
+#pragma omp simd
+    for (int l = 0; l < half; ++l) sums[l] = Op::join(sums[l], sums[l + half]);
+  }
+  return Op::join(initial, sums[0]);
+}
+
+// The first position of the best f(i), i in [first, last), a NaN being better than everything: the best of blocks by
+// vectors, then a search in the block that has it. ``best`` and ``at`` (-1: nothing yet) carry over calls in order.
+template <class Op, class T, class F>
+KL_INLINE void find_best(T& best, int64_t& at, int64_t first, int64_t last, int64_t offset, F&& f) {
+  constexpr int64_t BLOCK = 1024;
+  for (int64_t from = first; from < last; from += BLOCK) {
+    const int64_t to = imin(from + BLOCK, last);
+    const T top = fold<Op>(T(f(from)), from, to, f);
+    const bool better = at < 0 || (best == best && (top != top || Op::join(best, top) != best));
+    if (!better) continue;
+    best = top;
+    int64_t i = from;
+    for (;; ++i) {
+      const T value = f(i);
+      if (value == top || value != value) break;
+    }
+    at = offset + i;
+  }
+}
+
+// -- products of tiles ---------------------------------------------------------------------------------------------
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64, ROWS = 14, VECTORS = 2;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32, ROWS = 6, VECTORS = 2;
+#else
+constexpr int VECTOR_BYTES = 16, ROWS = 6, VECTORS = 4;
+#endif
+
+template <class T>
+struct Vector {
+  typedef T type __attribute__((vector_size(VECTOR_BYTES), aligned(alignof(T)), may_alias));
+  static constexpr int lanes = VECTOR_BYTES / int(sizeof(T));
+};
+
+// An operand of a product: ``rows`` by ``cols`` elements, neighbours ``down`` and ``right`` elements apart.
+template <class T>
+struct Matrix {
+  const T* data;
+  int64_t down, right, rows, cols;
+};
+template <class T>
+KL_INLINE Matrix<T> matrix(const T* data, int64_t down, int64_t right, int64_t rows, int64_t cols) {
+  return {data, down, right, rows, cols};
+}
+
+template <int BLOCK, int LANES, class V, size_t... I>
+KL_INLINE void interleave(const V* from, V* to, std::index_sequence<I...>) {
+#pragma GCC unroll 32
+  for (int r = 0; r < LANES / 2; ++r) {
+    const V a = from[r], b = from[r + LANES / 2];
+    to[2 * r] = __builtin_shufflevector(a, b, (int(I / 2) + int(I % 2) * LANES)...);
+    to[2 * r + 1] = __builtin_shufflevector(a, b, (LANES / 2 + int(I / 2) + int(I % 2) * LANES)...);
+  }
+  if constexpr (BLOCK > 2) {
+    V next[LANES];
+    interleave<BLOCK / 2, LANES>(to, next, std::make_index_sequence<LANES>{});
+#pragma GCC unroll 32
+    for (int r = 0; r < LANES; ++r) to[r] = next[r];
+  }
+}
+// to[c][r] = from[r][c] for a square of as many rows as a vector has lanes
+template <class T>
+KL_INLINE void turn(const T* from, int64_t from_pitch, T* to, int64_t to_pitch) {
+  using Lane = typename Vector<T>::type;
+  constexpr int L = Vector<T>::lanes;
+  Lane rows[L], cols[L];
+#pragma GCC unroll 32
+  for (int r = 0; r < L; ++r) rows[r] = *reinterpret_cast<const Lane*>(from + r * from_pitch);
+  interleave<L, L>(rows, cols, std::make_index_sequence<L>{});
+#pragma GCC unroll 32
+  for (int r = 0; r < L; ++r) *reinterpret_cast<Lane*>(to + r * to_pitch) = cols[r];
+}
+
+// to[r][c] = from[r][c], rows of ``to`` APART apart
+template <int64_t APART, class T, class From>
+inline void pack(T* to, const Matrix<From>& from) {
+  constexpr int64_t EDGE = Vector<T>::lanes;
+  if (from.right == 1 && from.cols == APART) {
+    // a panel's whole width; the next panel's part of the row lies behind it
+    for (int64_t r = 0; r < from.rows; ++r) {
+      const From* const row = from.data + r * from.down;
+      __builtin_prefetch(row + APART, 0, 2);
+#pragma GCC unroll 1
+      for (int64_t c = 0; c < APART; c += EDGE)
+#pragma omp simd
+        for (int64_t l = 0; l < EDGE; ++l) to[r * APART + c + l] = T(row[c + l]);
+    }
+    return;
+  }
+  if (from.right == 1 && from.cols < EDGE) {
+    for (int64_t r = 0; r < from.rows; ++r)
+#pragma GCC unroll 1
+      for (int64_t c = 0; c < from.cols; ++c) to[r * APART + c] = T(from.data[r * from.down + c]);
+    return;
+  }
+  if (from.right == 1) {
+    for (int64_t r = 0; r < from.rows; ++r)
+#pragma omp simd
+      for (int64_t c = 0; c < from.cols; ++c) to[r * APART + c] = T(from.data[r * from.down + c]);
+    return;
+  }
+  for (int64_t i = 0; i < from.rows; i += EDGE)
+    for (int64_t j = 0; j < from.cols; j += EDGE) {
+      const From* corner = from.data + i * from.down + j * from.right;
+      const int64_t rows = imin(EDGE, from.rows - i), cols = imin(EDGE, from.cols - j);
+      if constexpr (std::is_same_v<T, From>) {
+        if (from.down == 1 && rows == EDGE && cols == EDGE) {
+          turn(corner, from.right, to + i * APART + j, APART);
+          continue;
+        }
+      }
+      for (int64_t c = 0; c < cols; ++c)
+        for (int64_t r = 0; r < rows; ++r)
+          to[(i + r) * APART + j + c] = T(corner[r * from.down + c * from.right]);
+    }
+}
+
+//: columns of a and rows of b that one step of a product takes: a panel of b stays in L1
+constexpr int64_t DEEP = 256;
+//: elements from one packed row of a to the next: a line more, so that rows do not fall on the same lines of the cache
+constexpr int64_t PITCH = DEEP + 16;
+
+// Where a block of a product finds its factors: ``at(p)`` is what step p of the sum reads, of a the elements DOWN apart,
+// of b as many vectors as the block is wide. Rows are a packed as above; a Panel holds WIDE columns of b side by side.
+template <class T>
+struct Rows {
+  static constexpr int64_t DOWN = PITCH;
+  const T* data;
+  KL_INLINE const T* at(int64_t p) const { return data + p; }
+  KL_INLINE Rows below(int64_t i) const { return {data + i * DOWN}; }
+};
+template <int WIDE, class T>
+struct Panel {
+  const T* data;
+  KL_INLINE const T* at(int64_t p) const { return data + p * WIDE; }
+};
+
+// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers. Never inlined: each is wanted in two places of
+// every product, and they are most of what a product takes to compile.
+template <int R, int V, class T, class A, class B>
+KL_APART void block(T* c, int64_t pitch, A a, B b, int64_t k) {
+  using Lane = typename Vector<T>::type;
+  constexpr int L = Vector<T>::lanes;
+  Lane sum[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = *reinterpret_cast<const Lane*>(c + r * pitch + v * L);
+#pragma GCC unroll 1
+  for (int64_t p = 0; p < k; ++p) {
+    const T *const left = a.at(p), *const row = b.at(p);
+    Lane right[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) right[v] = *reinterpret_cast<const Lane*>(row + v * L);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sum[r][v] += left[r * A::DOWN] * right[v];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * pitch + v * L) = sum[r][v];
+}
+// A block of ``rows`` <= R rows
+template <int R, int V, class T, class A, class B>
+KL_INLINE void block_of(int64_t rows, T* c, int64_t pitch, const A& a, const B& b, int64_t k) {
+  if constexpr (R > 1) {
+    if (rows < R) return block_of<R - 1, V>(rows, c, pitch, a, b, k);
+  }
+  block<R, V>(c, pitch, a, b, k);
+}
+//: rows of a block that is V vectors wide, so that its sums fill the registers: VECTORS or one
+template <int V>
+constexpr int rows_of() { return V == VECTORS ? ROWS : 12; }
+
+// All m rows of c against V vectors of columns of b. What is left for the last two blocks is shared out evenly: a block
+// of few rows waits for its own sums.
+template <int V, class T, class A, class B>
+inline void block_rows(T* c, int64_t pitch, const A& a, const B& b, int64_t m, int64_t k) {
+  constexpr int MOST = rows_of<V>();
+  int64_t i = 0;
+  for (; m - i == MOST || m - i >= 2 * MOST; i += MOST) block<MOST, V>(c + i * pitch, pitch, a.below(i), b, k);
+  for (const int64_t half = (m - i + 1) / 2; i < m;) {
+    const int64_t rows = m - i > MOST ? half : m - i;
+    block_of<MOST, V>(rows, c + i * pitch, pitch, a.below(i), b, k);
+    i += rows;
+  }
+}
+
+// ``f(V, first column)`` for panels of V vectors, which cover ``vectors``: VECTORS while there are as many, then one
+template <class T, class F>
+KL_INLINE void panels(int64_t vectors, F&& f) {
+  constexpr int L = Vector<T>::lanes;
+  int64_t at = 0;
+  for (; vectors - at >= VECTORS; at += VECTORS) f(std::integral_constant<int, VECTORS>{}, at * L);
+  for (; at < vectors; ++at) f(std::integral_constant<int, 1>{}, at * L);
+}
+
+// The next V vectors of columns of b, packed and multiplied; past the last column a copy of c takes the results
+template <int V, class T, class B>
+inline void gemm_columns(T* c, const T* a, const Matrix<B>& b, int64_t m, int64_t pitch) {
+  constexpr int WIDE = V * Vector<T>::lanes;
+  alignas(64) T panel[DEEP * WIDE];
+  if (b.cols == WIDE) {
+    pack<WIDE>(panel, b);
+    block_rows<V>(c, pitch, Rows<T>{a}, Panel<WIDE, T>{panel}, m, b.rows);
+    return;
+  }
+  for (int64_t p = 0; p < b.rows; ++p)
+    for (int64_t l = b.cols; l < WIDE; ++l) panel[p * WIDE + l] = T(0);
+  pack<WIDE>(panel, b);
+  alignas(64) T part[ROWS * WIDE];
+  for (int64_t i = 0; i < m; i += ROWS) {
+    const int64_t rows = imin(ROWS, m - i);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t l = 0; l < WIDE; ++l) part[r * WIDE + l] = l < b.cols ? c[(i + r) * pitch + l] : T(0);
+    block_rows<V>(part, WIDE, Rows<T>{a + i * PITCH}, Panel<WIDE, T>{panel}, rows, b.rows);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t l = 0; l < b.cols; ++l) c[(i + r) * pitch + l] = part[r * WIDE + l];
+  }
+}
+
+// c += a b, rows of c ``pitch`` apart: a is packed once a step, b a panel at a time, and blocks of c are summed in
+// registers. What the operands lack of c's rows and columns counts as zeros.
+template <class T, class A, class B>
+inline void gemm(T* c, int64_t pitch, const Matrix<A>& a, const Matrix<B>& b) {
+  const int64_t m = a.rows, n = b.cols, k = imin(a.cols, b.rows);
+  if constexpr (std::is_floating_point_v<T>) {
+    constexpr int L = Vector<T>::lanes, WIDE = VECTORS * L;
+    T* const packed = scratch<T, -1>(m * PITCH);
+    for (int64_t p = 0; p < k; p += DEEP) {
+      const int64_t deep = imin(DEEP, k - p);
+      pack<PITCH>(packed, matrix(a.data + p * a.right, a.down, a.right, m, deep));
+      for (int64_t j = 0; j < n;) {
+        const B* const corner = b.data + p * b.down + j * b.right;
+        const int64_t cols = imin(n - j, n - j > L ? WIDE : L);
+        if (n - j > L) gemm_columns<VECTORS>(c + j, packed, matrix(corner, b.down, b.right, deep, cols), m, pitch);
+        else gemm_columns<1>(c + j, packed, matrix(corner, b.down, b.right, deep, cols), m, pitch);
+        j += cols;
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t p = 0; p < k; ++p) {
+        const T left = T(a.data[i * a.down + p * a.right]);
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j)
+          c[i * pitch + j] = T(c[i * pitch + j] + left * T(b.data[p * b.down + j * b.right]));
+      }
+  }
+}
+
+// -- scans of tiles ------------------------------------------------------------------------------------------------
+
+struct Add {
+  template <class T>
+  static constexpr T neutral() { return T(0); }
+  template <class T>
+  KL_INLINE T operator()(T a, T b) const { return T(a + b); }
+};
+struct Mul {
+  template <class T>
+  static constexpr T neutral() { return T(1); }
+  template <class T>
+  KL_INLINE T operator()(T a, T b) const { return T(a * b); }
+};
+struct Most {
+  template <class T>
+  static constexpr T neutral() { return -std::numeric_limits<T>::infinity(); }
+  template <class T>
+  KL_INLINE T operator()(T a, T b) const { return max(a, b); }
+};
+struct Least {
+  template <class T>
+  static constexpr T neutral() { return std::numeric_limits<T>::infinity(); }
+  template <class T>
+  KL_INLINE T operator()(T a, T b) const { return min(a, b); }
+};
+
+// Lanes moved SHIFT places up, or down where the scan runs BACK; ``fill`` follows.
+template <int SHIFT, bool BACK, class V, size_t... I>
+KL_INLINE V moved(V v, V fill, std::index_sequence<I...>) {
+  if constexpr (BACK) {
+    return __builtin_shufflevector(v, fill, (int(I) + SHIFT)...);
+  } else {
+    return __builtin_shufflevector(fill, v, (int(I) + int(sizeof...(I)) - SHIFT)...);
+  }
+}
+template <int SHIFT, int LANES, class Op, bool BACK, class V>
+KL_INLINE V scan_lanes(V v, V fill) {
+  if constexpr (SHIFT >= LANES) {
+    return v;
+  } else {
+    const V joined = Op{}(moved<SHIFT, BACK>(v, fill, std::make_index_sequence<LANES>{}), v);
+    return scan_lanes<SHIFT * 2, LANES, Op, BACK>(joined, fill);
+  }
+}
+// A row, a vector at a time: log2(lanes) shifted steps scan the vector, then the state so far joins all of it.
+template <class Op, bool BACK, class T>
+inline void scan_row(T* y, const T* x, int64_t count) {
+  using Lane = typename Vector<T>::type;
+  constexpr int L = Vector<T>::lanes;
+  const Op op{};
+  const Lane fill = Lane{} + op.template neutral<T>();
+  T state = op.template neutral<T>();
+  int64_t t = 0;
+  for (; t + L <= count; t += L) {
+    const int64_t at = BACK ? count - L - t : t;
+    const Lane scanned = scan_lanes<1, L, Op, BACK>(*reinterpret_cast<const Lane*>(x + at), fill);
+    const Lane joined = op(Lane{} + state, scanned);
+    *reinterpret_cast<Lane*>(y + at) = joined;
+    state = joined[BACK ? 0 : L - 1];
+  }
+  for (; t < count; ++t) {
+    const int64_t at = BACK ? count - 1 - t : t;
+    y[at] = state = op(state, x[at]);
+  }
+}
+
+// y[o][t][i] = y[o][t-1][i] op x[o][t][i]; BACK: y[o][t][i] = y[o][t+1][i] op x[o][t][i]
+template <class Op, bool BACK, class T>
+inline void scan(T* y, const T* x, int64_t outer, int64_t count, int64_t inner) {
+  const Op op{};
+  for (int64_t o = 0; o < outer; ++o, y += count * inner, x += count * inner) {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+      if (inner == 1) {
+        scan_row<Op, BACK>(y, x, count);
+        continue;
+      }
+    }
+    if (count == 0) continue;
+    const int64_t first = (BACK ? count - 1 : 0) * inner, step = BACK ? -inner : inner;
+    if (inner == 1) {
+      T state = y[first] = x[first];
+      for (int64_t t = 1, at = first + step; t < count; ++t, at += step) y[at] = state = op(state, x[at]);
+      continue;
+    }
+    for (int64_t i = 0; i < inner; ++i) y[first + i] = x[first + i];
+    for (int64_t t = 1, at = first + step; t < count; ++t, at += step)
+#pragma omp simd
+      for (int64_t i = 0; i < inner; ++i) y[at + i] = op(y[at - step + i], x[at + i]);
+  }
+}
+// h[t] = a[t] h[t-1] + b[t], h before the first 0; BACK: h[t] = a[t] h[t+1] + b[t], h behind the last 0
+template <bool BACK, class T>
+inline void linear_scan(T* h, const T* a, const T* b, int64_t outer, int64_t count, int64_t inner) {
+  for (int64_t o = 0; o < outer; ++o, h += count * inner, a += count * inner, b += count * inner) {
+    if (count == 0) continue;
+    const int64_t first = (BACK ? count - 1 : 0) * inner, step = BACK ? -inner : inner;
+    for (int64_t i = 0; i < inner; ++i) h[first + i] = b[first + i];
+    for (int64_t t = 1, at = first + step; t < count; ++t, at += step)
+      for (int64_t i = 0; i < inner; ++i) h[at + i] = T(a[at + i] * h[at - step + i] + b[at + i]);
+  }
+}
+
+// -- the call ------------------------------------------------------------------------------------------------------
+
+// Arguments of a call through tvm-ffi's C ABI: addresses and sizes as integers, numbers as doubles.
+struct Args {
+  const TVMFFIAny* values;
+  template <class T>
+  T* pointer(int n) const { return reinterpret_cast<T*>(values[n].v_int64); }
+  int64_t integer(int n) const { return values[n].v_int64; }
+  double number(int n) const {
+    return values[n].type_index == kTVMFFIFloat ? values[n].v_float64 : double(values[n].v_int64);
+  }
+};
+
+}  // namespace kl
+
+// Exports a function to Python under ``name``; its body sees ``args``.
+#define KL_EXPORT(name)                                                                                            \
+  static void name##_body(const kl::Args& args);                                                                   \
+  extern "C" __attribute__((visibility("default"))) int __tvm_ffi_##name(void*, const TVMFFIAny* values, int32_t,  \
+                                                                         TVMFFIAny* result) {                      \
+    result->type_index = kTVMFFINone;                                                                              \
+    result->v_int64 = 0;                                                                                           \
+    try {                                                                                                          \
+      name##_body(kl::Args{values});                                                                               \
+    } catch (const std::exception& error) {                                                                        \
+      TVMFFIErrorSetRaisedFromCStr("RuntimeError", error.what());                                                  \
+      return -1;                                                                                                   \
+    }                                                                                                              \
+    return 0;                                                                                                      \
+  }                                                                                                                \
+  static void name##_body(const kl::Args& args)

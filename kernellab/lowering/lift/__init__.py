@@ -1,0 +1,7 @@
+"""From a lowered source back to its sketch, proved by lowering it again."""
+
+from __future__ import annotations
+
+from kernellab.lowering.lift.lift import lift, readings
+
+__all__ = ["lift", "readings"]

@@ -1,0 +1,124 @@
+"""Is a source what a sketch is lowered to? A comment may lie, so a reading counts only when its code comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernellab.errors import KernellabError, LoweringError
+from kernellab.lowering import lower
+from kernellab.lowering.lift.tokens import CODE, Token, tokens
+from kernellab.records import Source
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import Task
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where a source says something else than its sketch is lowered to.
+
+    ``line`` is that of ``file`` in the source, 0 where the whole file is meant; ``sketch_line`` the statement that the
+    place is lowered from, 0 where there is none. ``far`` counts the tokens that agree.
+    """
+
+    file: str
+    line: int
+    given: str
+    wanted: str
+    sketch_line: int
+    far: int
+
+
+def difference(text: str, source: Source, task: Task) -> Difference | None:
+    """None when ``text`` is lowered to ``source``: comments, layout and docstrings aside, token by token.
+
+    Raises:
+        KernellabError: ``text`` is no sketch, does not fit the task, or cannot be lowered to the source's DSL.
+    """
+    program = load_program(text)
+    found: list[Difference] = []
+    for target in _targets(source.dsl):
+        again = lower(program, bind(program, task, {}, target), target)
+        place = _first(source, again)
+        if place is None:
+            return None
+        found.append(place)
+    return max(found, key=lambda d: d.far)
+
+
+def _targets(dsl: str) -> Iterator[Target]:
+    """Of a target's facts, a lowering reads only whether Triton's interpreter is meant."""
+    if dsl == "cpp":
+        yield Target(dsl, Backend.CPU, Chip("any", "cpu", 1))
+        return
+    yield Target(dsl, Backend.CUDA, Chip("any", "gpu", 1))
+    if dsl == "triton":
+        yield Target(dsl, Backend.INTERPRETER, Chip("any", "cpu", 1))
+
+
+def _first(source: Source, again: Source) -> Difference | None:
+    # a file that is imported by its name may be called as its owner likes
+    names = {again.entry_file: source.entry_file}
+    wanted = {names.get(name, name): text for name, text in again.files.items()}
+    far = 0
+    # the kernels first: what the host says of them follows
+    for file in sorted(wanted, key=lambda name: (name == source.entry_file, name)):
+        if file not in source.files:
+            return Difference(file, 0, "", "", 0, far)
+        ours, theirs = _tokens(file, source.files[file]), _tokens(file, wanted[file])
+        for n in range(max(len(ours), len(theirs))):
+            mine = ours[n] if n < len(ours) else Token("", ours[-1].line if ours else 1)
+            other = theirs[n] if n < len(theirs) else Token("", theirs[-1].line if theirs else 1)
+            if mine.text != other.text:
+                lines = again.line_map.get(next((k for k, v in names.items() if v == file), file), {})
+                before = [k for k in lines if k <= other.line]
+                sketch_line = lines[max(before)] if before else 0
+                return Difference(file, mine.line, mine.text, other.text, sketch_line, far + n)
+        far += len(theirs)
+    more = sorted(name for name in source.files if name not in wanted and name.endswith(CODE))
+    return Difference(more[0], 0, more[0], "", 0, far) if more else None
+
+
+@lru_cache(maxsize=64)
+def _tokens(file: str, text: str) -> tuple[Token, ...]:
+    return tuple(tokens(file, text))
+
+
+def refusal(place: Difference, source: Source, text: str) -> LoweringError:
+    """The sentence that names the line."""
+    remedy = "Undo the edit there, or lift it by a model: kernellab design TASK --from SOURCE --lift."
+    if place.line == 0:
+        what = "is not one that this lowering writes" if place.given else "is missing"
+        return LoweringError(f"The file {place.file} {what}, so the source has no sketch.", remedy)
+    line = source.files[place.file].split("\n")[place.line - 1].strip()
+    code = line.partition("  # " if place.file.endswith(".py") else "  // ")[0].strip()
+    lines = text.split("\n")
+    meant = lines[place.sketch_line - 1].strip() if 0 < place.sketch_line <= len(lines) else ""
+    says = f"is not what {meant!r} is lowered to" if meant else "is not what its sketch is lowered to"
+    return LoweringError(f"Line {place.line} of {place.file}, {_short(code)!r}, {says}.", remedy)
+
+
+def unreadable(source: Source, error: KernellabError, text: str) -> LoweringError:
+    """No reading makes a sketch: names the line of the source that says the statement, or declares the tensor, at
+    fault, else that of the host function."""
+    number = re.match(r"Line (\d+):", error.message)
+    lines = text.split("\n")
+    said = lines[int(number[1]) - 1].strip() if number and int(number[1]) <= len(lines) else ""
+    tensor = re.match(r"'?(\w+)'? is declared", error.message)
+    declares = rf"\b{tensor[1]} = torch\.|_fits\({tensor[1]},|\b{tensor[1]} must hold" if tensor else "(?!)"
+    everywhere = [(f, n, x) for f, c in sorted(source.files.items()) for n, x in enumerate(c.split("\n"), 1)]
+    found = [p for p in everywhere if (said and p[2].endswith(said)) or re.search(declares, p[2])]
+    found += [p for p in everywhere if p[0] == source.entry_file and p[2].startswith(f"def {source.entry}(")]
+    file, line, code = found[0]
+    return LoweringError(
+        f"Line {line} of {file}, {_short(code.strip())!r}, does not give a sketch of this task: {error.message}",
+        "Check that it is its kernel, or undo the edit there.",
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:117]}..."

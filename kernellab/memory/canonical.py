@@ -1,0 +1,245 @@
+"""A captured graph in canonical form: what is computed, whatever its names, sizes and spelling.
+
+Views, copies and casts are skipped, spellings of one operation share a word, operands of commutative operations have
+no order. The hash of the outputs (a Merkle hash over the graph) then names the computation; labels of each node with
+its neighbourhood (Weisfeiler and Lehman 1968; Shervashidze et al. 2011) say how near two computations are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.capture import Graph, Node, Ref, Sym
+
+#: operations that choose or copy elements without computing: the same computation is written with and without them
+VIEWS = frozenset({
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "expand_as", "contiguous", "clone",
+    "detach", "alias", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "type_as", "flatten", "unflatten",
+    "view_as", "_reshape_alias", "broadcast_to", "unsafe_split",
+})  # fmt: skip
+#: one word for all spellings of an operation
+WORDS: Mapping[str, str] = {
+    "mm": "product", "bmm": "product", "matmul": "product", "mv": "product", "dot": "product", "linear": "product",
+    "addmm": "product", "baddbmm": "product", "addmv": "product", "einsum": "product", "_int_mm": "product",
+    "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution", "_convolution": "convolution",
+    "conv_transpose1d": "transposed_convolution", "conv_transpose2d": "transposed_convolution",
+    "conv_transpose3d": "transposed_convolution",
+    "_softmax": "softmax", "_safe_softmax": "softmax", "_log_softmax": "log_softmax",
+    "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm", "_native_batch_norm_legit": "batch_norm",
+    "native_batch_norm": "batch_norm", "instance_norm": "instance_norm", "_fused_rms_norm": "rms_norm",
+    "scaled_dot_product_attention": "attention", "_scaled_dot_product_flash_attention": "attention",
+    "amax": "max", "amin": "min", "maximum": "larger", "minimum": "smaller", "clamp_min": "larger",
+    "clamp_max": "smaller", "var_mean": "var", "std_mean": "std", "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
+    "max_pool1d_with_indices": "max_pool1d", "max_pool2d_with_indices": "max_pool2d",
+    "max_pool3d_with_indices": "max_pool3d", "index_put_": "index_put", "_unsafe_index": "index",
+    "t": "transpose", "numpy_T": "transpose", "permute": "transpose", "swapaxes": "transpose", "movedim": "transpose",
+    "sigmoid_": "sigmoid", "relu_": "relu", "square": "pow", "true_divide": "div",
+}  # fmt: skip
+#: their operands may be given in any order
+COMMUTATIVE = frozenset({
+    "add", "mul", "larger", "smaller", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and",
+    "bitwise_or", "bitwise_xor",
+})  # fmt: skip
+#: where the axis that is reduced or walked lies is part of what is computed
+ALONG = frozenset({
+    "sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "softmax", "log_softmax", "logsumexp",
+    "cumsum", "cumprod", "cummax", "cummin", "sort", "topk", "any", "all", "linalg_vector_norm", "norm", "flip",
+})  # fmt: skip
+#: numbers that change what is computed; every other number is a constant whose value does not matter
+_TOLD = (0, 1, 2, 3, 4, 0.5, -0.5, -1, 0.25)
+#: how far a node's label looks
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """What a graph computes: the outputs' ``hash``, each node's labels, and how often each word stands."""
+
+    hash: str
+    labels: Mapping[str, int]
+    words: Mapping[str, int]
+
+
+def canonical(graph: Graph) -> Canonical:
+    """The canonical form of ``graph``. Equal hashes mean the same computation up to names, sizes, dtypes and views."""
+    steps, alias = _steps(graph)
+    uses = _uses(steps)
+    forms: dict[str, _Form] = {}
+    for given in graph.inputs:
+        leaf = "constant" if given.name in graph.constants else "tensor"
+        # inputs have no names here: what is done with one tells it from another, x * x from x * w
+        forms[given.name] = _Form(leaf, _digest(leaf, uses.get(given.name, "")), (leaf,))
+    for step in steps:
+        below = [_item(forms[name], item) for name, item in step.operands]
+        hashes = [form.hash for form in below]
+        if step.commutes:
+            hashes.sort()
+        forms[step.name] = _Form(step.told, _digest(step.told, *hashes), _labels(step.told, below))
+    outputs = [_item(forms[name], item) for name, item in (_source(alias, ref) for ref in graph.outputs)]
+    nodes = {forms[step.name].hash: forms[step.name] for step in steps}
+    labels: Counter[str] = Counter()
+    for form in nodes.values():
+        labels.update(form.labels)
+    words = Counter(form.told.split(" ", 1)[0] for form in nodes.values())
+    return Canonical(_digest("outputs", *(form.hash for form in outputs)), dict(labels), dict(words))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An operation: its word with attributes, and its operands as (name, which of several results)."""
+
+    name: str
+    told: str
+    operands: tuple[tuple[str, int], ...]
+
+    @property
+    def word(self) -> str:
+        return self.told.split(" ", 1)[0]
+
+    @property
+    def commutes(self) -> bool:
+        return self.word in COMMUTATIVE
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A value: its word with attributes, the hash of all below it, and its labels round by round."""
+
+    told: str
+    hash: str
+    labels: tuple[str, ...]
+
+
+def _item(form: _Form, item: int) -> _Form:
+    return replace(form, hash=_digest(form.hash, f"#{item}")) if item else form
+
+
+def _source(alias: Mapping[str, tuple[str, int]], ref: Ref) -> tuple[str, int]:
+    """What a reference means without the views in between."""
+    name, item = alias.get(ref.name, (ref.name, 0))
+    return name, ref.item or item
+
+
+def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
+    """The operations without views, products with a bias as a product and a sum; and what each view is a view of."""
+    steps: list[_Step] = []
+    alias: dict[str, tuple[str, int]] = {}
+    ranks = {given.name: len(given.shape) for given in graph.inputs}
+    for node in graph.nodes:
+        name, refs = base_name(node.op), list(node.refs())
+        ranks[node.name] = len(node.shape)
+        operands = [_source(alias, ref) for ref in refs]
+        if name in VIEWS and operands:
+            alias[node.name] = operands[0]
+        elif name in ("addmm", "baddbmm", "addmv") or (name == "linear" and len(operands) == 3):
+            bias, factors = (operands[2], operands[:2]) if name == "linear" else (operands[0], operands[1:])
+            steps.append(_Step(f"{node.name}'s product", "product", tuple(factors)))
+            steps.append(_Step(node.name, "add", (bias, (f"{node.name}'s product", 0))))
+        else:
+            word = word_of(node)
+            told = " ".join([word, *_attributes(node, word, ranks[refs[0].name] if refs else 0)])
+            steps.append(_Step(node.name, told, tuple(operands)))
+    return steps, alias
+
+
+def _uses(steps: list[_Step]) -> dict[str, str]:
+    """Each value: a digest of the operations that take it and of those that take their results, :data:`ROUNDS` deep."""
+    users: dict[str, list[tuple[_Step, str]]] = defaultdict(list)
+    for step in steps:
+        for place, (name, _) in enumerate(step.operands):
+            users[name].append((step, "" if step.commutes else str(place)))
+    found: dict[str, str] = {}
+    for _ in range(ROUNDS + 1):
+        found = {
+            name: _digest(*sorted(_digest(s.told, place, found.get(s.name, "")) for s, place in listed))
+            for name, listed in users.items()
+        }
+    return found
+
+
+def base_name(op: str) -> str:
+    """``aten.mul.Tensor`` -> ``mul``."""
+    return op.split(".")[1] if op.count(".") else op
+
+
+def word_of(node: Node) -> str:
+    """The one word for what a node does; convolutions know whether they are transposed."""
+    name = base_name(node.op)
+    if name == "convolution" and len(node.args) > 6 and node.args[6] is True:
+        return "transposed_convolution"
+    return WORDS.get(name, name)
+
+
+def _attributes(node: Node, word: str, rank: int) -> list[str]:
+    """What of a node's numbers says what it computes: where a reduction runs, exponents, modes."""
+    if word == "pow":
+        exponent = node.args[1] if len(node.args) > 1 else 2
+        return [_number(exponent)]
+    if word in ALONG:
+        return [_along(node, rank)]
+    if word == "transpose":
+        return []
+    told = [_number(a) for a in node.args if not isinstance(a, (Ref, tuple, list)) and a is not None]
+    if word in COMMUTATIVE:
+        told.sort()
+    modes = [
+        f"{key}={value}" for key, value in node.kwargs if isinstance(value, str) and key in ("approximate", "reduce")
+    ]
+    return told + modes
+
+
+def _along(node: Node, rank: int) -> str:
+    """Which axes: all, the last, inner ones, the first, or several."""
+    axes: list[int] = []
+    for value in node.args[1:2]:
+        if isinstance(value, (bool, Ref, Sym)):
+            continue
+        axes = [int(v) for v in value if isinstance(v, int)] if isinstance(value, (tuple, list)) else (
+            [int(value)] if isinstance(value, int) else []
+        )  # fmt: skip
+    axes = sorted({axis % rank for axis in axes}) if rank else []
+    if not axes or len(axes) == rank:
+        return "all"
+    if axes == list(range(rank - len(axes), rank)):
+        return "last"
+    return "first" if axes == list(range(len(axes))) else "inner"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, (bool, str)):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return f"{float(value):g}" if value in _TOLD else "number"
+    return "number"
+
+
+def _labels(told: str, below: list[_Form]) -> tuple[str, ...]:
+    """A node's labels: itself, itself over its operands, and over theirs."""
+    labels = [told]
+    for depth in range(ROUNDS):
+        inside = sorted(form.labels[min(depth, len(form.labels) - 1)] for form in below)
+        labels.append(f"{told}({_digest(*inside) if depth else ','.join(inside)})")
+    return tuple(labels)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def similarity(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Shared labels over all labels, counted with their multiplicity (Jaccard, 0 to 1)."""
+    keys: Iterable[str] = one.keys() | other.keys()
+    shared = total = 0
+    for key in keys:
+        a, b = one.get(key, 0), other.get(key, 0)
+        shared += min(a, b)
+        total += max(a, b)
+    return shared / total if total else 1.0
+
+
+__all__ = ["ALONG", "Canonical", "base_name", "canonical", "similarity", "word_of"]

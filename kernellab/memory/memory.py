@@ -1,0 +1,243 @@
+"""The memory of a workspace: what is offered to it, found in it, learnt from use, judged by people, and forgotten.
+
+Every change is an event in the workspace's journal first and in the store afterwards, so that the store can be lost:
+:meth:`Memory.rebuild` makes it again. An entry that was forgotten stays forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernellab.capture import capture
+from kernellab.content import WORKSPACE
+from kernellab.errors import KernellabError, MemoryStoreError
+from kernellab.journal import JournalFile
+from kernellab.memory.events import (
+    EVENT,
+    STREAM,
+    Event,
+    FailureRemembered,
+    Forgotten,
+    Judged,
+    Log,
+    Remembered,
+    SkillRemembered,
+    Staled,
+    Used,
+)
+from kernellab.memory.features import Features, features
+from kernellab.memory.records import Failure, Kernel, Purpose, Skill
+from kernellab.memory.retrieval import Hit, Query, retrieve
+from kernellab.memory.store import Row, Store
+from kernellab.task import load_task
+
+#: the folder of a workspace's store
+FOLDER = "memory"
+#: kernels of one computation, DSL and chip that are kept: the fastest ones, and what people pinned or liked
+MOST_ALIKE = 8
+
+#: a task's text and name -> its features at some sizes
+Look = Callable[[str, str, Mapping[str, int]], Features]
+
+
+class Memory:
+    """One workspace's memory; see :meth:`open`. Several processes may use it at once.
+
+    Raises:
+        MemoryStoreError: the store cannot be opened; the journal still holds all of it.
+    """
+
+    def __init__(self, store: Store, log: Log, look: Look | None = None) -> None:
+        self.store = store
+        self._log = log
+        self._look = look or features_of
+        self._gone: set[str] = set()
+        self._read_to = 0
+
+    @classmethod
+    def open(cls, workspace: Path, uri: str = "") -> Memory:
+        """The memory of ``workspace``: in its ``.kernellab/memory``, or wherever ``uri`` says (``s3://``, ``db://``)."""
+        return cls(Store(uri or str(workspace / WORKSPACE / FOLDER)), JournalFile(workspace))
+
+    # -- what is put in
+
+    def remember(self, kernel: Kernel, text: str) -> bool:
+        """Keep a verified kernel of the task ``text``; was it worth keeping?
+
+        One that was forgotten is not taken again. Of many with one computation, DSL and chip the fastest are kept.
+        """
+        if kernel.id in self.forgotten() or not self._is_better(kernel):
+            return False
+        self._write([Remembered(kernel=kernel, text=text)])
+        return True
+
+    def remember_failure(self, failure: Failure) -> None:
+        """Keep a failure, with what fixed it where something did."""
+        self._write([FailureRemembered(failure=failure)])
+
+    def propose(self, skill: Skill) -> None:
+        """Keep a skill as a proposal, or a person's edit or approval of one."""
+        self._write([SkillRemembered(skill=skill)])
+
+    def forget(self, *ids: str) -> int:
+        """Take entries out of the store and of every later prompt; how many there were."""
+        self._log.add(STREAM, [Forgotten(id=i).model_dump_json() for i in ids])
+        return self.store.remove(ids)
+
+    def judge(
+        self, id: str, thumb: int | None = None, pinned: bool | None = None, rationale: str | None = None
+    ) -> Kernel:
+        """A person's word on an entry. Raises MemoryStoreError where there is none."""
+        self._row(id)
+        self._write([Judged(id=id, thumb=thumb, pinned=pinned, rationale=rationale)])
+        return self._row(id).kernel
+
+    # -- what is found
+
+    def search(self, query: Query, k: int = 3) -> list[Hit]:
+        """The best ``k`` hits (:func:`kernellab.memory.retrieval.retrieve`)."""
+        return retrieve(self.store, query, k)
+
+    def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
+        """Failures like this one that something fixed, those of the same computation first, then the most gained."""
+        found = [f for f in self.store.failures(_where(dsl=dsl, signature=signature)) if f.change]
+        return sorted(found, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
+
+    def used(self, ids: Iterable[str], purpose: Purpose, reward: float) -> None:
+        """Entries were in a brief; ``reward`` (0 to 1) says what came of it."""
+        present = [i for i in ids if self.store.get(i) is not None]
+        self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward))) for i in present])
+
+    def mark_stale(self, why: Callable[[Kernel], str]) -> int:
+        """Ask ``why`` of every kernel whether its figures still hold here (empty: they do); how many changed."""
+        changed = [
+            (row.kernel.id, said) for row in self.store.kernels() if (said := why(row.kernel)) != row.kernel.stale
+        ]
+        self._write([Staled(id=i, why=said) for i, said in changed])
+        return len(changed)
+
+    # -- the whole
+
+    def rebuild(self, tell: Callable[[str], None] = lambda _: None) -> int:
+        """Make the store again from the journal; how many kernels it holds.
+
+        A task that cannot be captured any more is left out, and ``tell`` is given a sentence about it.
+        """
+        gone = self.forgotten()
+        self.store.remove([row.kernel.id for row in self.store.kernels()])
+        for event in self.events():
+            try:
+                self._apply([event] if _id_of(event) not in gone else [])
+            except KernellabError as error:
+                tell(f"{_id_of(event)} is left out: {error.message}")
+        return self.store.count()["kernels"]
+
+    def events(self) -> list[Event]:
+        """All that happened, oldest first. Raises MemoryStoreError for a line of a newer kernellab."""
+        try:
+            return [EVENT.validate_json(line) for _, line in self._log.stream(STREAM)]
+        except ValidationError as error:
+            raise MemoryStoreError(
+                f"The journal holds an event of the memory that this kernellab cannot read "
+                f"({error.errors()[0]['msg']}).",
+                "Upgrade kernellab, or use another workspace.",
+            ) from None
+
+    def forgotten(self) -> set[str]:
+        """Ids that were forgotten."""
+        for number, line in self._log.stream(STREAM, self._read_to):
+            self._read_to = number
+            if '"kind":"forgotten"' in line:
+                self._gone.add(Forgotten.model_validate_json(line).id)
+        return self._gone
+
+    # -- inside
+
+    def _write(self, events: list[Event]) -> None:
+        if events:
+            self._log.add(STREAM, [event.model_dump_json() for event in events])
+            self._apply(events)
+
+    def _apply(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Remembered(kernel=kernel, text=text):
+                    held = self.store.get(kernel.id)
+                    found = self._look(text, kernel.name, kernel.sizes)
+                    # what use and people have said of an entry outlives a new measurement of it
+                    kept = kernel if held is None else _with_values(kernel, held.kernel)
+                    self.store.put([Row(kept, found.logic, found.shape)])
+                case FailureRemembered(failure=failure):
+                    self.store.put_failures([failure])
+                case SkillRemembered(skill=skill):
+                    self.store.put_skills([skill])
+                case Used() | Judged() | Staled():
+                    row = self.store.get(event.id)
+                    if row is not None:
+                        self.store.put([replace(row, kernel=_changed(row.kernel, event))])
+                case Forgotten(id=gone):
+                    self.store.remove([gone])
+
+    def _is_better(self, kernel: Kernel) -> bool:
+        """Is it among the fastest of its kind, or new?"""
+        where = _where(graph=kernel.graph, dsl=kernel.dsl, chip=kernel.chip)
+        alike = [row.kernel for row in self.store.kernels(where) if row.kernel.sizes == kernel.sizes]
+        if any(k.id == kernel.id for k in alike) or len(alike) < MOST_ALIKE:
+            return True
+        loose = [k for k in alike if not k.pinned and k.thumb <= 0]
+        slowest = min(loose, key=lambda k: k.measured.speedup or 0.0, default=None)
+        if slowest is None or (kernel.measured.speedup or 0.0) <= (slowest.measured.speedup or 0.0):
+            return False
+        self.store.remove([slowest.id])
+        return True
+
+    def _row(self, id: str) -> Row:
+        row = self.store.get(id)
+        if row is None:
+            raise MemoryStoreError(f"The memory holds no entry {id!r}.", "`kernellab memory search` shows ids.")
+        return row
+
+
+def features_of(text: str, name: str, sizes: Mapping[str, int]) -> Features:
+    """The features of a task's text. Raises TaskError, CaptureError."""
+    task = load_task(text, name)
+    return features(task, capture(task), sizes or None)
+
+
+def _with_values(kernel: Kernel, held: Kernel) -> Kernel:
+    return kernel.model_copy(
+        update={"draft": held.draft, "refine": held.refine, "thumb": held.thumb, "pinned": held.pinned}
+    )
+
+
+def _changed(kernel: Kernel, event: Used | Judged | Staled) -> Kernel:
+    if isinstance(event, Staled):
+        return kernel.model_copy(update={"stale": event.why})
+    if isinstance(event, Used):
+        value = kernel.draft if event.purpose is Purpose.DRAFT else kernel.refine
+        return kernel.model_copy(update={event.purpose.value: value.after(event.reward)})
+    told = {"thumb": event.thumb, "pinned": event.pinned, "rationale": event.rationale}
+    return kernel.model_copy(update={key: value for key, value in told.items() if value is not None})
+
+
+def _id_of(event: Event) -> str:
+    match event:
+        case Remembered(kernel=kernel):
+            return kernel.id
+        case FailureRemembered(failure=failure):
+            return failure.id
+        case SkillRemembered(skill=skill):
+            return skill.id
+        case Forgotten() | Used() | Judged() | Staled():
+            return event.id
+
+
+def _where(**columns: str) -> str:
+    return " AND ".join(f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in columns.items() if value)
+
+
+__all__ = ["Memory", "features_of"]

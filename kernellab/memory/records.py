@@ -1,0 +1,147 @@
+"""What the memory holds: kernels that were verified, failures with what fixed them, skills with their measured effect.
+
+Each is a frozen record; the store keeps it as one row. Speedups are baseline time over candidate time, times in ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from enum import Enum
+
+from pydantic import Field
+
+from kernellab.records import Record, Source, Trust
+
+
+class Purpose(str, Enum):
+    """What a remembered kernel is used for; each has a value of its own (EvoKernel, arXiv 2603.10846)."""
+
+    #: a first design or code for an operator
+    DRAFT = "draft"
+    #: making a right kernel faster
+    REFINE = "refine"
+
+
+class Provenance(Record):
+    """Where an entry came from."""
+
+    #: session, run, import, library, person
+    origin: str
+    #: the session's or run's id, or the file that was imported
+    place: str = ""
+    turn: str = ""
+    author: str = ""
+    licence: str = ""
+    created: float = Field(default_factory=time.time)
+
+
+class Measured(Record):
+    """A verdict's figures, with what they hold for."""
+
+    trust: Trust
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    baseline: str = "eager"
+    time_ms: float | None = None
+    sol_ms: float | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    verifier: str = ""
+
+
+class Value(Record):
+    """What using an entry brought, learnt as a running mean; ``uses`` counts how often (0: nobody has tried it)."""
+
+    mean: float = 0.5
+    uses: int = 0
+
+    def after(self, reward: float) -> Value:
+        """The value after one more use with ``reward`` in 0..1: Q <- Q + (r - Q) / (n + 1)."""
+        return Value(mean=self.mean + (reward - self.mean) / (self.uses + 1), uses=self.uses + 1)
+
+
+class Kernel(Record):
+    """A verified kernel. ``graph`` names the computation without names, sizes and dtypes; ``task`` the task's text."""
+
+    name: str
+    task: str
+    graph: str
+    operator_class: str
+    words: tuple[str, ...] = ()
+    dsl: str
+    backend: str
+    chip: str
+    dtype: str
+    #: the Dims' sizes at which it was timed
+    sizes: dict[str, int] = Field(default_factory=dict)
+    signature: str = ""
+    sketch: str | None = None
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    source: Source
+    measured: Measured
+    rationale: str = ""
+    parents: tuple[str, ...] = ()
+    provenance: Provenance
+    draft: Value = Value()
+    refine: Value = Value()
+    #: -1, 0 or 1, a person's word
+    thumb: int = 0
+    pinned: bool = False
+    #: why its figures no longer hold: another compiler, chip or Verifier; empty: they do
+    stale: str = ""
+
+    @property
+    def id(self) -> str:
+        """The same computation, source, DSL and chip are one entry."""
+        return _digest("kernel", self.graph, self.source.hash, self.dsl, self.chip)
+
+
+class Failure(Record):
+    """A failure, and what fixed it: ``change`` is the difference that a verdict then passed."""
+
+    graph: str
+    operator_class: str
+    dsl: str
+    backend: str
+    stage: str
+    #: the error's signature or class: edge-tile, off-by-scale, build, ...
+    signature: str
+    reason: str
+    change: str = ""
+    #: the speedup of what the change led to; None while nothing fixed it
+    speedup: float | None = None
+    provenance: Provenance
+
+    @property
+    def id(self) -> str:
+        return _digest("failure", self.graph, self.dsl, self.signature, self.reason)
+
+
+class Skill(Record):
+    """Advice with its measured effect: the candidates ``before`` and ``after`` and the ratio of their times."""
+
+    advice: str
+    change: str
+    ratio: float
+    low: float
+    high: float
+    operator_class: str = ""
+    dsl: str = ""
+    chip: str = ""
+    before: str
+    after: str
+    #: a person has read and approved it; others are proposals
+    approved: bool = False
+    provenance: Provenance
+
+    @property
+    def id(self) -> str:
+        return _digest("skill", self.before, self.after, self.advice)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+__all__ = ["Failure", "Kernel", "Measured", "Provenance", "Purpose", "Skill", "Value"]

@@ -1,0 +1,327 @@
+"""The tables of the memory in LanceDB: one for kernels, failures and skills each, and one that says their version.
+
+Embedded in the workspace by default; any URI that LanceDB takes (``s3://``, ``db://``) works the same. Rows hold the
+whole record as JSON beside the columns that are searched, so a store can be read back without loss.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from kernellab.errors import MemoryStoreError
+from kernellab.memory.features import LOGIC, SHAPE
+from kernellab.memory.records import Failure, Kernel, Skill
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: the layout of the tables; a store of another version is migrated by reading its records back
+VERSION = 1
+KERNELS, FAILURES, SKILLS, META = "kernels", "failures", "skills", "meta"
+#: rows from which a search without an index takes longer than one with it
+_INDEXED_FROM = 20_000
+#: how often a write is tried again when another process wrote in between
+_TRIES = 8
+#: columns with few values, by which searches filter
+_FILTERS = ("dsl", "backend", "operator_class", "chip")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel with its two vectors, as the store keeps it."""
+
+    kernel: Kernel
+    logic: np.ndarray
+    shape: np.ndarray
+
+
+class Store:
+    """The tables at ``uri``. Safe to use from several processes; each call sees what others have written.
+
+    Raises:
+        MemoryStoreError: the store cannot be opened, is of a newer kernellab, or its vectors have another length.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            import lancedb
+        except ImportError as error:
+            raise MemoryStoreError(
+                f"The memory needs LanceDB, which cannot be imported ({error}).", "pip install lancedb"
+            ) from None
+        self._db = self._guard("opened", lambda: lancedb.connect(uri))
+        self._tables: dict[str, Any] = {}
+        self._check_version()
+
+    # -- writing
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Add kernels; one with the same id is replaced."""
+        if rows:
+            self._merge(KERNELS, [_kernel_row(row) for row in rows])
+
+    def put_failures(self, failures: Sequence[Failure]) -> None:
+        """Add failures; a known one gets the newer change."""
+        if failures:
+            self._merge(FAILURES, [_failure_row(f) for f in failures])
+
+    def put_skills(self, skills: Sequence[Skill]) -> None:
+        """Add skills; one with the same id is replaced."""
+        if skills:
+            self._merge(SKILLS, [_skill_row(s) for s in skills])
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove entries by id from all tables, and from the files that hold them; how many there were."""
+        if not ids:
+            return 0
+        listed = ", ".join(_quoted(i) for i in ids)
+        removed = 0
+        for name in (KERNELS, FAILURES, SKILLS):
+            table = self._table(name)
+            before = self._guard("read", table.count_rows)
+            self._write(partial(table.delete, f"id IN ({listed})"))
+            removed += before - self._guard("read", table.count_rows)
+        if removed:
+            self.compact(now=True)
+        return removed
+
+    def compact(self, now: bool = False) -> None:
+        """Merge small files and drop what no version needs; with ``now`` also versions of a minute ago."""
+        # a reader of the last minute may still hold an older version; what was forgotten must be gone from every file
+        older = timedelta(0) if now else timedelta(days=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            self._optimize(older, now)
+
+    def _optimize(self, older: timedelta, now: bool) -> None:
+        for name in (KERNELS, FAILURES, SKILLS):
+            self._write(partial(self._table(name).optimize, cleanup_older_than=older, delete_unverified=now))
+
+    def index(self) -> None:
+        """Make the indexes that a large store needs; a small one is searched whole, which is exact."""
+        from lancedb.index import Bitmap, BTree, IvfPq
+
+        table = self._table(KERNELS)
+        rows = self._guard("read", table.count_rows)
+        have = {index.columns[0] for index in table.list_indices()}
+        for column in _FILTERS:
+            if column not in have:
+                self._write(partial(table.create_index, column, config=Bitmap()))
+        if "id" not in have:
+            self._write(partial(table.create_index, "id", config=BTree()))
+        if rows >= _INDEXED_FROM:
+            parts = max(16, int(rows**0.5) // 2)
+            config = IvfPq(distance_type="cosine", num_partitions=parts, num_sub_vectors=LOGIC // 8)
+            self._write(partial(table.create_index, "logic", config=config, replace=True))
+
+    # -- reading
+
+    def near(
+        self, logic: np.ndarray, where: Mapping[str, str], limit: int, without: Sequence[str] = ()
+    ) -> list[tuple[Row, float]]:
+        """Kernels nearest in logic among those that ``where`` allows, with their cosine; ``without`` are graph hashes.
+
+        ``where`` maps a column of dsl, backend, operator_class, chip to its value.
+        """
+        table = self._table(KERNELS)
+        clauses = [f"{column} = {_quoted(value)}" for column, value in where.items()]
+        if without:
+            clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
+
+        def ask() -> list[dict[str, Any]]:
+            query = table.search(logic.astype(np.float32), vector_column_name="logic").distance_type("cosine")
+            if clauses:
+                query = query.where(" AND ".join(clauses), prefilter=True)
+            columns = ["record", "shape", "logic", "_distance"]
+            found: list[dict[str, Any]] = query.select(columns).nprobes(24).refine_factor(4).limit(limit).to_list()
+            return found
+
+        return [(_row(found), 1.0 - float(found["_distance"])) for found in self._guard("searched", ask)]
+
+    def kernels(self, where: str = "") -> Iterator[Row]:
+        """Every kernel, in batches; ``where`` is SQL over the columns."""
+        table = self._table(KERNELS)
+        query = table.search().select(["record", "shape", "logic"])
+        for batch in self._guard("read", (query.where(where) if where else query).to_batches):
+            yield from (_row(found) for found in batch.to_pylist())
+
+    def get(self, id: str) -> Row | None:
+        """A kernel by its id."""
+        return next(self.kernels(f"id = {_quoted(id)}"), None)
+
+    def failures(self, where: str = "") -> list[Failure]:
+        """Failures; ``where`` is SQL over graph, dsl, signature, operator_class."""
+        return [Failure.model_validate_json(r) for r in self._records(FAILURES, where)]
+
+    def skills(self, where: str = "") -> list[Skill]:
+        """Skills; ``where`` is SQL over operator_class, dsl, chip."""
+        return [Skill.model_validate_json(r) for r in self._records(SKILLS, where)]
+
+    def words(self, text: str, limit: int) -> list[Row]:
+        """Kernels whose name, words or rationale hold ``text``, best first (full-text search, BM25)."""
+        table = self._table(KERNELS)
+
+        def ask() -> list[dict[str, Any]]:
+            if not any("text" in index.columns for index in table.list_indices()):
+                from lancedb.index import FTS
+
+                table.create_index("text", config=FTS())
+            query = table.search(text, query_type="fts").select(["record", "shape", "logic", "_score"])
+            found: list[dict[str, Any]] = query.limit(limit).to_list()
+            return found
+
+        return [_row(found) for found in self._guard("searched", ask)]
+
+    def count(self) -> dict[str, int]:
+        """Rows a table."""
+        return {name: self._guard("read", self._table(name).count_rows) for name in (KERNELS, FAILURES, SKILLS)}
+
+    # -- inside
+
+    def _records(self, name: str, where: str) -> list[str]:
+        query = self._table(name).search().select(["record"])
+        rows = self._guard("read", (query.where(where) if where else query).to_list)
+        return [row["record"] for row in rows]
+
+    def _merge(self, name: str, rows: list[dict[str, Any]]) -> None:
+        import pyarrow as pa
+
+        data = pa.Table.from_pylist(list({row["id"]: row for row in rows}.values()), schema=_schema(name))
+        table = self._table(name)
+        self._write(
+            lambda: table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(data)
+        )
+
+    def _table(self, name: str) -> Any:
+        if name not in self._tables:
+            self._tables[name] = self._guard("opened", lambda: self._open(name))
+        table = self._tables[name]
+        # what other processes have written since
+        self._guard("read", table.checkout_latest)
+        return table
+
+    def _open(self, name: str) -> Any:
+        tables = self._db.list_tables().tables
+        if name not in tables:
+            return self._db.create_table(name, schema=_schema(name), exist_ok=True)
+        table = self._db.open_table(name)
+        if name == KERNELS:
+            for column, length in (("logic", LOGIC), ("shape", SHAPE)):
+                found = table.schema.field(column).type.list_size
+                if found != length:
+                    raise MemoryStoreError(
+                        f"The memory at {self.uri} holds {column} vectors of length {found}, not {length}.",
+                        "Run `kernellab memory rebuild`.",
+                    )
+        return table
+
+    def _check_version(self) -> None:
+        meta = self._table(META)
+        rows = self._guard("read", meta.search().to_list)
+        if not rows:
+            import pyarrow as pa
+
+            first = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=_schema(META))
+            self._write(lambda: meta.merge_insert("id").when_not_matched_insert_all().execute(first))
+            return
+        version = int(next(row["record"] for row in rows if row["id"] == "version"))
+        if version > VERSION:
+            raise MemoryStoreError(
+                f"The memory at {self.uri} was written by a newer kernellab (layout {version}, here {VERSION}).",
+                "Upgrade kernellab, or name another store.",
+            )
+
+    def _guard(self, done: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except MemoryStoreError:
+            raise
+        except Exception as error:  # LanceDB raises RuntimeError, ValueError, OSError for faults of files
+            raise self._fault(done, error) from error
+
+    def _fault(self, done: str, error: Exception) -> MemoryStoreError:
+        return MemoryStoreError(
+            f"The memory at {self.uri} cannot be {done}: {_first_line(error)}",
+            "Check the disk, or move the folder away and run `kernellab memory rebuild`.",
+        )
+
+    def _write(self, work: Callable[[], object]) -> None:
+        """Writes, again where another process has written in between."""
+        for attempt in range(_TRIES):
+            try:
+                work()
+                return
+            except Exception as error:
+                if "conflict" not in str(error).lower() or attempt == _TRIES - 1:
+                    raise self._fault("written", error) from error
+                for table in self._tables.values():
+                    table.checkout_latest()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _schema(name: str) -> pa.Schema:
+    import pyarrow as pa
+
+    text = pa.string()
+    columns: dict[str, list[tuple[str, Any]]] = {
+        META: [],
+        KERNELS: [
+            ("graph", text), ("task", text), *((column, text) for column in _FILTERS), ("dtype", text),
+            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text),
+            ("logic", pa.list_(pa.float32(), LOGIC)), ("shape", pa.list_(pa.float32(), SHAPE)),
+        ],
+        FAILURES: [("graph", text), ("dsl", text), ("operator_class", text), ("signature", text)],
+        SKILLS: [("operator_class", text), ("dsl", text), ("chip", text), ("approved", pa.bool_())],
+    }  # fmt: skip
+    return pa.schema([("id", text), *columns[name], ("record", text)])
+
+
+def _kernel_row(row: Row) -> dict[str, Any]:
+    kernel = row.kernel
+    return {
+        "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dsl": kernel.dsl, "backend": kernel.backend,
+        "operator_class": kernel.operator_class, "chip": kernel.chip, "dtype": kernel.dtype,
+        "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
+        "text": " ".join((kernel.name, kernel.operator_class, *kernel.words, kernel.rationale)),
+        "logic": row.logic.astype(np.float32), "shape": row.shape.astype(np.float32),
+        "record": kernel.model_dump_json(),
+    }  # fmt: skip
+
+
+def _failure_row(failure: Failure) -> dict[str, Any]:
+    return {
+        "id": failure.id, "graph": failure.graph, "dsl": failure.dsl, "operator_class": failure.operator_class,
+        "signature": failure.signature, "record": failure.model_dump_json(),
+    }  # fmt: skip
+
+
+def _skill_row(skill: Skill) -> dict[str, Any]:
+    return {
+        "id": skill.id, "operator_class": skill.operator_class, "dsl": skill.dsl, "chip": skill.chip,
+        "approved": skill.approved, "record": skill.model_dump_json(),
+    }  # fmt: skip
+
+
+def _row(found: Mapping[str, Any]) -> Row:
+    kernel = Kernel.model_validate_json(found["record"])
+    return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
+
+
+__all__ = ["VERSION", "Row", "Store"]

@@ -1,0 +1,1 @@
+"""The live workbench: one anywidget a session."""

@@ -1,0 +1,1 @@
+"""The magics: a person's words for what a session does."""

@@ -1,0 +1,149 @@
+"""What every magic shares: parsed arguments, help, errors as a sentence, and which session is meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics
+from IPython.core.magic_arguments import MagicArgumentParser, parse_argstring
+
+from kernellab.errors import KernellabError, SessionError
+from kernellab.notebook.magics.config import KernelLab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from kernellab.session import Session
+
+ONE = "the session; may be left out when there is only one"
+
+
+def command(body: Callable[..., Any]) -> Callable[..., Any]:
+    """``body(self, args[, cell])`` gets parsed arguments; ``--help`` prints them; errors come without a traceback."""
+
+    @functools.wraps(body)
+    def run(self: KernelMagic, line: str, cell: str | None = None) -> Any:
+        if "--help" in line.split():
+            print(help_of(run.parser, cell is not None))  # type: ignore[attr-defined]
+            return None
+        try:
+            args = parse_argstring(run, line)
+        except UsageError as error:
+            raise UsageError(_usage_of(str(error), run.parser, cell is not None)) from None  # type: ignore[attr-defined]
+        with self.errors():
+            return body(self, args) if cell is None else body(self, args, cell)
+
+    return run
+
+
+def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
+    """What is wrong with the arguments, what may be meant, and the usage line as it is typed."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    near = [
+        match[0]
+        for word in said.split()
+        if word.startswith("--") and word not in known
+        for match in [difflib.get_close_matches(word, known, 1)]
+        if match
+    ]
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"{said}{hint}\n{_typed(parser.format_usage(), in_cell)}"
+
+
+def help_of(parser: MagicArgumentParser, in_cell: bool) -> str:
+    """What the magic does and takes, as it is typed."""
+    return _typed(parser.format_help(), in_cell)
+
+
+def _typed(said: str, in_cell: bool) -> str:
+    """IPython begins the help of a magic with the mark of a literal block, and writes one % before a cell's magic."""
+    text = said.removeprefix("::").strip()
+    return text.replace("%", "%%", 1) if in_cell and not text.startswith("%%") else text
+
+
+class KernelMagic(Magics):
+    """``lab`` holds the options that a cell does not say."""
+
+    def __init__(self, shell: InteractiveShell, lab: KernelLab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", cast("InteractiveShell", self.shell).user_ns)
+
+    def session(self, name: str | None) -> Session:
+        """The session bound to ``name``; without a name the only one.
+
+        Raises:
+            SessionError: there is none, or there are several; the sentence names those there are.
+        """
+        from kernellab.session import Session
+
+        names = session_names(cast("InteractiveShell", self.shell))
+        if name is None and len(names) == 1:
+            name = names[0]
+        found = self.namespace.get(name) if name else None
+        if isinstance(found, Session):
+            return found
+        there = f"There are {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
+        wanted = f"There is no session {name!r} here." if name else "Say which session."
+        raise SessionError(wanted, there)
+
+    def show_live(self, session: Session) -> None:
+        from IPython.display import display
+
+        from kernellab.notebook.board.registry import workbench_of
+
+        display(workbench_of(session, self.lab.teaching))
+
+    def next_cell(self, text: str) -> None:
+        """Put a cell with ``text`` below the one that runs now."""
+        cast("InteractiveShell", self.shell).set_next_input(text)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Within it a KernellabError renders as a sentence, or as a traceback when ``verbose`` is set."""
+        try:
+            yield
+        except KernellabError as error:
+            if self.lab.verbose and self.shell is not None:
+                trace = self.shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+                error._render_traceback_ = lambda: trace  # type: ignore[method-assign]
+            raise
+
+    @classmethod
+    def names(cls, kind: str) -> list[str]:
+        """The magics of ``kind``: line or cell."""
+        return list(cls.magics[kind])
+
+    @classmethod
+    def parsers(cls) -> dict[str, MagicArgumentParser]:
+        return {name: getattr(cls, name).parser for kind in ("line", "cell") for name in cls.names(kind)}
+
+
+def session_names(shell: InteractiveShell) -> list[str]:
+    if "kernellab.session" not in sys.modules:  # nothing can be one yet, and a Tab must not import it
+        return []
+    from kernellab.session import Session
+
+    return [name for name, value in shell.user_ns.items() if isinstance(value, Session) and name[0] != "_"]
+
+
+def usage(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of ``args`` that were given, by name."""
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
+def counted_as_shown(cell: str) -> str:
+    """The cell's text with an empty line for the magic's own, so that line numbers are those beside the cell."""
+    return f"\n{cell}"

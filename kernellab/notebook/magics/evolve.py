@@ -1,0 +1,263 @@
+"""The magic of a search over many candidates: begin one, watch it, steer it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from kernellab.errors import EvolveError
+from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, usage
+
+if TYPE_CHECKING:
+    from kernellab.evolve import Run
+    from kernellab.notebook.saved.receipt import Shown
+
+#: options that are the search's knobs, by their names
+KNOBS = (
+    "rounds", "parallel", "islands", "select", "operators", "score", "target", "plateau", "budget", "seed",
+)  # fmt: skip
+
+
+@magics_class
+class EvolveMagics(KernelMagic):
+    """evolve."""
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("name", help="a session, a variable or a file with a task; or one of the words that steer a run")
+    @argument("run", nargs="?", help="after such a word: the run, by variable, id or task's name; default the newest")
+    @argument("value", nargs="*", help="a candidate (protect, drop), an island, NAME=VALUE (set), a file, or words")
+    @argument("--rounds", type=int, metavar="N", help="rounds after the seeds; default 3")
+    @argument("--parallel", type=int, metavar="N", help="proposals of an island in a round; default 4")
+    @argument("--islands", type=int, metavar="N", help="islands; default 2")
+    @argument("--select", help="islands, ucb, beam, greedy, map-elites, random; default islands")
+    @argument("--operators", nargs="+", help="what may vary a candidate: rules, cross, model, or a name; default all")
+    @argument("--score", choices=("rank", "model"), help="measured times, or the cost model's alone; default rank")
+    @argument("--target", type=float, metavar="X", help="stop at this speedup of a verified kernel")
+    @argument("--plateau", type=int, metavar="N", help="stop after so many rounds without a gain")
+    @argument("--budget", help="of the whole run: tokens=200000,usd=1,minutes=30,gpu_s=600")
+    @argument("--seed", type=int, help="the same seed makes the same choices")
+    @argument("--model", help="a model as an operator: model, model:NAME, replay:FILE")
+    @argument("--dsl", help="cpp, triton, cuda_c; default: the session's, else triton with a GPU, else cpp")
+    @argument("--chip", help="design for a chip of knowledge/hardware")
+    @argument("--allow-library", action="store_true", help="a kernel may use the framework's library")
+    @argument("--estimate", action="store_true", help="say what it would cost, and begin nothing")
+    @command
+    def kernel_evolve(self, args: argparse.Namespace, cell: str | None = None) -> Any:
+        """Search for faster kernels of a task: many candidates at once, on islands, in rounds.
+
+        Says first what it will cost at most, then returns at once; the monitor shows the run while it goes on, and
+        NAME_run is the Run. A cell's text is the task, or the sketch to inject.
+
+            %kernel_evolve rms_norm --rounds 3 --parallel 4 --islands 2
+            %kernel_evolve list
+            %kernel_evolve pause rms_norm
+            %kernel_evolve protect rms_norm 7
+
+        The words that steer: list, show, summary, report FILE, pause, resume, stop, work, inject, protect N, drop N,
+        freeze ISLAND, thaw ISLAND, set KNOB=VALUE, scratchpad WORDS, direct WORDS, open N.
+        """
+        if args.name == "list":
+            return _list()
+        act = _WORDS.get(args.name)
+        if act is not None:
+            return act(self, args, cell)
+        if args.run is not None:
+            raise UsageError(f"{args.name!r} is no word that steers a run; there is {', '.join(WORDS)}")
+        return self._begin(args, cell)
+
+    def find(self, name: str | None) -> Run:
+        """The run of that variable, id or task's name; the newest without a name. Raises EvolveError."""
+        from kernellab.evolve import Run, open_run, runs
+        from kernellab.notebook.monitor.registry import known
+
+        held = self.namespace.get(name) if name else None
+        if isinstance(held, Run):
+            return held
+        there = runs()
+        if name is None and not there:
+            raise EvolveError("There is no run in this workspace.", "Begin one: %kernel_evolve NAME.")
+        found = open_run(name or there[-1])
+        return known(found.id) or found
+
+    def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
+        # before the search starts: its threads import torch at once, and would keep the view waiting
+        from kernellab.evolve.estimate import estimate
+        from kernellab.evolve.records import Knobs
+        from kernellab.evolve.run import begin, make_knobs, open_run, runs
+        from kernellab.notebook.monitor import monitor  # noqa: F401
+        from kernellab.notebook.monitor.registry import known, show
+
+        task, more = self._task(args, cell)
+        dsl = args.dsl or more.pop("dsl", None) or self.lab.dsl or _usual_dsl()
+        knobs = usage(args, *KNOBS)
+        if "operators" in knobs:
+            knobs["operators"] = tuple(knobs["operators"])
+        if "budget" not in knobs and self.lab.budget:
+            knobs["budget"] = self.lab.budget
+        earlier = [known(name) or open_run(name) for name in runs()[-5:]]
+        cost = estimate(make_knobs(Knobs(), knobs), dsl, bool(args.model), [run.state for run in earlier])
+        print(cost.text)
+        if args.estimate:
+            return
+        run = begin(
+            task, dsl, model=args.model or "", allow_library=args.allow_library,
+            **{**more, **({"chip": args.chip} if args.chip else {})}, **knobs,
+        )  # fmt: skip
+        self.namespace[f"{run.state.begun.name}_run"] = run
+        run.work()
+        show(run)
+
+    def _task(self, args: argparse.Namespace, cell: str | None) -> tuple[Any, dict[str, Any]]:
+        """What is searched for, and what a session says beside it: its name, its DSL, its chip, its best sketch."""
+        from kernellab.notebook.magics.verify_cell import named_task
+        from kernellab.session import Session
+
+        if cell is not None:
+            if not args.name.isidentifier():
+                raise UsageError(f"{args.name!r} is no name for a variable")
+            return counted_as_shown(cell), {"name": args.name}
+        held = self.namespace.get(args.name)
+        if isinstance(held, Session):
+            created, best = held.state.created, held.state.best()
+            sketches = (best.candidate.sketch,) if best is not None and best.candidate.sketch else ()
+            return created.text, {
+                "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches,
+            }  # fmt: skip
+        return named_task(args.name, self.namespace), {"name": args.name} if args.name in self.namespace else {}
+
+
+def _usual_dsl() -> str:
+    from kernellab.verifier.protocol.requested import plain_dsl
+
+    return plain_dsl()
+
+
+def _list() -> Shown:
+    from kernellab.evolve import open_run, runs
+    from kernellab.evolve.summary import summary
+    from kernellab.notebook.saved.receipt import plain
+
+    found = [summary(name, open_run(name).state) for name in runs()]
+    lines = [f"{one.run}  {one.status.value:9}  {one.evaluations} candidates  {one.text}".rstrip() for one in found]
+    return plain("\n".join(lines) or "There is no run in this workspace. Begin one: %kernel_evolve NAME.")
+
+
+# -- words that steer --------------------------------------------------------------------------------------------------
+
+
+def _show(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    from kernellab.notebook.monitor.registry import show
+
+    show(magics.find(args.run))
+
+
+def _summary(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> Run:
+    return magics.find(args.run)
+
+
+def _report(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    from kernellab.evolve.report import page
+
+    run = magics.find(args.run)
+    file = Path(args.value[0] if args.value else f"{run.id}.html")
+    file.write_text(page(run.id, run.state), encoding="utf-8")
+    print(f"wrote {file}")
+
+
+def _pause(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).pause()
+
+
+def _resume(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).resume()
+
+
+def _stop(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).stop(" ".join(args.value))
+
+
+def _work(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    from kernellab.notebook.monitor.registry import show
+
+    show(magics.find(args.run).work())
+
+
+def _inject(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    if cell is None:
+        raise UsageError("write the sketch in a cell: %%kernel_evolve inject RUN [ISLAND]")
+    magics.find(args.run).inject(cell, island=_number(args, "island", 0))
+
+
+def _protect(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).protect(_number(args, "candidate"))
+
+
+def _drop(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).drop(_number(args, "candidate"))
+
+
+def _freeze(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).freeze(_number(args, "island"))
+
+
+def _thaw(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).thaw(_number(args, "island"))
+
+
+def _set(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    pairs = dict(word.partition("=")[::2] for word in args.value if "=" in word)
+    if not pairs:
+        raise UsageError("say which knob and its value: %kernel_evolve set RUN rounds=5")
+    magics.find(args.run).set(**pairs)
+
+
+def _scratchpad(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).write_scratchpad(cell if cell is not None else " ".join(args.value))
+
+
+def _direct(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).direct(cell if cell is not None else " ".join(args.value))
+
+
+def _open(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    run, number = magics.find(args.run), _number(args, "candidate")
+    name = f"{run.state.begun.name}_{number}"
+    magics.namespace[name] = session = run.open(number, name)
+    magics.show_live(session)
+
+
+def _number(args: argparse.Namespace, what: str, usual: int | None = None) -> int:
+    if not args.value and usual is not None:
+        return usual
+    if not args.value or not args.value[0].isdigit():
+        raise UsageError(f"say which {what}: %kernel_evolve {args.name} RUN NUMBER")
+    return int(args.value[0])
+
+
+_WORDS: Mapping[str, Callable[[EvolveMagics, argparse.Namespace, str | None], Any]] = {
+    "show": _show,
+    "summary": _summary,
+    "report": _report,
+    "pause": _pause,
+    "resume": _resume,
+    "stop": _stop,
+    "work": _work,
+    "inject": _inject,
+    "protect": _protect,
+    "drop": _drop,
+    "freeze": _freeze,
+    "thaw": _thaw,
+    "set": _set,
+    "scratchpad": _scratchpad,
+    "direct": _direct,
+    "open": _open,
+}
+WORDS = ("list", *_WORDS)

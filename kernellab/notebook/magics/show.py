@@ -1,0 +1,178 @@
+"""The magics that look: views, figures, export, replay, options, what this machine can do."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import TraitError
+
+from kernellab.errors import SessionError, counted
+from kernellab.notebook.magics.base import ONE, KernelMagic, command
+
+#: parts of a session as text, and as figures; the live view is what is shown without one
+TEXTS = ("sketch", "code", "verdict", "turns", "task", "brief", "ledger", "reproduction", "accesses")
+FIGURES = ("roofline", "speedups", "stages", "calibration")
+
+
+@magics_class
+class ShowMagics(KernelMagic):
+    """show, explain, compare, insert, export, replay, doctor, help, config."""
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @argument(
+        "view", nargs="?", choices=(*TEXTS, *FIGURES), help="one part as text or figure; without it the live view"
+    )
+    @argument("--turn", metavar="N", help="as it was after this turn; default: the newest")
+    @command
+    def kernel_show(self, args: argparse.Namespace) -> Any:
+        """Show a session: its live view, one part of it as text, or a figure."""
+        from kernellab.notebook.saved.receipt import VIEWS, plain
+
+        if args.view is None and args.name in (*TEXTS, *FIGURES):
+            args.name, args.view = None, args.name
+        session = self.session(args.name)
+        if args.view is None:
+            return self.show_live(session)
+        if args.view in FIGURES:
+            from kernellab.notebook.saved.figures import figure
+
+            return figure(session, args.view, self.lab.theme)
+        if args.view == "accesses":
+            from kernellab.notebook.views.facts import gather
+            from kernellab.notebook.views.touches import as_text, touches
+
+            turn = session.state.sketch_turn(session.state.turn(args.turn).id if args.turn else None)
+            if turn is None or not turn.sketch:
+                raise SessionError(f"{session.name} has no sketch yet.", "Wait for the Designer, or write one.")
+            return plain(as_text(touches(turn.sketch, gather(session))))
+        if args.view == "brief":
+            return plain(session.brief())
+        if args.view == "ledger":
+            return plain(session.ledger()["text"] or f"{session.name} has asked no model.")
+        state = session.state
+        return VIEWS[args.view](replace(state, head=state.turn(args.turn).id) if args.turn else state)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @argument("what", nargs="?", choices=("verdict", "speed"), help="what the verdict means, or why it is slow")
+    @argument("--turn", metavar="N", help="the verdict up to this turn; default: the newest")
+    @argument("--model", action="store_true", help="ask the Analyst; its numbers are checked against the record")
+    @command
+    def kernel_explain(self, args: argparse.Namespace) -> Any:
+        """Explain the newest verdict, or (`speed`) why the kernel is slow; by rules, or by the Analyst."""
+        from kernellab.notebook.saved.receipt import plain
+        from kernellab.notebook.views.explain import QUESTIONS
+
+        if args.what is None and args.name in QUESTIONS:
+            args.name, args.what = None, args.name
+        session, what = self.session(args.name), args.what or "verdict"
+        if not args.model:
+            return plain(str(session.explain(what, args.turn)))
+        turn = session.analyse(QUESTIONS[what], wait=600)
+        return plain(turn.rationale if turn is not None else "")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("a", help="a turn's number")
+    @argument("b", help="another's")
+    @argument("--csv", metavar="FILE", help="write the figures to this file")
+    @command
+    def kernel_compare(self, args: argparse.Namespace) -> Any:
+        """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts."""
+        from kernellab.notebook.saved.receipt import plain
+        from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, named
+
+        state = self.session(args.name).state
+        found = comparison(state, args.a, args.b)
+        one, other = (named(state, state.turn(which)) for which in (args.a, args.b))
+        if args.csv:
+            Path(args.csv).write_text(compared_csv(found, one, other), encoding="utf-8")
+            print(f"wrote {args.csv}")
+        return plain(as_text(found, one, other))
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help="a session: the cell that reproduces its failure; default: what a button offered")
+    @command
+    def kernel_insert(self, args: argparse.Namespace) -> None:
+        """Put a cell below this one: what the workbench offered last, or what reproduces a session's failure."""
+        from kernellab.notebook.magics.insert import offered
+        from kernellab.notebook.saved.receipt import reproduction_of
+
+        text = offered() if args.name is None else reproduction_of(self.session(args.name).state)
+        if not text:
+            raise SessionError("Nothing was offered.", "Press Insert in the workbench, or name a session that failed.")
+        self.next_cell(text)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("file", help="the module to write")
+    @command
+    def kernel_export(self, args: argparse.Namespace) -> None:
+        """Write the best kernel as a module that needs torch and the DSL's runtime but not kernellab."""
+        print(f"wrote {self.session(args.name).export(args.file)}")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("--out", required=True, metavar="FILE", help="the file; a role `replay:FILE` answers from it")
+    @command
+    def kernel_replay(self, args: argparse.Namespace) -> None:
+        """Write what a session's models were asked and answered, so that it can be replayed without them."""
+        from kernellab.models import write_replay
+
+        session = self.session(args.name)
+        said = session.exchanges()
+        if not said:
+            raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
+        print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(args.out), said, note=session.id)}")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @command
+    def kernel_doctor(self, args: argparse.Namespace) -> None:
+        """What this machine can do, and the one line that mends what it cannot."""
+        from kernellab.doctor import report
+
+        print(report())
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("option", nargs="?", help="NAME=VALUE, for example verbose=1")
+    @command
+    def kernel_config(self, args: argparse.Namespace) -> None:
+        """Show the options, or set one; the same as %config KernelLab.NAME = VALUE."""
+        if args.option:
+            self._set(*args.option.partition("=")[::2])
+            return
+        for name, value, help_ in self.lab.options():
+            print(f"{name}={value}  # {help_}")
+
+    def _set(self, name: str, value: str) -> None:
+        known = {option: given for option, given, _ in self.lab.options()}
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}; there is {', '.join(known)}")
+        trait = self.lab.traits()[name]
+        try:
+            setattr(self.lab, name, trait.from_string(value))
+        except (TraitError, ValueError) as error:
+            raise UsageError(f"{name} cannot be {value!r}: {trait.help} {error}") from None

@@ -1,0 +1,67 @@
+"""The magics: a person's words for what a session does.
+
+They are synchronous; only asking for a result waits. Wrong arguments raise UsageError with the usage line; everything
+else that can go wrong is a KernellabError, shown as a sentence and a remedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import MagicArgumentParser, argument, magic_arguments
+
+from kernellab.notebook.magics.base import KernelMagic, command, help_of
+from kernellab.notebook.magics.evolve import EvolveMagics
+from kernellab.notebook.magics.show import ShowMagics
+from kernellab.notebook.magics.turns import TurnMagics
+from kernellab.notebook.magics.work import WorkMagics
+
+
+@magics_class
+class HelpMagics(KernelMagic):
+    """The magics about the magics."""
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("magic", nargs="?", help="one of them, with or without kernel_: its arguments")
+    @command
+    def kernel_help(self, args: argparse.Namespace) -> None:
+        """What each magic does, in a line; with a name its arguments."""
+        known = parsers()
+        if args.magic is None:
+            print(described())
+            return
+        name = f"kernel_{args.magic.lstrip('%').removeprefix('kernel_')}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"there is no magic {args.magic!r}{meant} (%kernel_help lists them)")
+        print(help_of(known[name], name in names("cell")))
+
+
+ALL = (WorkMagics, TurnMagics, ShowMagics, EvolveMagics, HelpMagics)
+
+
+def names(kind: str) -> list[str]:
+    """The magics of ``kind``: line or cell."""
+    return [name for magics in ALL for name in magics.names(kind)]
+
+
+def parsers() -> dict[str, MagicArgumentParser]:
+    """What each magic takes, by its name."""
+    return {name: parser for magics in ALL for name, parser in magics.parsers().items()}
+
+
+def described() -> str:
+    """A line for each magic: how it is typed, and the first paragraph of its help."""
+    lines = []
+    known = parsers()
+    for kind, mark in (("cell", "%%"), ("line", "%")):
+        for name in names(kind):
+            said = " ".join((known[name].description or "").split("\n\n")[0].split())
+            lines.append(f"{mark + name:<18} {said}")
+    return "\n".join([*lines, "", "%kernel_help NAME shows the arguments; most are methods of the session too."])

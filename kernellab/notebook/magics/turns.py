@@ -1,0 +1,142 @@
+"""The magics that step, redirect and steer a session: each is one call on it, and returns at once."""
+
+from __future__ import annotations
+
+import argparse
+
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from kernellab.notebook.magics.base import ONE, KernelMagic, command
+
+ROLES = ("designer", "coder", "conductor", "analyst")
+
+
+@magics_class
+class TurnMagics(KernelMagic):
+    """step, run, pause, stop, fork, approve, role, note, pin."""
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @command
+    def kernel_step(self, args: argparse.Namespace) -> None:
+        """Take one more turn."""
+        self.session(args.name).step()
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @command
+    def kernel_run(self, args: argparse.Namespace) -> None:
+        """Take turns until the session ends or its approval policy stops it."""
+        self.session(args.name).run()
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @command
+    def kernel_pause(self, args: argparse.Namespace) -> None:
+        """Stop after the turn that is running."""
+        self.session(args.name).pause()
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @command
+    def kernel_stop(self, args: argparse.Namespace) -> None:
+        """End the session now; what it has done stays."""
+        self.session(args.name).stop()
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("--turn", required=True, help="the turn to continue from, a number of %%kernel_show NAME turns")
+    @command
+    def kernel_fork(self, args: argparse.Namespace) -> None:
+        """Continue from an earlier turn; what came after it stays in the tree."""
+        self.session(args.name).fork(turn=args.turn)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help=ONE)
+    @argument(
+        "--to", choices=("coder", "designer", "finish", "stop", "me"), help="send the work elsewhere than proposed"
+    )
+    @argument("--suggestion", nargs="+", help="what the next role should do instead of the proposed suggestion")
+    @command
+    def kernel_approve(self, args: argparse.Namespace) -> None:
+        """Approve what the Conductor proposes, as it is or changed."""
+        self.session(args.name).approve(to=args.to, suggestion=_words(args.suggestion))
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("speedup", type=float, help="what you expect against PyTorch eager: 2 is twice as fast")
+    @argument("reason", nargs="*", help="why")
+    @command
+    def kernel_predict(self, args: argparse.Namespace) -> None:
+        """In teaching mode: say what you expect before the measurement, which then goes on."""
+        from kernellab.notebook.board.registry import workbench_of
+
+        workbench_of(self.session(args.name), self.lab.teaching).predict(args.speedup, _words(args.reason) or "")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("role", choices=ROLES, help="who is to know")
+    @argument("words", nargs="+", help="what the role is to keep in mind in each of its turns")
+    @command
+    def kernel_note(self, args: argparse.Namespace) -> None:
+        """Tell a role something: "keep BLOCK <= 128, I will fuse this later"."""
+        self.session(args.name).note(args.role, _words(args.words) or "")
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("budget", nargs="?", default="", help="tokens=200000,usd=1,minutes=10; nothing takes the limits away")
+    @command
+    def kernel_budget(self, args: argparse.Namespace) -> None:
+        """What the session's models may spend from now on, all that they have spent included."""
+        self.session(args.name).set_budget(args.budget)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("question", nargs="*", help="what you want to know; nothing asks for a summary")
+    @command
+    def kernel_ask(self, args: argparse.Namespace) -> None:
+        """Ask the Analyst about the session; waits for the answer, which is a turn that moves nothing."""
+        turn = self.session(args.name).analyse(_words(args.question) or "", wait=600)
+        assert turn is not None
+        print(turn.error or turn.rationale)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="the session")
+    @argument("line", type=int, help="a line of its sketch, from 1")
+    @argument("--off", action="store_true", help="take the pin off")
+    @argument("--reason", nargs="+", help="why, as a comment on the line")
+    @command
+    def kernel_pin(self, args: argparse.Namespace) -> None:
+        """Pin a line of the sketch: an agent's revision that changes it is refused."""
+        session = self.session(args.name)
+        if args.off:
+            session.unpin(args.line)
+        else:
+            session.pin(args.line, _words(args.reason) or "")
+
+
+def _words(given: list[str] | None) -> str | None:
+    return " ".join(given).strip("\"'") if given else None

@@ -1,0 +1,285 @@
+"""Judging a kernel that stands in a cell: for a session's task, a file's, or one that the notebook holds.
+
+While it runs, the cell shows the stages as they end; then the verdict with all that the workbench tells of one, as HTML
+that stays readable without a kernel. An interrupt of the cell stops the judge. With ``--background`` the cell returns
+at once and the kernel stays free.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError, SessionError
+from kernellab.notebook.saved.receipt import Shown
+from kernellab.notebook.saved.snapshot import verdict_html
+from kernellab.notebook.views.verdict import seconds, stage_rows, verdict_text
+from kernellab.records import Author, Source, StageResult, StageState, Verdict, one_line_each
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
+    from kernellab.target import Target
+    from kernellab.task import Task
+    from kernellab.verifier.protocol.options import VerifyOptions
+
+_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+
+
+# -- what is judged ----------------------------------------------------------------------------------------------------
+
+
+def task_of(given: object, name: str) -> Task | None:
+    """The task that a value of the notebook stands for: a Session, a Task, a task's text, or a path; None for others.
+
+    Raises:
+        TaskError: it is text or a path of a task that cannot be loaded.
+    """
+    from kernellab.session import Session
+    from kernellab.task import Task, load_task
+
+    if isinstance(given, Session):
+        created = given.state.created
+        return load_task(created.text, created.name)
+    if isinstance(given, Task):
+        return given
+    if isinstance(given, Path):
+        return load_task(given)
+    if isinstance(given, str):
+        return load_task(given, name) if "\n" in given else load_task(Path(given))
+    return None
+
+
+def named_task(name: str, namespace: Mapping[str, Any]) -> Task:
+    """The task of ``--task NAME``: a variable of the notebook, else a file.
+
+    Raises:
+        SessionError: the variable holds no task. TaskError: the file cannot be loaded.
+    """
+    if name not in namespace:
+        from kernellab.task import load_task
+
+        return load_task(Path(name))
+    found = task_of(namespace[name], name)
+    if found is None:
+        kind = type(namespace[name]).__name__
+        raise SessionError(f"{name} is a {kind}, and no task.", "Name a session, a Task, a task's text, or its file.")
+    return found
+
+
+def source_of(text: str, session: Session | None, file: str | None, dsl: str | None) -> Source:
+    """The cell as a source: a module of its own, or one file of the session's newest source.
+
+    Raises:
+        SessionError: ``file`` without a source that has it. TargetError: no DSL has that name.
+    """
+    from kernellab.dsls import get_adapter
+    from kernellab.dsls.detect import dsl_of
+    from kernellab.verifier.protocol.requested import plain_dsl
+
+    earlier = session.source if session is not None else None
+    if file is not None:
+        if earlier is None:
+            raise SessionError(f"There is no source whose {file} the cell could replace.", "Leave --file away.")
+        files = {**earlier.files, file: text}
+        return earlier.model_copy(update={"files": files, "origin": Author.HUMAN, "line_map": {}})
+    if dsl is not None:
+        get_adapter(dsl)
+    files = {"kernel.py": text}
+    chosen = dsl or dsl_of(files) or (earlier.dsl if earlier else plain_dsl())
+    return Source(dsl=chosen, files=files, origin=Author.HUMAN)
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+class Verification:
+    """One verification of a cell, in the foreground (:meth:`run`) or beside the notebook (:meth:`start`).
+
+    ``await it`` or ``it.verdict`` waits; ``it.cancel()`` ends the judge.
+    """
+
+    def __init__(self, task: Task, source: Source, target: Target, options: VerifyOptions, name: str = "") -> None:
+        self.task, self.source, self.target, self.options, self.name = task, source, target, options, name
+        self.view = View()
+        self.cancelled = False
+        self._judging = threading.Event()
+        self._ended = threading.Event()
+        self._verdict: Verdict | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> Shown:
+        """The verdict; blocks, and an interrupt of the kernel stops the judge.
+
+        Raises:
+            SessionError: it was interrupted.
+            TaskError, TargetError, VerifierError: it cannot be judged here.
+        """
+        self.view.begin()
+        try:
+            verdict = self._verify()
+        except KeyboardInterrupt:
+            self.view.end("stopped")
+            raise _stopped() from None
+        except BaseException:
+            self.view.end("not judged")
+            raise
+        self.view.end()
+        return shown(verdict)
+
+    def start(self) -> Verification:
+        """Judges in a thread; the cell's output shows the stages and then the verdict."""
+        self.view.begin()
+        threading.Thread(target=self._beside, name="kernellab-verify", daemon=True).start()
+        return self
+
+    def cancel(self) -> None:
+        """Ends the judge, and with it this verification; the next one starts a new judge. Safe to repeat."""
+        from kernellab.session.engine.engine import engine
+
+        if not self._ended.is_set() and not self.cancelled:
+            self.cancelled = True
+            if self._judging.is_set():  # while another verification has the judge, it is not ours to end
+                engine().drop_verifier()
+
+    @property
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Waits for it. Raises what kept it from being reached; SessionError when it was cancelled."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._verdict is not None
+        return self._verdict
+
+    def __await__(self) -> Generator[Any, None, Shown]:
+        import asyncio
+
+        yield from asyncio.get_running_loop().run_in_executor(None, self._ended.wait).__await__()
+        return shown(self.verdict)
+
+    def __repr__(self) -> str:
+        if self._verdict is not None:
+            return verdict_text(self._verdict)
+        word = "ended" if self.done else "running"
+        return f"{self.name or 'a verification'}: {word}; `await` it, or `.cancel()` it"
+
+    def _beside(self) -> None:
+        try:
+            self._verdict = self._verify()
+        except BaseException as error:
+            self._error = _stopped() if self.cancelled else error
+        said = "stopped" if self.cancelled else f"{self._error}" if self._error else ""
+        self.view.end(said, verdict=self._verdict)
+        self._ended.set()
+
+    def _verify(self) -> Verdict:
+        from kernellab.session.engine.engine import engine
+
+        with engine().verifying:
+            if self.cancelled:
+                raise _stopped()
+            judge = engine().verifier()
+            self._judging.set()
+            return judge.verify(self.task, self.source, self.target, options=self.options, progress=self.view)
+
+
+def shown(verdict: Verdict) -> Shown:
+    return Shown(verdict_text(verdict), verdict_html(verdict))
+
+
+def _stopped() -> KernellabError:
+    return SessionError("The verification was stopped, and nothing was decided.", "Run the cell again.")
+
+
+# -- what is shown meanwhile -------------------------------------------------------------------------------------------
+
+
+class View:
+    """The stages as they end: a table that is updated in place in a notebook, a line in a terminal.
+
+    Called from the thread that verifies.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[StageResult] = []
+        self._handle: Any = None
+        self._told = 0
+
+    def begin(self) -> None:
+        from IPython import get_ipython
+
+        if hasattr(get_ipython(), "kernel"):  # a terminal has no display ids
+            from IPython.display import DisplayHandle
+
+            self._handle = DisplayHandle()
+            self._handle.display(self._bundle(True), raw=True)
+
+    def __call__(self, part: StageResult) -> None:
+        self.parts.append(part)
+        if self._handle is not None:
+            self._update(self._bundle(True))
+        elif part.state is not StageState.RUNNING:
+            self._tell(self.parts)
+
+    def end(self, said: str = "", verdict: Verdict | None = None) -> None:
+        """``said``: why there is no verdict. A ``verdict`` is shown here, for a cell that has already ended."""
+        if self._handle is not None:
+            self._update(self._bundle(False, said, verdict))
+            return
+        self._tell(self.parts, all_=True)
+        print(said)
+
+    def _update(self, bundle: dict[str, str]) -> None:
+        # in a context of its own it belongs to no cell that runs now: works from any thread, also after the cell
+        contextvars.Context().run(self._handle.update, bundle, raw=True)
+
+    def _bundle(self, running: bool, said: str = "", verdict: Verdict | None = None) -> dict[str, str]:
+        if verdict is not None:
+            return {"text/plain": verdict_text(verdict), "text/html": verdict_html(verdict)}
+        text = "; ".join(_words(stage) for stage in one_line_each(self.parts)) or "starting"
+        return {"text/plain": f"{text} {said}".rstrip(), "text/html": stages_html(self.parts, running, said)}
+
+    def _tell(self, parts: Sequence[StageResult], all_: bool = False) -> None:
+        """Whole stages only: a stage is known to be at its end when the next begins."""
+        stages = one_line_each(parts)
+        for stage in stages[self._told : len(stages) if all_ else max(len(stages) - 1, self._told)]:
+            print(_words(stage), end="; ", flush=True)
+            self._told += 1
+
+
+def stages_html(parts: Sequence[StageResult], running: bool, said: str = "") -> str:
+    """Stage, outcome, time and note in a table: open while it runs, then folded away."""
+    rows = "".join(
+        f"<tr><td {_CELL}>{row['name']}</td><td {_CELL}>{row['state']}</td>"
+        f"<td {_CELL}>{seconds(row['seconds'])}</td><td {_CELL}>{escape(row['note'])}</td></tr>"
+        for row in stage_rows(parts, running)
+    )
+    title = said or ("verifying; interrupt the kernel to stop" if running else "stages")
+    return f"<details{' open' if running else ''}><summary>{escape(title)}</summary><table>{rows}</table></details>"
+
+
+def _words(stage: StageResult) -> str:
+    return f"{stage.name.value} {stage.state.value} {seconds(stage.seconds)}".rstrip()
+
+
+def verification(
+    text: str, session: Session | None, task: Task, *, file: str | None, dsl: str | None, options: VerifyOptions,
+    name: str = "",
+) -> Verification:  # fmt: skip
+    """The verification of the cell's ``text`` for ``task``.
+
+    Raises:
+        SessionError, TargetError: there is nothing to judge, or nothing to judge it on.
+    """
+    from kernellab.dsls.machine import detect_target
+
+    source = source_of(text, session, file, dsl)
+    target = session.target if session is not None and session.target.dsl == source.dsl else detect_target(source.dsl)
+    return Verification(task, source, target, options, name)

@@ -1,0 +1,1 @@
+"""The live monitor: one anywidget a search."""

@@ -1,0 +1,165 @@
+"""What a glance at a run must tell, and what is known of it as a whole."""
+
+from __future__ import annotations
+
+from kernellab.errors import counted
+from kernellab.evolve.policies import POLICIES
+from kernellab.evolve.policies.map_elites import grid
+from kernellab.evolve.records import Knobs, Status
+from kernellab.evolve.state import RunState
+from kernellab.evolve.summary import summary
+from kernellab.notebook.monitor.follow import Follower
+from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
+from kernellab.notebook.monitor.rows import value
+from kernellab.notebook.protocol import NamedText
+
+#: what a person may change while it runs; what is left out was decided when it began
+KNOBS = {
+    "rounds": "rounds after the seeds",
+    "parallel": "proposals of an island in a round",
+    "select": "how parents are selected",
+    "migrate_every": "elites migrate after so many rounds; 0 never",
+    "elites": "an island's best, which migrate and inspire",
+    "novelty": "a candidate this much like an earlier one is not built; 1: only the same",
+    "hopeless": "not built where the cost model gives it so many times the best candidate's time",
+    "target": "stop at this speedup of a verified kernel; 0 never",
+    "headroom": "stop where a verified kernel reaches this share of its bound",
+    "plateau": "stop after so many rounds without an improvement; 0 never",
+    "budget": "of the whole run: tokens=200000,usd=1,minutes=30,gpu_s=600",
+}
+
+
+def head(follower: Follower, works_here: bool, message: str = "") -> Head:
+    state, run = follower.state, follower.run
+    begun, knobs, best = state.begun, state.knobs, state.best()
+    going = not state.status.ended
+    done = len(state.evaluations)
+    return {
+        "protocol": PROTOCOL, "run": run, "name": begun.name, "dsl": begun.dsl, "target": begun.chip or "",
+        "status": state.status.value, "status_text": _status(state, works_here), "reason": state.reason,
+        "message": message, "measure": "speedup" if knobs.score == "rank" else "modelled", "policy": knobs.select,
+        "works_here": works_here,
+        "can": {
+            "pause": state.status is Status.RUNNING, "resume": state.status is Status.PAUSED, "stop": going,
+            "steer": going, "work": going and not works_here,
+        },
+        "best": best, "best_text": figures_of(state, best), "first_text": figures_of(state, _first(state)),
+        "candidates": done, "waiting": len(state.proposals) - done, "round": state.round,
+        "islands": [
+            {"number": number, "size": len(members), "frozen": number in state.frozen, "best": _best_of(state, members)}
+            for number, members in sorted(state.islands.items())
+        ],
+        "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
+    }  # fmt: skip
+
+
+def figures_of(state: RunState, number: int | None) -> str:
+    """A candidate's figures as they are shown everywhere, "" for none."""
+    if number is None:
+        return ""
+    verdict, score = state.verdicts.get(number), state.scores.get(number)
+    if verdict is not None and verdict.text:
+        return verdict.text
+    if score is not None:
+        return f"{score.speedup:.2f}x eager [{score.low:.2f}, {score.high:.2f}]"
+    modelled = state.evaluations[number].modelled_ms if number in state.evaluations else None
+    return f"{modelled:.4g} ms by the cost model" if modelled else ""
+
+
+def lines(state: RunState) -> list[Line]:
+    """Levels of eager, torch.compile and the bound, as speedups over eager; where a verdict knows them."""
+    if state.knobs.score != "rank":
+        return []
+    found: list[Line] = [{"name": "eager", "value": 1.0, "title": "the reference, run by PyTorch eager"}]
+    verdict = next((state.verdicts[n] for n in reversed(state.verdicts) if state.verdicts[n].against("eager")), None)
+    eager = verdict.against("eager") if verdict else None
+    if verdict is None or eager is None:
+        return found
+    eager_ms = eager.baseline_time.median_ms
+    found += [
+        {
+            "name": other.against, "value": eager_ms / other.baseline_time.median_ms,
+            "title": f"{other.against}: {other.baseline_time.median_ms:.4g} ms beside eager's {eager_ms:.4g} ms",
+        }
+        for other in verdict.comparisons
+        if other.baseline != "eager" and other.baseline_time.median_ms > 0
+    ]  # fmt: skip
+    if verdict.sol_ms and verdict.bound_share is not None:
+        title = f"the task's speed-of-light bound: {verdict.sol_ms:.4g} ms beside eager's {eager_ms:.4g} ms"
+        found.append({"name": "bound", "value": eager_ms / verdict.sol_ms, "title": title})
+    return found
+
+
+def figures(follower: Follower) -> Figures:
+    state = follower.state
+    found = summary(follower.run, state)
+    return {
+        "rounds": [_round(follower, at, found.rounds[at].evaluations) for at in range(len(state.rounds))],
+        "steps": [
+            {"name": name, "seen": step.seen, "refused": step.refused, "seconds": step.seconds}
+            for name, step in found.stages.items()
+        ],
+        "operators": [
+            {"name": one.name, "tries": one.tries, "gain": one.gain, "seconds": one.seconds, "tokens": one.tokens}
+            for one in found.operators
+        ],
+        "cells": cells(state), "knobs": knobs_of(state.knobs), "ledger": ledger(state),
+        "scratchpad": state.scratchpad, "direction": state.direction,
+    }  # fmt: skip
+
+
+def cells(state: RunState) -> list[Cell]:
+    return [
+        {"technique": technique, "footprint": footprint, "stages": stages, "intensity": intensity, "number": number}
+        for (technique, footprint, stages, intensity), number in grid(state, list(state.islands)).items()
+    ]
+
+
+def knobs_of(knobs: Knobs) -> list[Knob]:
+    return [
+        {
+            "name": name, "value": str(getattr(knobs, name)), "title": title,
+            "options": list(POLICIES) if name == "select" else [],
+        }
+        for name, title in KNOBS.items()
+    ]  # fmt: skip
+
+
+def ledger(state: RunState) -> list[NamedText]:
+    usage = state.usage
+    spent = state.latest - state.begun.time
+    found = [
+        ("wall clock", f"{spent / 60:.1f} min"),
+        ("measuring", f"{state.device_seconds:.1f} s"),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
+        ("exchanges with models", str(sum(state.exchanges.values()))),
+        ("budget", state.knobs.budget or "none"),
+        ("seed", str(state.knobs.seed)),
+    ]
+    return [{"name": name, "text": text} for name, text in found]
+
+
+def _round(follower: Follower, at: int, evaluations: int) -> Round:
+    end = follower.state.rounds[at]
+    return {
+        "round": end.round, "evaluations": evaluations, "after": follower.round_ends[at], "best": end.best,
+        "value": value(follower.state, end.best) if end.best is not None else None,
+        "text": figures_of(follower.state, end.best), "plan": end.plan.text, "author": end.plan.author.value,
+        "prefer": list(end.plan.prefer),
+    }  # fmt: skip
+
+
+def _status(state: RunState, works_here: bool) -> str:
+    if state.status.ended:
+        return state.status.value
+    where = "" if works_here else ", in another process"
+    at = "seeds" if state.round == 0 else f"round {state.round} of {state.knobs.rounds}"
+    return f"{state.status.value}{where}: {at}, {counted(len(state.evaluations), 'candidate')}"
+
+
+def _first(state: RunState) -> int | None:
+    return next((n for n in state.proposals if state.alive(n) and not state.proposals[n].parents), None)
+
+
+def _best_of(state: RunState, members: list[int]) -> int | None:
+    return max((n for n in members if state.alive(n)), key=state.worth, default=None)

@@ -1,0 +1,63 @@
+"""Which monitor shows which run in this kernel, and where a candidate that is opened appears."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernellab.evolve import Run
+    from kernellab.notebook.monitor.monitor import Monitor
+
+_MONITORS: dict[str, Monitor] = {}
+_PLACES: dict[str, Any] = {}
+
+
+def monitor_of(run: Run) -> Monitor:
+    """The run's one monitor in this kernel; displayed twice it is two views of the same."""
+    from kernellab.notebook.monitor.monitor import Monitor
+
+    found = _MONITORS.get(run.id)
+    if found is None or found.closed:
+        found = _MONITORS[run.id] = Monitor(run, opened)
+    return found
+
+
+def known(run: str) -> Run | None:
+    """The run with this id that this kernel shows already: the one that may work on it."""
+    found = _MONITORS.get(run)
+    return found.run if found is not None and not found.closed else None
+
+
+def show(run: Run) -> None:
+    """The monitor below the cell that runs now, and below it room for a candidate that is opened."""
+    from IPython import get_ipython
+    from IPython.display import display
+    from ipywidgets import VBox  # type: ignore[import-untyped]
+
+    display(monitor_of(run))
+    if hasattr(get_ipython(), "kernel"):  # a terminal shows no widgets
+        # a widget of its own, whose children a page that is loaded again sees too; a display id would be forgotten
+        place = _PLACES.setdefault(run.id, VBox())
+        display({**place._repr_mimebundle_(), "text/plain": ""}, raw=True)
+
+
+def opened(run: Run, number: int) -> str:
+    """Begin a session with a candidate, bind it to a variable, show it below the monitor; says where it is.
+
+    Raises:
+        EvolveError, SessionError.
+    """
+    from IPython import get_ipython
+
+    from kernellab.notebook.board.registry import workbench_of
+
+    name = f"{run.state.begun.name}_{number}"
+    session = run.open(number, name)
+    shell = get_ipython()
+    if shell is not None:
+        shell.user_ns[name] = session
+    place = _PLACES.get(run.id)
+    if place is not None:
+        place.children = (workbench_of(session),)
+        return f"Candidate {number} is the session {name}, below."
+    return f"Candidate {number} is the session {name}: show it with %kernel_show {name}."

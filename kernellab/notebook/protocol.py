@@ -1,0 +1,499 @@
+"""Python's half of the widget protocol, as ``widgets/src/protocol.ts`` has it: what views make and answers hold.
+
+A test compares both, field by field.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+PROTOCOL = 1
+
+
+class Head(TypedDict):
+    """Small, changes often."""
+
+    protocol: int
+    #: the session's id in the journal; `name` is the variable that it is bound to
+    id: str
+    name: str
+    #: "f32 [M, N] -> f32 [M, N]", "cpp on 2-core AVX-512"
+    operator: str
+    target: str
+    dsl: str
+    status: str
+    status_text: str
+    #: why the status is what it is, one sentence
+    reason: str
+    #: the last decision that could not be carried out
+    message: str
+    #: what the running verification does: "correct: case 7 of 14; about 4 s left", "" while none runs
+    doing: str
+    current: str | None
+    approval: str
+    roles: dict[str, str]
+    role_choices: dict[str, list[str]]
+    #: what each role is to keep in mind
+    notes: dict[str, list[str]]
+    can: dict[str, bool]
+    card: Card | None
+    best: BestFigures | None
+    ledger: LedgerFigures | None
+    teaching: bool
+    prediction: Prediction | None
+    comparing: bool
+    #: speed-of-light bound, ms
+    sol_ms: float | None
+    #: how the best kernel is called from a cell, "" while there is none
+    call: str
+
+
+class Figure(TypedDict):
+    #: what is shown: "2.9x"
+    text: str
+    #: baseline, interval, trust level and machine in words
+    title: str
+
+
+class Speedup(TypedDict):
+    """Against a baseline, with its interval: above 1 is faster."""
+
+    baseline: str
+    value: float
+    low: float
+    high: float
+    text: str
+    title: str
+
+
+class Headroom(TypedDict):
+    """The share of the speed-of-light bound that is reached, None where the bound cannot be believed."""
+
+    share: float | None
+    text: str
+    title: str
+
+
+class BestFigures(TypedDict):
+    turn: str
+    number: int
+    time: Figure | None
+    speedups: list[Speedup]
+    #: share of the speed-of-light bound reached, 0..1
+    headroom: Headroom | None
+    trust: str
+    label: str
+
+
+class LedgerFigures(TypedDict):
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    usd: float | None
+    seconds: float
+    budget: str
+    text: str
+
+
+class Card(TypedDict):
+    """The question to the person, or (pending false) what was proposed at the shown turn."""
+
+    id: str
+    kind: str
+    role: str
+    title: str
+    text: str
+    hint: str
+    evidence: list[str]
+    to: str | None
+    suggestion: str
+    pending: bool
+    editable: bool
+    #: may asking the same role again bring anything else?
+    retry: bool
+
+
+class Predicted(TypedDict):
+    turn: str
+    expected: float
+    measured: float
+
+
+class Prediction(TypedDict):
+    """Teaching mode: what the person expects before the measurement."""
+
+    asked: bool
+    turn: str | None
+    expected: float | None
+    reason: str
+    measured: float | None
+    history: list[Predicted]
+
+
+class TurnRow(TypedDict):
+    """One row of the timeline; rows are in order of number."""
+
+    id: str
+    number: int
+    parent: str | None
+    role: str
+    author: str
+    state: str
+    on_path: bool
+    depth: int
+    #: 0 while it runs: the front end counts from `started` (seconds since the epoch)
+    seconds: float
+    started: float
+    note: str
+    tokens: int
+
+
+class Diagnostic(TypedDict):
+    line: int
+    col: int
+    end_line: int | None
+    end_col: int | None
+    code: str
+    rule: str
+    severity: str
+    message: str
+    remedy: str
+    #: what to put in its place, where the checker knows
+    fix: str | None
+
+
+class StageRow(TypedDict):
+    name: str
+    state: str
+    seconds: float
+    note: str
+
+
+class GateView(TypedDict):
+    state: str
+    reason: str
+    cases: int
+    max_error: float | None
+
+
+class Claim(TypedDict):
+    text: str
+    holds: bool | None
+    why: str
+
+
+class Remembered(TypedDict):
+    title: str
+    text: str
+    why: str
+
+
+class Detail(TypedDict):
+    """About the turn that is looked at; changes when that turn does."""
+
+    turn: str | None
+    stages: list[StageRow]
+    verdict: VerdictView | None
+    gate: GateView | None
+    diagnostics: list[Diagnostic]
+    rationale: str
+    claims: list[Claim]
+    error: str
+    remedy: str
+    exchanges: list[ExchangeHead]
+    memory: list[Remembered]
+    pins: list[int]
+
+
+class NamedFigure(TypedDict):
+    name: str
+    text: str
+    title: str
+
+
+class ComparedSpeedup(TypedDict):
+    baseline: str
+    value: float
+    low: float
+    high: float
+    distinguishable: bool
+    text: str
+    title: str
+
+
+class FirstWrong(TypedDict):
+    index: list[int]
+    got: str
+    want: str
+
+
+class CompilerLine(TypedDict):
+    file: str
+    line: int | None
+    message: str
+
+
+class NamedText(TypedDict):
+    name: str
+    text: str
+
+
+class VerdictView(TypedDict):
+    passed: bool
+    stage: str
+    reason: str
+    trust: str
+    trust_text: str
+    label: str
+    flags: list[str]
+    figures: list[NamedFigure]
+    comparisons: list[ComparedSpeedup]
+    first_wrong: FirstWrong | None
+    signature: str | None
+    sizes: dict[str, int]
+    error_map: list[str]
+    compiler: list[CompilerLine]
+    environment: list[NamedText]
+
+
+class RooflinePoint(TypedDict):
+    turn: str
+    number: int
+    intensity: float
+    rate: float
+    label: str
+    best: bool
+
+
+class BaselineRate(TypedDict):
+    baseline: str
+    rate: float
+
+
+class SpeedupAt(TypedDict):
+    turn: str
+    number: int
+    speedup: float
+    low: float
+    high: float
+
+
+class Roofline(TypedDict):
+    """Times in ms, intensities in flop/byte, rates in flop/s. Points are verdicts of the session's turns; of a long
+    session the best, the newest and some between. The rates are 0 and there are no points where the chip's are not
+    known."""
+
+    peak_flops: float
+    bandwidth: float
+    ridge: float
+    #: where the rates are from, in words
+    source: str
+    points: list[RooflinePoint]
+    baselines: list[BaselineRate]
+    history: list[SpeedupAt]
+
+
+class ExchangeHead(TypedDict):
+    id: str
+    role: str
+    purpose: str
+    model: str
+    finish: str
+    error: str
+    tokens: str
+    seconds: float
+    #: "recorded on 2026-11-21" where the answer is a replay, else ""
+    recorded: str
+
+
+class Texts(TypedDict):
+    """Long and seldom changed; for the shown turn. `before` is what the line had before that turn's own sketch or
+    source: the diffs' left sides. `files_before` holds only the files that differ (a file that is new has "" there)."""
+
+    turn: str | None
+    sketch: str
+    sketch_before: str
+    files: dict[str, str]
+    files_before: dict[str, str]
+    main_file: str
+    language: str
+    #: generated line -> sketch line, by file
+    line_map: dict[str, dict[int, int]]
+    #: names of texts that `artefact` fetches: ttir, ttgir, ptx, asm
+    artefacts: list[str]
+    reproduction: str
+    log: str
+    task: str
+
+
+class Partial(TypedDict):
+    """What a running model turn has written so far: the last few thousand of `length` characters; turn None when
+    none."""
+
+    turn: str | None
+    role: str
+    text: str
+    length: int
+
+
+class Checked(TypedDict):
+    """Answer to "check"; cost and footprint are words with numbers, empty when the sketch cannot be costed. Right after
+    a kernel has started the task's sizes are not known for a few seconds: ask again when `head.operator` changes."""
+
+    diagnostics: list[Diagnostic]
+    cost: list[Figure]
+    pins: list[int]
+
+
+class Completion(TypedDict):
+    """`insert` replaces the word before the cursor: the letters, digits, `_` and `.` that end there."""
+
+    label: str
+    kind: str
+    detail: str
+    info: str
+    insert: str
+
+
+Hover = TypedDict("Hover", {"title": str, "text": str, "from": tuple[int, int], "to": tuple[int, int]})
+"""`from` and `to` are [line, col] from 1, `to` behind the last character; `text` is plain, with line breaks."""
+
+
+class Brief(TypedDict):
+    """What the role that a person holds is told: the same text that a model gets."""
+
+    role: str
+    text: str
+    #: what an answer looks like: a sketch's text, a kernel's files, or a route with a suggestion
+    expects: str
+
+
+class Artefact(TypedDict):
+    """`lines` maps the artefact's lines to those of `file`, where the compiler kept them."""
+
+    name: str
+    text: str
+    language: str
+    file: str
+    lines: dict[int, int]
+
+
+class CandidateRow(TypedDict):
+    """A candidate: a Coder's turn and its verdict's figures, None while there are none. `value` is the speedup's
+    number."""
+
+    turn: str
+    number: int
+    author: str
+    passed: bool | None
+    on_path: bool
+    trust: str
+    time: Figure | None
+    speedup: Figure | None
+    value: float | None
+    note: str
+    best: bool
+
+
+class CandidatePage(TypedDict):
+    total: int
+    offset: int
+    rows: list[CandidateRow]
+
+
+class ComparedRow(TypedDict):
+    name: str
+    a: str
+    b: str
+    title: str
+
+
+class CandidateComparison(TypedDict):
+    """Two candidates side by side; `verdict` is one sentence on the difference, `diff` a unified diff of all texts."""
+
+    a: str
+    b: str
+    verdict: str
+    rows: list[ComparedRow]
+    diff: str
+
+
+class ExplainedPoint(TypedDict):
+    #: `because` is the fact of the record behind it, "" where the text is the fact
+    text: str
+    because: str
+
+
+class Explained(TypedDict):
+    """A verdict, or why its kernel is slow, by rules from the record; `question` is what a model would be asked."""
+
+    title: str
+    points: list[ExplainedPoint]
+    advice: str
+    question: str
+
+
+class TouchedTensor(TypedDict):
+    #: `reads` and `writes` are how often each element is touched, flat and row-major
+    name: str
+    shape: list[int]
+    dtype: str
+    role: str
+    reads: list[int]
+    writes: list[int]
+
+
+class TouchedPart(TypedDict):
+    """One load or store: `tensor` is its place in `Touches.tensors`, `ranges` are [first, count] of flat elements."""
+
+    tensor: int
+    write: bool
+    line: int
+    ranges: list[list[int]]
+    #: places past the tensor's edge
+    outside: int
+
+
+class TouchStep(TypedDict):
+    #: where the loops stand: "m = 0, n = 16"
+    at: str
+    parts: list[TouchedPart]
+
+
+class Touches(TypedDict):
+    """What a sketch loads and stores, step by step, at a small size; `steps` are the first of `total`. Nothing is
+    drawn where `reason` says why."""
+
+    sizes: str
+    tensors: list[TouchedTensor]
+    steps: list[TouchStep]
+    total: int
+    bytes: list[Figure]
+    reason: str
+
+
+class SaidMessage(TypedDict):
+    role: str
+    content: str
+
+
+class BriefSection(TypedDict):
+    name: str
+    source: str
+    tokens: int
+    note: str
+
+
+class Download(TypedDict):
+    """A file for the person to keep."""
+
+    name: str
+    text: str
+
+
+class ExchangeText(TypedDict):
+    head: ExchangeHead
+    messages: list[SaidMessage]
+    reply: str
+    reasoning: str
+    sections: list[BriefSection]

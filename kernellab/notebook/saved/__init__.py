@@ -1,0 +1,1 @@
+"""A session without a front end: text, static HTML, figures."""

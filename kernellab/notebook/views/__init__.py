@@ -1,0 +1,1 @@
+"""What the workbench draws, as plain data of the widget protocol."""

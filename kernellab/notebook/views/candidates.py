@@ -1,0 +1,155 @@
+"""Every candidate of a session in a list, and any two of them side by side."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections.abc import Sequence
+
+from kernellab.notebook.protocol import CandidateComparison, CandidatePage, CandidateRow, ComparedRow
+from kernellab.notebook.views.at_turn import verdict_at
+from kernellab.notebook.views.headers import own_files
+from kernellab.notebook.views.verdict import facts, figure, outcome_word, speedup_title
+from kernellab.records import Verdict
+from kernellab.session.record.records import Turn
+from kernellab.session.record.shown import candidates_of
+from kernellab.session.record.state import State
+from kernellab.session.record.view import verdict_line
+
+PAGE_LIMIT = 500
+
+
+def rows_of(state: State) -> list[CandidateRow]:
+    """A ``CandidateRow`` of the protocol for each turn that gave a source, by number."""
+    path = {turn.id for turn in state.path()}
+    turns = {turn.number: turn for turn in state.turns.values()}
+    return [_row(turns[c.number], c.verdict, turns[c.number].id in path, c.best) for c in candidates_of(state)]
+
+
+def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool) -> CandidateRow:
+    eager = verdict.against("eager") if verdict else None
+    time = verdict.time if verdict else None
+    spread = f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms" if time else ""
+    return {
+        "turn": turn.id,
+        "number": turn.number,
+        "author": turn.author.value,
+        "passed": verdict.passed if verdict else None,
+        "on_path": on_path,
+        "trust": verdict.trust.value if verdict else "",
+        "time": figure(f"{time.median_ms:.3g} ms", spread) if time else None,
+        "speedup": figure(eager.text, speedup_title(eager, verdict)) if eager and verdict else None,
+        "value": eager.speedup if eager else None,
+        "note": (verdict.label if verdict.passed else verdict_line(verdict)) if verdict else "not verified",
+        "best": best,
+    }
+
+
+def page(rows: list[CandidateRow], offset: int, limit: int, sort: str = "number") -> CandidatePage:
+    """A ``CandidatePage``: ``limit`` rows (500 at most) from ``offset``, by number or the fastest first."""
+    ordered = sorted(rows, key=lambda row: -(row["value"] or 0.0)) if sort == "speedup" else rows
+    offset = max(0, min(offset, len(ordered)))
+    return {"total": len(rows), "offset": offset, "rows": ordered[offset : offset + max(0, min(limit, PAGE_LIMIT))]}
+
+
+def comparison(state: State, a: str, b: str) -> CandidateComparison:
+    """A ``CandidateComparison`` of what two turns' lines end with. Raises SessionError for a turn that is not there."""
+    first, second = state.turn(a), state.turn(b)
+    verdicts = verdict_at(state, first.id), verdict_at(state, second.id)
+    known = [dict(facts(verdict)) | {"verdict": outcome_word(verdict)} if verdict else {} for verdict in verdicts]
+    names = list(dict.fromkeys([*known[0], *known[1]]))
+    return {
+        "a": first.id,
+        "b": second.id,
+        "verdict": _sentence(named(state, first), named(state, second), *verdicts),
+        "rows": [
+            {"name": name, "a": known[0].get(name, ""), "b": known[1].get(name, ""), "title": ""} for name in names
+        ],
+        "diff": difference(state, first, second),
+    }
+
+
+def named(state: State, turn: Turn) -> str:
+    """The turn that wrote the kernel which ``turn`` is about."""
+    wrote = state.source_turn(turn.id)
+    return f"turn {wrote.number if wrote else turn.number}"
+
+
+def _sentence(one: str, other: str, a: Verdict | None, b: Verdict | None) -> str:
+    if a is None or b is None:
+        missing = one if a is None else other
+        return f"{missing.capitalize()} has no verdict, so there is nothing to compare but the texts."
+    if not (a.passed and b.passed):
+        failed = " and ".join(name for name, v in ((one, a), (other, b)) if not v.passed)
+        return f"{failed.capitalize()} did not pass: only the texts can be compared."
+    left, right = a.against("eager"), b.against("eager")
+    if left is None or right is None:
+        return "They were not both timed against eager."
+    # each ratio is paired with eager in its own run, so that a change of load between the runs cancels
+    ratio = right.speedup / left.speedup
+    low, high = right.low / left.high, right.high / left.low
+    if low <= 1.0 <= high:
+        interval = f"{ratio:.2f} times (95 %: {low:.2f} to {high:.2f})"
+        return f"The difference between {one} and {other} is not significant: {interval}."
+    if ratio >= 1.0:
+        fast, slow = other, one
+    else:
+        fast, slow, ratio, low, high = one, other, 1 / ratio, 1 / high, 1 / low
+    return f"{fast.capitalize()} is {ratio:.2f} times as fast as {slow} (95 %: {low:.2f} to {high:.2f})."
+
+
+def difference(state: State, first: Turn, second: Turn) -> str:
+    """A unified diff of the sketches and of the files that differ."""
+    one, other = _texts(state, first), _texts(state, second)
+    parts = []
+    for name in dict.fromkeys([*one, *other]):
+        before, after = one.get(name, ""), other.get(name, "")
+        if before != after:
+            lines = difflib.unified_diff(
+                before.splitlines(), after.splitlines(),
+                f"{named(state, first)}/{name}", f"{named(state, second)}/{name}", lineterm="",
+            )  # fmt: skip
+            parts.append("\n".join(lines))
+    return "\n".join(parts)
+
+
+def _texts(state: State, turn: Turn) -> dict[str, str]:
+    designed, candidate = state.sketch_turn(turn.id), state.candidate(turn.id)
+    sketch = {"sketch": designed.sketch} if designed and designed.sketch else {}
+    return sketch | (own_files(candidate.source) if candidate else {})
+
+
+def as_text(found: CandidateComparison, a: str, b: str) -> str:
+    """A comparison in columns under the two kernels' names, then the difference of their texts."""
+    head: ComparedRow = {"name": "", "a": a, "b": b, "title": ""}
+    rows = [head, *found["rows"]] if found["rows"] else []
+    names, wide = max((len(row["name"]) for row in rows), default=0), max((len(row["a"]) for row in rows), default=0)
+    lines = [f"{row['name']:<{names}}  {row['a']:<{wide}}  {row['b']}".rstrip() for row in rows]
+    return "\n".join([found["verdict"], "", *lines, "", found["diff"]]).rstrip()
+
+
+def compared_csv(found: CandidateComparison, one: str, other: str) -> str:
+    """A comparison's figures as comma-separated values, and its sentence on the last line."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["", one, other])
+    table.writerows([row["name"], row["a"], row["b"]] for row in found["rows"])
+    table.writerow(["difference", found["verdict"], ""])
+    return file.getvalue()
+
+
+def as_csv(rows: Sequence[CandidateRow]) -> str:
+    """The candidates as comma-separated values with a line of names."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["candidate", "author", "passed", "best", "trust", "speedup", "figure", "time"])
+    for row in rows:
+        figure, time = row["speedup"], row["time"]
+        table.writerow(
+            [
+                row["number"], row["author"], row["passed"], row["best"], row["trust"], row["value"],
+                figure["text"] if figure else "", time["text"] if time else "",
+            ]
+        )  # fmt: skip
+    return file.getvalue()

@@ -1,0 +1,139 @@
+"""All about the turn that is looked at: a ``Detail`` of the protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from kernellab.notebook import protocol
+from kernellab.notebook.language.pins import pinned_lines
+from kernellab.notebook.views.at_turn import looked_at, verdict_turn
+from kernellab.notebook.views.rows import exchanges_of, tokens
+from kernellab.notebook.views.verdict import stage_rows, verdict_view
+from kernellab.records import Diagnostic, Exchange, GateResult, Role, StageResult
+from kernellab.session.record.records import ClaimCheck, Turn, TurnState
+from kernellab.session.record.state import State
+
+#: sources of a prompt's sections that are documents or the memory
+_REMEMBERED = ("language/", "dsl/", "patterns/", "hardware/", "memory")
+
+
+#: the checker's proposals (sketch.syntax.messages): a name that is nearly right, and a slice in elements
+_NEAR = re.compile(r"Did you mean '([\w.]+)'\?")
+_SLICE = re.compile(r"Write (\w+\[[^\]]*\]), or step")
+_WRONG = re.compile(r"['\"]([\w.]+)['\"]\.?$")
+
+
+def detail(
+    state: State,
+    shown: str,
+    running: Mapping[str, Sequence[StageResult]] | None = None,
+    claims: Callable[[str], Sequence[ClaimCheck]] | None = None,
+) -> protocol.Detail:
+    """``running`` are the stages that a running verification has behind it, by turn; ``claims`` checks a turn's."""
+    at = looked_at(state, shown)
+    turn = state.turns.get(at or "")
+    designed = state.sketch_turn(at) if at else None
+    gate = designed.gate if designed else None
+    verified = verdict_turn(state, at) if at else None
+    verdict = verified.verdict if verified else None
+    talked = exchanges_of(state, at) if at else ()
+    return {
+        "turn": at,
+        "stages": _stages(turn, verified, running or {}),
+        "verdict": verdict_view(verdict) if verdict else None,
+        "gate": gate_view(gate) if gate else None,
+        "diagnostics": [diagnostic_view(d, (designed.sketch or "") if designed else "") for d in gate.diagnostics]
+        if gate
+        else [],
+        "rationale": turn.rationale if turn else "",
+        "claims": _claims(turn, claims) if turn else [],
+        "error": turn.error if turn else "",
+        "remedy": turn.remedy if turn else "",
+        "exchanges": [exchange_head(e) for e in talked],
+        "memory": memory(talked),
+        "pins": pinned_lines(designed.sketch) if designed and designed.sketch else [],
+    }
+
+
+def _stages(turn: Turn | None, verified: Turn | None, running: Mapping[str, Sequence[StageResult]]) -> list[Any]:
+    if turn is not None and turn.role is Role.VERIFIER and turn.state is TurnState.RUNNING:
+        return stage_rows(running.get(turn.id, ()), running=True)
+    return stage_rows(verified.verdict.stages) if verified and verified.verdict else []
+
+
+def _claims(turn: Turn, check: Callable[[str], Sequence[ClaimCheck]] | None) -> list[protocol.Claim]:
+    if check is None:
+        return [{"text": text, "holds": None, "why": ""} for text in turn.claims]
+    return [{"text": f.text, "holds": f.holds, "why": f.why} for f in check(turn.id)] if turn.claims else []
+
+
+def gate_view(gate: GateResult) -> protocol.GateView:
+    return {"state": gate.state.value, "reason": gate.reason, "cases": gate.cases, "max_error": gate.max_error}
+
+
+def diagnostic_view(diagnostic: Diagnostic, text: str = "") -> protocol.Diagnostic:
+    """With a quick fix where the checker proposes one and ``text`` shows what it replaces: that alone is marked."""
+    place, fix = _fix(diagnostic, text.split("\n"))
+    return cast("protocol.Diagnostic", {**diagnostic.model_dump(mode="json"), **place, "fix": fix})
+
+
+def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], str | None]:
+    """Where the quick fix goes, in columns from 1, and its text; no place and None where there is none."""
+    line = lines[diagnostic.line - 1] if diagnostic.line <= len(lines) else ""
+    near, wrong = _NEAR.fullmatch(diagnostic.remedy), _WRONG.search(diagnostic.message)
+    if near and wrong:
+        pattern, fix = rf"(?<![\w.]){re.escape(wrong[1])}(?![\w.])", near[1]
+    elif diagnostic.rule == "tile-index-as-offset" and (near := _SLICE.match(diagnostic.remedy)):
+        fix = near[1]
+        pattern = re.escape(fix.partition("[")[0]) + r"\[[^\]]*\]"
+    else:
+        return {}, None
+    end = diagnostic.end_col if diagnostic.end_col and diagnostic.end_line == diagnostic.line else len(line) + 1
+    found = re.compile(pattern).search(line, diagnostic.col - 1, end - 1)
+    if found is None:
+        return {}, None
+    return {"col": found.start() + 1, "end_line": diagnostic.line, "end_col": found.end() + 1}, fix
+
+
+def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
+    usage = exchange.usage
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    # a replayed answer names its recording behind the model
+    model, _, recorded = exchange.model.partition(" (recorded on ")
+    return {
+        "id": exchange.id,
+        "role": exchange.role.value,
+        "purpose": exchange.purpose,
+        "model": model,
+        "finish": exchange.finish.value,
+        "error": exchange.error,
+        "tokens": f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if tokens([exchange]) else "",
+        "seconds": round(usage.seconds, 2),
+        "recorded": f"recorded on {recorded.removesuffix(')')}" if recorded else "",
+    }
+
+
+def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
+    """``ExchangeText``: what was said, word for word."""
+    return {
+        "head": exchange_head(exchange),
+        "messages": [{"role": m.role, "content": m.content} for m in exchange.messages],
+        "reply": exchange.reply,
+        "reasoning": exchange.reasoning,
+        "sections": [
+            {"name": s.name, "source": s.source, "tokens": s.tokens, "note": s.note} for s in exchange.sections
+        ],
+    }
+
+
+def memory(exchanges: Sequence[Exchange]) -> list[protocol.Remembered]:
+    """What the prompts took from documents and from memory, each once."""
+    found: dict[str, protocol.Remembered] = {}
+    for exchange in exchanges:
+        for section in exchange.sections:
+            if section.source.startswith(_REMEMBERED):
+                why = f"{section.tokens:,} tokens of the prompt{'; ' if section.note else ''}{section.note}"
+                found.setdefault(section.name, {"title": section.name, "text": section.source, "why": why})
+    return list(found.values())

@@ -1,0 +1,137 @@
+"""What a view knows beside the journal: the operator's signature, the chip's roofs, and what a sketch costs.
+
+These need the task to be loaded, which imports torch: a thread of the workbench's own gathers them, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kernellab.errors import KernellabError
+from kernellab.sketch.check import check
+from kernellab.sketch.cost import Cost, cost
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.program import Program
+from kernellab.target import Chip, Target
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
+    from kernellab.session.record.state import State
+    from kernellab.task import Task
+
+log = logging.getLogger("kernellab.notebook")
+
+_COSTED = 512
+MEASURED = "the judge's own copy and product on this machine"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``sizes`` are those of the task's own Dims; ``shapes`` the shape of each argument in its own inputs."""
+
+    task: Task | None = None
+    target: Target | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    _sizes: dict[object, dict[str, int] | None] = field(default_factory=dict, repr=False, compare=False)
+    _costs: OrderedDict[object, Cost | None] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _measured: dict[object, Facts] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def chip(self) -> Chip | None:
+        return self.target.chip if self.target else None
+
+    @property
+    def roofs(self) -> str:
+        """Where the chip's rates are from, in words."""
+        return (self.chip.source or f"the file of {self.chip.name} in knowledge/hardware") if self.chip else ""
+
+    def measured(self, state: State) -> Facts:
+        """The same with the roofs that the session's judge measured on this chip, once it has timed something: the
+        bound of its verdicts is reckoned by them, and a roof of another origin may lie below what was reached."""
+        rates = _rates(state, self.chip)
+        if rates is None or self.target is None:
+            return self
+        found = self._measured.get(rates)
+        if found is None:
+            bandwidth, flops = rates
+            chip = self.target.chip
+            peaks = {**chip.peak_flops, "f32": flops} if flops else chip.peak_flops
+            chip = replace(chip, bandwidth=bandwidth, peak_flops=peaks, source=MEASURED)
+            target = replace(self.target, chip=chip)
+            found = self._measured[rates] = replace(self, target=target, _costs=OrderedDict(), _measured={})
+        return found
+
+    @property
+    def operator(self) -> str:
+        return self.task.signature if self.task else ""
+
+    def sizes(self, program: Program) -> dict[str, int] | None:
+        """What the program's symbols are in the task's own inputs; None when they cannot be matched."""
+        if self.task is None:
+            return None
+        # only the declarations matter, and a person edits them seldom
+        key = program.symbols, program.tensors, tuple((c.name, c.value) for c in program.constexprs)
+        if key not in self._sizes:
+            try:
+                binding = bind(program, self.task, {}, self.target)
+                places = {s: self.shapes[at][dim] for s, (at, dim) in binding.symbols.items()}
+                self._sizes[key] = {**binding.fixed, **places}
+            except (KernellabError, IndexError):
+                self._sizes[key] = None
+        return self._sizes[key]
+
+    def cost(self, program: Program, constexpr: Mapping[str, int | float] | None = None) -> Cost | None:
+        """What the program costs at the task's own sizes on the target's chip; None when that cannot be said."""
+        sizes = self.sizes(program)
+        if sizes is None or any(symbol not in sizes for symbol in program.symbols):
+            return None
+        try:
+            return cost(program, sizes, constexpr or {}, self.chip)
+        except (KernellabError, ArithmeticError):
+            return None
+
+    def cost_of(self, sketch: str, constexpr: Mapping[str, int | float]) -> Cost | None:
+        """The same for a text, remembered."""
+        key = sketch, tuple(sorted(constexpr.items()))
+        if key not in self._costs:
+            program = check(sketch, chip=self.chip).program
+            known = {c.name for c in program.constexprs} if program else set()
+            given = {name: value for name, value in constexpr.items() if name in known}
+            self._costs[key] = self.cost(program, given) if program else None
+            while len(self._costs) > _COSTED:
+                self._costs.popitem(last=False)
+        return self._costs[key]
+
+
+def _rates(state: State, chip: Chip | None) -> tuple[float, float] | None:
+    """Bandwidth and FLOP/s of the newest verdict that measured them on this chip."""
+    turns = sorted(state.turns.values(), key=lambda turn: turn.number, reverse=True)
+    for turn in turns:
+        where = turn.verdict.environment if turn.verdict is not None else None
+        if where is not None and where.bandwidth and chip is not None and where.chip == chip.name:
+            return where.bandwidth, where.flops
+    return None
+
+
+def gather(session: Session) -> Facts:
+    """Blocking: imports torch and runs the task's text. What cannot be had is left out."""
+    from kernellab.task import load_task
+
+    created = session.state.created
+    target: Target | None = None
+    task: Task | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    try:
+        target = session.target
+        task = load_task(created.text, created.name)
+        sizes = task.module().default_sizes()
+        # from the task's own record: inputs may be larger than this machine's memory
+        shapes = tuple(arg.extents(sizes) if arg.is_tensor else () for arg in task.args)
+    except KernellabError as error:
+        # the session itself says what is wrong with its task; a view only shows less
+        log.info("%s: %s", session.id, error)
+    return Facts(task, target, shapes)

@@ -1,0 +1,296 @@
+"""The workbench's header, its buttons and the card: a ``Head`` of the protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernellab.notebook.board.predictions import Predictions
+from kernellab.notebook.protocol import PROTOCOL, BestFigures, Card, Head, Headroom, LedgerFigures
+from kernellab.notebook.views.at_turn import looked_at
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
+from kernellab.records import Role, Route, RouteKind, StageResult, StageState, one_line_each
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.record.state import Best, State
+from kernellab.session.record.view import target_words
+
+STATUS_WORDS = {
+    SessionStatus.RUNNING: "running",
+    SessionStatus.PAUSED: "paused",
+    SessionStatus.WAITING: "waiting for you",
+    SessionStatus.FINISHED: "finished",
+    SessionStatus.STOPPED: "stopped",
+    SessionStatus.FAILED: "failed",
+}
+#: roles that a person may hand out; the Verifier is nobody's to play
+PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
+#: of a route's line on the first wrong element
+_WRONG = re.compile(r"got (\S+), want (\S+)$")
+#: faults of a role by rules that the same input brings again
+_OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
+CHOICES = ("rules", "human", "model")
+
+
+def head(
+    state: State,
+    shown: str,
+    facts: Facts,
+    *,
+    message: str = "",
+    ledger: Mapping[str, Any] | None = None,
+    predictions: Predictions | None = None,
+    comparing: bool = False,
+    stages: Mapping[str, Sequence[StageResult]] | None = None,
+) -> Head:
+    """``message`` is the last decision that could not be carried out; ``predictions`` are there in teaching mode;
+    ``stages`` are what running verifications have behind them, by turn."""
+    best = state.best()
+    target = state.target
+    return {
+        "protocol": PROTOCOL,
+        "id": state.id,
+        "name": state.created.name,
+        "operator": facts.operator,
+        "target": target_words(state),
+        "dsl": target.dsl if target else state.created.dsl or "",
+        "status": state.status.value,
+        "status_text": STATUS_WORDS[state.status],
+        "reason": state.reason,
+        "message": message,
+        "doing": doing(state, stages or {}),
+        "current": state.head,
+        "approval": state.approval,
+        "roles": {role.value: state.roles.get(role, "rules") for role in played(state)},
+        "notes": {role.value: list(texts) for role, texts in state.notes.items() if texts},
+        "role_choices": {role.value: choices(state.roles.get(role, "rules")) for role in played(state)},
+        "can": can(state),
+        "card": card(state, looked_at(state, shown)),
+        "best": best_figures(best) if best else None,
+        "ledger": ledger_figures(ledger) if ledger and (ledger["total"]["requests"] or ledger["budget"]) else None,
+        "teaching": predictions is not None,
+        "prediction": predictions.view(state) if predictions is not None else None,
+        "comparing": comparing,
+        "sol_ms": sol_ms(state, best),
+        "call": _call(state, facts) if best else "",
+    }
+
+
+def doing(state: State, running: Mapping[str, Sequence[StageResult]]) -> str:
+    """What the running verification does, and how long the rest took the last time a kernel passed here."""
+    parts = next((parts for turn, parts in running.items() if parts and turn == state.head), None)
+    if parts is None:
+        return ""
+    known = {part.name: part for part in one_line_each(parts)}
+    at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
+    if at is None or known[at.name].state is not StageState.RUNNING:
+        return ""
+    words = f"{at.name.value}: {at.note}" if at.note else at.name.value
+    passed = [turn.verdict for turn in state.turns.values() if turn.verdict is not None and turn.verdict.passed]
+    if not passed:
+        return words
+    left = 0.0
+    for stage in one_line_each(passed[-1].stages):
+        done = known.get(stage.name)
+        if done is None or done.state is StageState.RUNNING:
+            left += max(0.0, stage.seconds - (done.seconds if done else 0.0))
+    return f"{words}; about {max(1, round(left))} s left"
+
+
+def _call(state: State, facts: Facts) -> str:
+    """How the best kernel is called from a cell."""
+    args = ", ".join(a.name for a in facts.task.args if a.default is None) if facts.task else "..."
+    return f"{state.created.name}.best({args})"
+
+
+def played(state: State) -> list[Role]:
+    return [*PLAYED, *(role for role in state.roles if role not in PLAYED)]
+
+
+def choices(spec: str) -> list[str]:
+    return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
+
+
+def can(state: State) -> dict[str, bool]:
+    """Which buttons do something in this state."""
+    question, turn = state.question, state.head_turn
+    asked = question is not None and question.kind is QuestionKind.BRIEF
+    ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP
+    stuck = question is not None and question.kind is QuestionKind.ERROR and not _may_retry(state, question)
+    goes_on = state.status not in (SessionStatus.RUNNING, SessionStatus.FINISHED) and not asked and not ended
+    goes_on = goes_on and not stuck
+    return {
+        "step": goes_on,
+        "run": goes_on,
+        "pause": state.status is SessionStatus.RUNNING,
+        "fork": bool(state.turns),
+        "stop": not state.status.ended,
+        "approve": state.status is SessionStatus.WAITING and state.question is not None,
+        "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
+    }
+
+
+# -- the card ----------------------------------------------------------------------------------------------------------
+
+
+def open_card(state: State) -> str | None:
+    """The id of the card that waits for an answer."""
+    question = state.question
+    return question.id if question is not None and state.status is SessionStatus.WAITING else None
+
+
+def card(state: State, at: str | None) -> Card | None:
+    """What the session asks or, looking back, what the Conductor proposed."""
+    question = state.question
+    if question is not None and state.status is SessionStatus.WAITING and at == state.head:
+        asked = state.turns.get(question.turn or "")
+        route = asked.route if asked and question.kind is QuestionKind.ROUTE else None
+        return {
+            "id": question.id,
+            "kind": question.kind.value,
+            "role": question.role.value,
+            "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
+            "text": route.reason if route else question.text,
+            "hint": _hint(state, question),
+            "retry": question.kind is not QuestionKind.ERROR or _may_retry(state, question),
+            "evidence": _evidence(route) if route else [],
+            "to": question.to.value if question.to else None,
+            "suggestion": question.suggestion,
+            "pending": True,
+            "editable": question.kind is QuestionKind.ROUTE,
+        }
+    turn = state.turns.get(at or "")
+    return _proposed(turn) if turn is not None and turn.route is not None else None
+
+
+def _may_retry(state: State, question: Question) -> bool:
+    """Could the same role do better when asked again? Rules answer the same."""
+    turn = state.turns.get(question.turn or "")
+    by_rules = state.roles.get(question.role, "rules") == "rules"
+    return not by_rules or (turn is not None and (turn.of_model or turn.fault not in _OF_RULES))
+
+
+def _hint(state: State, question: Question) -> str:
+    """How to answer, by the controls of the workbench."""
+    role = question.role.value.capitalize()
+    if question.kind is QuestionKind.TURN:
+        return "Go on takes the next turn. You may edit what it made first, or stop."
+    if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
+        again = "" if _may_retry(state, question) else f"The {role} by rules would answer the same again. "
+        return f"{again}Write it yourself, or give the role to a model below and try again."
+    if question.kind is QuestionKind.BRIEF:
+        panel = {Role.DESIGNER: "Write the sketch in the Sketch panel and apply it", Role.CODER: "Write the kernel in "
+                 "the Code panel and apply it"}.get(question.role, "Choose where the work goes")  # fmt: skip
+        return f"{panel}; or show the brief, and paste a model's reply."
+    return question.answer
+
+
+def _evidence(route: Route) -> list[str]:
+    """Its lines, the two numbers of ``first wrong`` as a verdict shows them: the record has all their digits."""
+    return [_WRONG.sub(_rounded, line) for line in route.evidence]
+
+
+def _rounded(found: re.Match[str]) -> str:
+    got, want = both(*(_number(text) for text in found.group(1, 2)))
+    return f"got {got}, want {want}"
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _title(question: Question) -> str:
+    role = question.role.value.capitalize()
+    return {
+        QuestionKind.BRIEF: f"You are the {role}.",
+        QuestionKind.ERROR: f"The {role} could not go on.",
+        QuestionKind.TURN: f"The {role}'s turn is done.",
+        QuestionKind.ROUTE: f"{role}:",
+    }[question.kind]
+
+
+def _proposed(turn: Turn) -> Card:
+    route = turn.route
+    assert route is not None
+    return {
+        "id": turn.id,
+        "kind": QuestionKind.ROUTE.value,
+        "role": turn.role.value,
+        "title": f"The Conductor proposed: {route.to.value}.",
+        "text": route.reason,
+        "hint": "",
+        "retry": False,
+        "evidence": _evidence(route),
+        "to": route.to.value,
+        "suggestion": route.suggestion,
+        "pending": False,
+        "editable": False,
+    }
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def best_figures(best: Best) -> BestFigures:
+    """``BestFigures``: the fastest candidate, each number with what it means."""
+    verdict = best.verdict
+    time, where = verdict.time, "; ".join(filter(None, [TRUST_WORDS[verdict.trust], machine(verdict)]))
+    headroom: Headroom | None = None
+    if time is not None and verdict.sol_ms:
+        share = verdict.bound_share
+        words = (
+            f"the speed-of-light bound is {verdict.sol_ms:.3g} ms, the kernel takes {time.median_ms:.3g} ms; {where}"
+        )
+        if share is None:
+            words += f"; {OVER_THE_BOUND}"
+        headroom = {"share": share, "text": verdict.bound_text, "title": words}
+    return {
+        "turn": best.turn.id,
+        "number": best.number,
+        "time": figure(
+            f"{time.median_ms:.3g} ms",
+            f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}",
+        )
+        if time
+        else None,
+        "speedups": [
+            {
+                "baseline": c.baseline,
+                "value": c.speedup,
+                "low": c.low,
+                "high": c.high,
+                "text": c.text,
+                "title": speedup_title(c, verdict),
+            }
+            for c in verdict.comparisons
+        ],
+        "headroom": headroom,
+        "trust": verdict.trust.value,
+        "label": verdict.label,
+    }
+
+
+def sol_ms(state: State, best: Best | None) -> float | None:
+    """The task's bound; it is the same for every candidate."""
+    if best is not None and best.verdict.sol_ms:
+        return best.verdict.sol_ms
+    return next((t.verdict.sol_ms for t in state.turns.values() if t.verdict and t.verdict.sol_ms), None)
+
+
+def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
+    """``LedgerFigures`` from what :meth:`Session.ledger` gives."""
+    total, budget = ledger["total"], str(ledger["budget"] or "")
+    text = ledger["text"] or "0 tokens"
+    return {
+        "input_tokens": total["input_tokens"],
+        "cached_tokens": total["cached_tokens"],
+        "output_tokens": total["output_tokens"],
+        "usd": total["usd"],
+        "seconds": total["seconds"],
+        "budget": budget,
+        "text": f"{text} of {budget}" if budget else text,
+    }

@@ -1,0 +1,75 @@
+"""The timeline: one row a turn, and which rows a view has to be told again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kernellab.notebook.protocol import TurnRow
+from kernellab.records import Exchange
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
+from kernellab.session.record.state import State
+from kernellab.session.record.view import outcome
+
+#: rows that may differ from the whole list before the whole list is sent again
+CHANGED_LIMIT = 40
+#: a fork is set in by one step, to this many steps
+_DEEPEST = 6
+_NOTE = 300
+
+
+def turn_rows(state: State) -> list[TurnRow]:
+    """A ``TurnRow`` of the protocol a turn, in order of number."""
+    path = {turn.id for turn in state.path()}
+    question = state.question if state.status is SessionStatus.WAITING else None
+    depth: dict[str | None, int] = {None: 0}
+    begun = set[str | None]()
+    rows: list[TurnRow] = []
+    for turn in state.turns.values():
+        # a turn that is not its parent's first child begins a fork
+        depth[turn.id] = depth.get(turn.parent, 0) + (turn.parent in begun)
+        begun.add(turn.parent)
+        running = turn.state is TurnState.RUNNING
+        rows.append(
+            {
+                "id": turn.id,
+                "number": turn.number,
+                "parent": turn.parent,
+                "role": turn.role.value,
+                "author": turn.author.value,
+                "state": turn_state(turn, question),
+                "on_path": turn.id in path,
+                "depth": min(depth[turn.id], _DEEPEST),
+                "seconds": 0 if running else round(turn.seconds, 3),
+                "started": round(turn.started, 3),
+                "note": "" if running else outcome(turn)[:_NOTE],
+                "tokens": tokens(exchanges_of(state, turn.id)),
+            }
+        )
+    return sorted(rows, key=lambda row: row["number"])
+
+
+def turn_state(turn: Turn, question: Question | None) -> str:
+    if turn.state in (TurnState.SUPERSEDED, TurnState.STOPPED, TurnState.RUNNING):
+        return str(turn.state.value)
+    if turn.verdict is not None:
+        return "passed" if turn.verdict.passed else "failed"
+    if turn.state is TurnState.FAILED or (turn.gate is not None and turn.gate.state.value == "wrong"):
+        return "failed"
+    asked = question is not None and question.turn == turn.id and question.kind is not QuestionKind.BRIEF
+    return "waiting" if asked else "done"
+
+
+def exchanges_of(state: State, turn: str) -> Sequence[Exchange]:
+    """The turn's exchanges with a chat model, oldest first."""
+    return state.exchanges(turn)
+
+
+def tokens(exchanges: Sequence[Exchange]) -> int:
+    return sum(e.usage.input_tokens + e.usage.output_tokens for e in exchanges)
+
+
+def difference(whole: Sequence[TurnRow], now: Sequence[TurnRow]) -> list[TurnRow] | None:
+    """The rows of ``now`` that ``whole`` lacks or has otherwise; None when the whole list is better sent again."""
+    known: Mapping[str, TurnRow] = {row["id"]: row for row in whole}
+    changed = [row for row in now if known.get(row["id"]) != row]
+    return changed if len(changed) <= CHANGED_LIMIT else None

@@ -1,0 +1,57 @@
+"""What is long and seldom changes: sketch, files and their left sides of a diff. A ``Texts`` of the protocol."""
+
+from __future__ import annotations
+
+from kernellab.notebook.protocol import Partial, Texts
+from kernellab.notebook.views.artefacts import names_of
+from kernellab.notebook.views.at_turn import looked_at, sketch_before, source_at, source_before, verdict_at
+from kernellab.notebook.views.headers import own_files
+from kernellab.records import Source
+from kernellab.session.edits import main_file
+from kernellab.session.record.state import State
+
+#: characters of a build or run log that travel to the front end; the verdict keeps it all
+LOG_LIMIT = 20_000
+PARTIAL_LIMIT = 4_000
+
+_LANGUAGES = {"cpp": "cpp", "cc": "cpp", "h": "cpp", "hpp": "cpp", "cu": "cuda", "cuh": "cuda", "py": "python"}
+
+
+def texts(state: State, shown: str) -> Texts:
+    at = looked_at(state, shown)
+    designed = state.sketch_turn(at) if at else None
+    source = source_at(state, at) if at else None
+    before = source_before(state, at) if at else None
+    verdict = verdict_at(state, at) if at else None
+    evidence = verdict.evidence if verdict else None
+    main = main_file(source) if source else ""
+    return {
+        "turn": at,
+        "sketch": (designed.sketch or "") if designed else "",
+        "sketch_before": sketch_before(state, at) if at else "",
+        "files": own_files(source) if source else {},
+        "files_before": _differing(source, before) if source and before else {},
+        "main_file": main,
+        "language": _LANGUAGES.get(main.rpartition(".")[2], "text"),
+        "line_map": {name: dict(lines) for name, lines in source.line_map.items()} if source else {},
+        "artefacts": names_of(source) if source else [],
+        "reproduction": evidence.reproduction if evidence else "",
+        "log": evidence.log[-LOG_LIMIT:] if evidence else "",
+        "task": state.created.text,
+    }
+
+
+def _differing(source: Source, before: Source) -> dict[str, str]:
+    own = own_files(source).items()
+    return {name: before.files.get(name, "") for name, text in own if before.files.get(name) != text}
+
+
+NO_PARTIAL: Partial = {"turn": None, "role": "", "text": "", "length": 0}
+
+
+def partial(state: State, text: str) -> Partial:
+    """What the running turn's model has written so far: a ``Partial`` of the protocol."""
+    turn = state.head_turn
+    if not text or turn is None:
+        return NO_PARTIAL
+    return {"turn": turn.id, "role": turn.role.value, "text": text[-PARTIAL_LIMIT:], "length": len(text)}

@@ -1,0 +1,160 @@
+"""Which elements each iteration of a sketch loads and stores, how often each is touched, and the bytes by memory level.
+
+From a run of the interpreter at a small size of the gate's, with the smallest tiles that the sketch allows: a picture
+has room for some thousand elements. A ``Touches`` of the protocol, and the same as text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from math import prod
+
+from kernellab.errors import KernellabError, NotRunnable, TaskError
+from kernellab.notebook.language.check import amount
+from kernellab.notebook.protocol import TouchedPart, TouchedTensor, Touches, TouchStep
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.verdict import figure
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate.cases import Case, cases
+from kernellab.sketch.program.bind import Binding, bind
+from kernellab.sketch.program.program import Program
+from kernellab.sketch.run.tracer import LEVELS, Touch, Trace, trace
+from kernellab.task import Task
+
+#: elements of the largest tensor, and steps, that are drawn
+MOST_ELEMENTS, MOST_STEPS = 4096, 400
+#: of a trace: it runs while a person waits
+_MOST_RUN = 20_000
+#: what a level is, beside its name
+_LEVEL_WORDS = {
+    "slow": "global memory",
+    "medium": "a cache that cores share",
+    "fast": "near a core",
+    "fastest": "registers",
+}
+
+
+def touches(text: str, facts: Facts) -> Touches:
+    """What ``text`` touches. Never raises on a sketch that cannot be run: ``reason`` says why nothing is drawn."""
+    try:
+        if facts.task is None:
+            raise NotRunnable("The task has not been read yet.", "Try again in a moment.")
+        program = load_program(text)
+        binding = _smallest(program, facts.task)
+        case, found = _traced(program, binding, facts.task)
+    except KernellabError as error:
+        return {"sizes": "", "tensors": [], "steps": [], "total": 0, "bytes": [], "reason": str(error)}
+    steps = list(_steps(found, [t.name for t in program.tensors]))
+    tiles = ", ".join(f"{c.name} = {binding.constexpr[c.name]}" for c in program.tunables)
+    return {
+        "sizes": "; ".join(filter(None, [case.at, tiles])),
+        "tensors": [
+            _tensor(found, t.name, t.dtype.value, t.role.value) for t in program.tensors if t.name in found.shapes
+        ],
+        "steps": steps[:MOST_STEPS],
+        "total": len(steps),
+        "bytes": [
+            figure(f"{amount(found.bytes_by_level[level])}B {level}", f"moved to and from {_LEVEL_WORDS[level]}")
+            for level in reversed(LEVELS)
+            if found.bytes_by_level[level]
+        ],
+        "reason": "",
+    }
+
+
+def as_text(found: Touches) -> str:
+    """Each tensor's reuse, the first steps, and the bytes: what a terminal shows."""
+    if found["reason"]:
+        return f"There is no picture of the accesses: {found['reason']}"
+    lines = [f"Accesses at {found['sizes']}: {found['total']} steps."]
+    for tensor in found["tensors"]:
+        shape = ", ".join(map(str, tensor["shape"]))
+        said = [_often(counts, word) for counts, word in ((tensor["reads"], "read"), (tensor["writes"], "written"))]
+        lines.append(f"  {tensor['name']}[{shape}] {tensor['dtype']} {tensor['role']}: {'; '.join(filter(None, said))}")
+    for step in found["steps"][:8]:
+        parts = [
+            f"{'stores' if part['write'] else 'loads'} {sum(n for _, n in part['ranges'])} of "
+            f"{found['tensors'][part['tensor']]['name']} (line {part['line']}"
+            f"{', ' + str(part['outside']) + ' past the edge' if part['outside'] else ''})"
+            for part in step["parts"]
+        ]
+        lines.append(f"  {step['at'] or 'once'}: {', '.join(parts)}")
+    if found["total"] > 8:
+        lines.append(f"  ... and {found['total'] - 8} more")
+    return "\n".join([*lines, f"  moved: {', '.join(figure['text'] for figure in found['bytes'])}"])
+
+
+def _often(counts: Sequence[int], word: str) -> str:
+    """ "each element read 2 times", or how many elements how often."""
+    times = Counter(counts)
+    if set(times) == {0}:
+        return ""
+    if len(times) == 1:
+        return f"each element {word} {_times(next(iter(times)))}"
+    return f"{word} " + ", ".join(f"{_times(n)} ({times[n]} elements)" for n in sorted(times))
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def _smallest(program: Program, task: Task) -> Binding:
+    """The sketch with the smallest tiles that its constraints allow."""
+    smallest = {c.name: min(c.choices) for c in program.tunables}
+    try:
+        return bind(program, task, smallest)
+    except NotRunnable:
+        return bind(program, task, {})
+
+
+def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace]:
+    """The largest of the gate's cases that a picture has room for."""
+    if binding.of_outputs:
+        raise NotRunnable("A size of this sketch is known only when the reference has run.", "Look at its verdict.")
+    best: tuple[int, Case, Trace] | None = None
+    failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
+    for case in islice(cases(program, binding, task), 8):
+        inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+        symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+        if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
+            continue
+        try:
+            found = trace(
+                program, inputs, symbols={**dict(program.sizes), **symbols}, constexpr=dict(binding.constexpr),
+                most_steps=_MOST_RUN,
+            )  # fmt: skip
+        except KernellabError as error:
+            failure = error
+            continue
+        size = sum(prod(shape) for shape in found.shapes.values())
+        largest = max(prod(shape) for shape in found.shapes.values())
+        if largest <= MOST_ELEMENTS and (best is None or size > best[0]):
+            best = size, case, found
+    if best is None:
+        raise failure
+    return best[1], best[2]
+
+
+def _tensor(found: Trace, name: str, dtype: str, role: str) -> TouchedTensor:
+    shape = list(found.shapes[name])
+    reads, writes = found.count(name, False), found.count(name, True)
+    return {"name": name, "shape": shape, "dtype": dtype, "role": role, "reads": reads, "writes": writes}
+
+
+def _steps(found: Trace, names: Sequence[str]) -> Iterator[TouchStep]:
+    """Accesses that follow each other with the loops at one place."""
+    for loops, group in groupby(found.touches, key=lambda touch: tuple(touch.loops.items())):
+        at = ", ".join(f"{name} = {value}" for name, value in loops)
+        yield {"at": at, "parts": [_part(touch, names.index(touch.tensor)) for touch in group]}
+
+
+def _part(touch: Touch, tensor: int) -> TouchedPart:
+    ranges: list[list[int]] = []
+    for element in touch.elements:
+        if ranges and element == ranges[-1][0] + ranges[-1][1]:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([element, 1])
+    return {"tensor": tensor, "write": touch.is_write, "line": touch.line, "ranges": ranges, "outside": touch.outside}

@@ -1,0 +1,249 @@
+"""A verdict in words: for the workbench, as text, and as HTML. Every number names its baseline and its trust level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from kernellab.notebook.protocol import (
+    ComparedSpeedup,
+    CompilerLine,
+    Figure,
+    FirstWrong,
+    NamedText,
+    StageRow,
+    VerdictView,
+)
+from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict, one_line_each
+
+TRUST_WORDS = {
+    Trust.T0: "T0 lint: static rules only",
+    Trust.T1: "T1 quick: one process, for a look while editing",
+    Trust.T2: "T2 isolated: the judge owned inputs, reference and clock",
+    Trust.T3: "T3 sealed: the recorded device code was relaunched on unseen inputs",
+    Trust.T4: "T4 reproduced: measured again in a new process or on another machine",
+}
+BASELINES = {"eager": "PyTorch eager", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
+
+
+#: beside a map of where the errors are
+MAP_WORDS = (
+    "Where it is wrong: x wrong, n not finite, . right; rows down, columns across, one sign for a block of elements"
+)
+OVER_THE_BOUND = (
+    "the kernel is faster than this bound: its data stays in the caches, or the machine was busy when its roofs were "
+    "measured"
+)
+
+
+def figure(text: str, title: str) -> Figure:
+    """A number as it is shown, and what it means in words."""
+    return {"text": text, "title": title}
+
+
+def trust_words(verdict: Verdict) -> str:
+    """What the verdict's level means; of what was refused before anything ran, no more than that."""
+    level = TRUST_WORDS[verdict.trust]
+    if verdict.passed or verdict.stage not in (Stage.STATIC, Stage.BUILD) or verdict.trust is Trust.T0:
+        return level
+    why = "refused by its text" if verdict.stage is Stage.STATIC else "it was not built"
+    return f"{level.partition(':')[0]}: {why}, so nothing ran"
+
+
+def both(got: object, want: object) -> tuple[str, str]:
+    """Two numbers for the eye, with six digits; with all where six do not tell them apart."""
+    shown = tuple(str(float(f"{value:.6g}") if isinstance(value, float) else value) for value in (got, want))
+    return (str(got), str(want)) if shown[0] == shown[1] and got != want else (shown[0], shown[1])
+
+
+# -- for the workbench -------------------------------------------------------------------------------------------------
+
+
+def verdict_view(verdict: Verdict) -> VerdictView:
+    """A ``VerdictView`` of the protocol."""
+    evidence = verdict.evidence or Evidence()
+    wrong: FirstWrong | None = None
+    if evidence.first_wrong is not None:
+        got, want = both(evidence.got, evidence.want)
+        wrong = {"index": list(evidence.first_wrong), "got": got, "want": want}
+    return {
+        "passed": verdict.passed,
+        "stage": verdict.stage.value,
+        "reason": verdict.reason,
+        "trust": verdict.trust.value,
+        "trust_text": trust_words(verdict),
+        "label": verdict.label,
+        "flags": list(verdict.flags),
+        "figures": [{"name": name, "text": shown["text"], "title": shown["title"]} for name, shown in figures(verdict)],
+        "comparisons": [comparison_view(c, verdict) for c in verdict.comparisons],
+        "first_wrong": wrong,
+        "signature": evidence.signature,
+        "sizes": dict(evidence.sizes),
+        "error_map": list(evidence.error_map),
+        "compiler": [cast("CompilerLine", line.model_dump(mode="json")) for line in evidence.compiler],
+        "environment": environment(verdict),
+    }
+
+
+def comparison_view(comparison: Comparison, verdict: Verdict) -> ComparedSpeedup:
+    return {
+        "baseline": comparison.baseline,
+        "value": comparison.speedup,
+        "low": comparison.low,
+        "high": comparison.high,
+        "distinguishable": comparison.distinguishable,
+        "text": speedup_text(comparison),
+        "title": speedup_title(comparison, verdict),
+    }
+
+
+def baseline_name(comparison: Comparison) -> str:
+    """The baseline in full: PyTorch eager, torch.compile, NumPy, or a file."""
+    return comparison.called or BASELINES.get(comparison.baseline, comparison.baseline)
+
+
+def speedup_text(comparison: Comparison) -> str:
+    return comparison.text
+
+
+def speedup_title(comparison: Comparison, verdict: Verdict) -> str:
+    """Baseline, spread, trust level and machine, in words."""
+    name = baseline_name(comparison)
+    time = comparison.baseline_time
+    words = [
+        f"{comparison.speedup:.2f} times as fast as {name}, 95 % interval of the paired ratio "
+        f"{comparison.low:.2f} to {comparison.high:.2f}",
+        f"{name} took {time.median_ms:.3g} ms (median of {time.samples})",
+        trust_words(verdict),
+    ]
+    if not comparison.distinguishable:
+        words.insert(1, "the interval holds 1, so the difference is not significant")
+    return "; ".join([*words, *filter(None, [machine(verdict)])])
+
+
+def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
+    """The verdict's numbers by name, in the order a reader wants them."""
+    found: list[tuple[str, Figure]] = []
+    where = "; ".join(filter(None, [trust_words(verdict), machine(verdict)]))
+    if verdict.time is not None:
+        time = verdict.time
+        spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
+        found.append(("time", figure(f"{time.median_ms:.3g} ms", spread)))
+        if verdict.sol_ms:
+            words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
+            if verdict.bound_share is None:
+                words += f"; {OVER_THE_BOUND}"
+            found.append(("bound", figure(verdict.bound_text, words)))
+    if verdict.own_share is not None:
+        words = "share of the time that the candidate's own kernels took, the rest being library calls"
+        found.append(("own kernels", figure(f"{100 * verdict.own_share:.0f} %", words)))
+    if verdict.build_seconds is not None:
+        found.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
+    evidence = verdict.evidence
+    if evidence is not None and evidence.wrong_fraction is not None:
+        words = "share of the output's elements outside the tolerance, in the first failing case"
+        found.append(("wrong elements", figure(f"{100 * evidence.wrong_fraction:.3g} %", words)))
+    if evidence is not None and evidence.rel_frobenius is not None:
+        words = "relative Frobenius error of the output, in the first failing case"
+        found.append(("relative error", figure(f"{evidence.rel_frobenius:.3g}", words)))
+    if verdict.precision:
+        found.append(("precision", figure(verdict.precision, "what the reference and the tolerance are computed in")))
+    return found
+
+
+def environment(verdict: Verdict) -> list[NamedText]:
+    env = verdict.environment
+    rows = [("chip", env.chip), ("backend", env.backend), ("threads", str(env.threads or "")), ("sandbox", env.sandbox)]
+    rows += [(f"{name} version", value) for name, value in env.versions.items()]
+    if env.load:
+        rows.append(("load average", f"{env.load:.2f}"))
+    if env.disturbed:
+        rows.append(("disturbed calls", f"{100 * env.disturbed:.0f} %"))
+    return [{"name": name, "text": text} for name, text in rows if text]
+
+
+def machine(verdict: Verdict) -> str:
+    env = verdict.environment
+    return f"{env.chip}, {env.threads} threads" if env.chip and env.threads else env.chip
+
+
+_SHOWN = {state: state.value for state in StageState if state is not StageState.NOT_REACHED}
+
+
+def stage_rows(stages: Iterable[StageResult], running: bool = False) -> list[StageRow]:
+    """All stages in order, those that were not reached too; while ``running``, the next one is."""
+    known = {stage.name: stage for stage in one_line_each(stages)}
+    rows: list[StageRow] = []
+    waits = running and not any(stage.state is StageState.RUNNING for stage in known.values())
+    for name in Stage:
+        stage = known.get(name)
+        if stage is not None and stage.state in _SHOWN:
+            state = _SHOWN[stage.state]
+        else:
+            state, waits = ("running", False) if waits else ("not reached", False)
+        note, took = (stage.note, stage.seconds) if stage else ("", 0.0)
+        rows.append({"name": name.value, "state": state, "seconds": round(took, 4), "note": note})
+    return rows
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict for a terminal: outcome, stages, speedups, numbers, error map."""
+    marks = {StageState.PASSED: "ok", StageState.FAILED: "FAILED", StageState.SKIPPED: "skipped"}
+    lines = [f"{outcome_word(verdict)}: {verdict.reason}"]
+    stages = [f"{s.name.value} {marks.get(s.state, s.state.value)}" for s in one_line_each(verdict.stages)]
+    rows = [("stages", ", ".join(stages)), *facts(verdict)]
+    width = max(len(name) for name, _ in rows)
+    lines += [f"{name:<{width}} {value}" for name, value in rows if value]
+    evidence = verdict.evidence or Evidence()
+    lines += [MAP_WORDS] if evidence.error_map else []
+    lines += [f"{'':<{width}} {row}" for row in evidence.error_map]
+    lines += [f"{'compiler':<{width}} {c.place}: {c.message}" for c in evidence.compiler]
+    return "\n".join(lines)
+
+
+def facts(verdict: Verdict) -> list[tuple[str, str]]:
+    """Everything a verdict says but its stages, by name."""
+    rows = [(f"against {baseline_name(c)}", speedup_text(c)) for c in verdict.comparisons]
+    evidence = verdict.evidence
+    if evidence is not None:
+        if evidence.signature:
+            rows.append(("signature", evidence.signature))
+        if evidence.sizes:
+            case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
+            kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"
+            rows.append(("failing case", f"{case}; {kind}" if evidence.family else case))
+        if evidence.first_wrong is not None:
+            got, want = both(evidence.got, evidence.want)
+            rows.append(("first wrong", f"{evidence.first_wrong}: got {got}, want {want}"))
+    for name, shown in figures(verdict):
+        rows.append((name, shown["text"]))
+    if verdict.time is not None:
+        time = verdict.time
+        rows.append(("spread", f"{time.q1_ms:.3g} to {time.q3_ms:.3g} ms (quartiles of {time.samples} calls)"))
+    rows.append(("trust", trust_words(verdict) + (f" ({verdict.label})" if verdict.label else "")))
+    if verdict.flags:
+        rows.append(("flags", "; ".join(verdict.flags)))
+    if machine(verdict):
+        rows.append(("measured on", machine(verdict)))
+    return rows
+
+
+def outcome_word(verdict: Verdict) -> str:
+    return "passed" if verdict.passed else f"failed at {verdict.stage.value}"
+
+
+def headline(verdict: Verdict | None) -> str:
+    """``2.90x eager [2.71, 3.02], 62% of bound, T2`` when it passed, else empty."""
+    if verdict is None or not verdict.passed:
+        return ""
+    parts = [*(c.text for c in verdict.comparisons), verdict.bound_text]
+    return ", ".join(filter(None, [*parts, verdict.trust.value]))
+
+
+def seconds(value: float) -> str:
+    if value <= 0:
+        return ""
+    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -1,0 +1,107 @@
+"""The long parts of a JSON text as compressed pieces that are named by their content, so that equal ones are kept once.
+
+A string is cut where a heading begins (``# ``), which is where the parts of a prompt meet, and after lines that their
+own content chooses: so two texts that differ in a few lines share the pieces around them, wherever these stand. A long
+list or object without long strings is one piece. In the packed text each is an object of one key, with its pieces'
+names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_TEXT, _JSON = "$pieces", "$json"
+#: characters below which a value stays where it is, and below which a piece is not ended
+_LONG, _LEAST = 600, 400
+#: one line of so many ends a piece
+_LINES = 12
+_HEADING = "# "
+#: a line's end, also as it stands in a quoted text
+_LINE = re.compile(r"[^\n\\]*(?:\\(?!n)[^\n\\]*)*(?:\n|\\n|\Z)")
+#: of the hash in a name: a million pieces collide once in ten thousand million journals
+_NAME_BYTES = 9
+
+
+def pack(text: str) -> tuple[str, dict[str, bytes]]:
+    """``text`` (a JSON object) without its long parts, and their pieces by name. A short text comes back as it is."""
+    if len(text) < _LONG:
+        return text, {}
+    found: dict[str, bytes] = {}
+    value = json.loads(text)
+    packed = {key: _packed(inner, found) for key, inner in value.items()} if isinstance(value, dict) else value
+    return (_dump(packed), found) if found else (text, {})
+
+
+def unpack(text: str, body: Callable[[str], bytes | None]) -> str:
+    """What :func:`pack` was given; ``body`` has a piece by its name, None where there is none."""
+    if _TEXT not in text and _JSON not in text:
+        return text
+    return _dump(_unpacked(json.loads(text), body))
+
+
+def _packed(value: Any, found: dict[str, bytes]) -> Any:
+    if isinstance(value, str):
+        return {_TEXT: _kept(value, found)} if len(value) >= _LONG else value
+    if isinstance(value, dict):
+        inner: Any = {key: _packed(each, found) for key, each in value.items()}
+    elif isinstance(value, list):
+        inner = [_packed(each, found) for each in value]
+    else:
+        return value
+    dumped = _dump(inner)
+    return {_JSON: _kept(dumped, found)} if len(dumped) >= _LONG else inner
+
+
+def _kept(text: str, found: dict[str, bytes]) -> list[str]:
+    """The names of the text's pieces, which are in ``found``."""
+    names = []
+    for piece in _pieces(text):
+        data = piece.encode("utf-8", "surrogatepass")
+        name = base64.urlsafe_b64encode(hashlib.blake2b(data, digest_size=_NAME_BYTES).digest()).decode()
+        found[name] = zlib.compress(data)
+        names.append(name)
+    return names
+
+
+def _unpacked(value: Any, body: Callable[[str], bytes | None]) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(inner, body) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    for key in (_TEXT, _JSON):
+        if value.keys() == {key} and (text := _joined(value[key], body)) is not None:
+            return text if key == _TEXT else _unpacked(json.loads(text), body)
+    return {key: _unpacked(inner, body) for key, inner in value.items()}
+
+
+def _joined(names: Any, body: Callable[[str], bytes | None]) -> str | None:
+    """The text of the pieces; None where these are no names of pieces."""
+    if not isinstance(names, list) or not names:
+        return None
+    bodies = [body(name) if isinstance(name, str) else None for name in names]
+    if any(found is None for found in bodies):
+        return None
+    return b"".join(zlib.decompress(found) for found in bodies if found is not None).decode("utf-8", "surrogatepass")
+
+
+def _pieces(text: str) -> Iterator[str]:
+    begin = 0
+    for match in _LINE.finditer(text):
+        if match.start() - begin >= _LEAST and match[0].startswith(_HEADING):
+            yield text[begin : match.start()]
+            begin = match.start()
+        if match.end() - begin >= _LEAST and zlib.crc32(match[0].encode("utf-8", "surrogatepass")) % _LINES == 0:
+            yield text[begin : match.end()]
+            begin = match.end()
+    if begin < len(text):
+        yield text[begin:]
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,98 @@
+"""Times a session's best kernel against more baselines in the background; it moves nothing in the tree of turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kernellab.errors import SessionError
+from kernellab.records import Verdict
+from kernellab.session.engine.engine import Engine
+from kernellab.session.record.records import Compared, Event, SessionStatus
+from kernellab.session.record.state import State
+from kernellab.session.turn.context import Bench
+from kernellab.session.turn.work import compare
+
+log = logging.getLogger("kernellab.session")
+
+Told = Callable[["Verdict | BaseException"], None]
+
+
+class Comparing:
+    """One comparison at a time, on the engine thread. ``write`` puts events into the journal; ``rested`` is called
+    when one is over."""
+
+    def __init__(
+        self, engine: Engine, bench: Bench, write: Callable[[Event], None], rested: Callable[[], None]
+    ) -> None:
+        self._engine, self._bench = engine, bench
+        self._write, self._rested = write, rested
+        #: time a finished session's best against torch.compile too, when nobody waits for it
+        self.wanted = False
+        self._measuring: asyncio.Future[None] | None = None
+        #: turns whose comparison was begun here, so that one that cannot be made is tried once
+        self._begun: set[str] = set()
+
+    @property
+    def runs(self) -> bool:
+        return self._measuring is not None
+
+    def begin(self, state: State, baselines: tuple[str, ...], done: Told) -> None:
+        """Time the best candidate against ``baselines`` in one run; ``done`` gets the verdict, or what went wrong.
+
+        Raises:
+            SessionError: nothing has passed yet.
+        """
+        best = state.best()
+        if best is None:
+            raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
+        source, turn = best.candidate.source, best.turn.id
+
+        async def measure() -> None:
+            try:
+                verdict = await self._engine.in_thread(lambda: compare(self._bench, source, baselines))
+                # what passed and now does not was told by its own turn; a comparison is no judgement
+                if verdict.passed and verdict.time is not None:
+                    self._write(_event(turn, verdict))
+                done(verdict)
+            except BaseException as error:
+                done(error)
+            finally:
+                self._measuring = None
+                self._rested()
+
+        self._measuring = asyncio.ensure_future(measure())
+
+    def begin_if_due(self, state: State) -> None:
+        """Once a finished session's best has a time but none against torch.compile, get it."""
+        best = state.best()
+        if not (self.wanted and state.status is SessionStatus.FINISHED and best is not None and not self.runs):
+            return
+        if best.verdict.against("eager") and not best.verdict.against("compile") and best.turn.id not in self._begun:
+            self._begun.add(best.turn.id)
+            self.begin(state, ("eager", "compile"), _tell)
+
+
+def _event(turn: str, verdict: Verdict) -> Compared:
+    assert verdict.time is not None
+    return Compared(
+        turn=turn,
+        timing=verdict.time,
+        comparisons=tuple(verdict.comparisons),
+        label=verdict.label,
+        reason=verdict.reason,
+        flags=tuple(verdict.flags),
+    )
+
+
+def _tell(result: Verdict | BaseException) -> None:
+    if isinstance(result, Exception):
+        log.warning("the comparison failed: %s", result)
+
+
+def drop(finishing: asyncio.Future[Any]) -> None:
+    """What to do with work that nobody waits for: say when it failed."""
+    if not finishing.cancelled() and finishing.exception() is not None:
+        log.warning("work in the background failed: %s", finishing.exception())

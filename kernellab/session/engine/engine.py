@@ -1,0 +1,163 @@
+"""The process's one engine thread: an asyncio loop that every session's driver runs on.
+
+Blocking work (a role, the gate, a verification) runs in daemon threads of its own, so that neither the loop nor the
+interpreter's exit ever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernellab.session.record.journal import LEASE_SECONDS, Journal
+
+if TYPE_CHECKING:
+    from kernellab.verifier import Verifier
+
+T = TypeVar("T")
+log = logging.getLogger("kernellab.session")
+
+
+class Engine:
+    """One a process; ``owner`` is its name in lease rows."""
+
+    def __init__(self) -> None:
+        self.owner = uuid.uuid4().hex
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._run, name="kernellab-engine", daemon=True)
+        self._held: dict[str, Journal] = {}
+        self._verifier: Verifier | None = None
+        self._verifier_lock = threading.Lock()
+        #: one verification at a time: a timing wants the machine to itself
+        self.verifying = threading.Lock()
+        self.thread.start()
+        atexit.register(self._close)
+
+    def submit(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start ``work`` on the loop, from any thread."""
+        asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Run a quick function on the loop, from any thread."""
+        self.loop.call_soon_threadsafe(function, *args)
+
+    def run(self, function: Callable[[], T]) -> T:
+        """``function()`` on the loop; returns when it is done. Not to be called on the engine thread itself."""
+        done: Future[T] = Future()
+
+        def body() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.call(body)
+        return done.result()
+
+    @property
+    def is_here(self) -> bool:
+        """Is the caller on the engine thread?"""
+        return threading.current_thread() is self.thread
+
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """``work()`` in a daemon thread of its own; call it on the loop."""
+        future: asyncio.Future[T] = self.loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]
+
+        def body() -> None:
+            result, error = None, None
+            try:
+                result = work()
+            except BaseException as raised:
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop is gone: the interpreter is leaving
+                self.loop.call_soon_threadsafe(settle, result, error)
+
+        threading.Thread(target=body, name="kernellab-work", daemon=True).start()
+        return future
+
+    def verifier(self) -> Verifier:
+        """The process's warm verifier, started on first use."""
+        from kernellab.verifier import Verifier
+
+        with self._verifier_lock:
+            if self._verifier is None:
+                self._verifier = Verifier().__enter__()
+            return self._verifier
+
+    def drop_verifier(self) -> None:
+        """Close the verifier, so that the next verification starts a fresh one."""
+        with self._verifier_lock:
+            verifier, self._verifier = self._verifier, None
+        if verifier is not None:
+            verifier.__exit__(None, None, None)
+
+    def hold(self, journal: Journal, session: str) -> str | None:
+        """Take the session's lease and keep it alive; None on success, else who has it."""
+        if session in self._held:
+            return None
+        holder = journal.acquire(session, self.owner)
+        if holder is None:
+            self._held[session] = journal
+        return holder
+
+    def let_go(self, session: str) -> None:
+        journal = self._held.pop(session, None)
+        if journal is not None:
+            journal.release(session, self.owner)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.create_task(self._heartbeat())
+        self.loop.run_forever()
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            for session, journal in list(self._held.items()):
+                try:
+                    journal.renew([session], self.owner)
+                except Exception:  # the disk may be back at the next beat; appends say what is wrong
+                    log.exception("the lease of %s could not be renewed", session)
+
+    def _close(self) -> None:
+        for session in list(self._held):
+            with contextlib.suppress(Exception):  # leaving: a lease that stays is taken over by its dead process id
+                self.let_go(session)
+        self.drop_verifier()
+        asyncio.run_coroutine_threadsafe(self._leave(), self.loop)
+        self.thread.join(1)
+
+    async def _leave(self) -> None:
+        """End every task, so that none is found pending when the loop is collected."""
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self.loop.stop()
+
+
+_ENGINE: Engine | None = None
+_STARTING = threading.Lock()
+
+
+def engine() -> Engine:
+    global _ENGINE
+    with _STARTING:
+        if _ENGINE is None or not _ENGINE.thread.is_alive():
+            _ENGINE = Engine()
+        return _ENGINE

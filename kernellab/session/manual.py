@@ -1,0 +1,109 @@
+"""What a person does at the bench beside deciding: plays a role, and reads what was spent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.agents.briefs import CodeReply, DesignReply
+from kernellab.agents.roles import parse_role
+from kernellab.errors import SessionError
+from kernellab.models import Ledger
+from kernellab.records import Role, Route
+from kernellab.session.engine import decisions
+from kernellab.session.engine.driver import Decision
+from kernellab.session.record.records import Event
+from kernellab.session.record.state import State
+from kernellab.session.turn.briefing import analyse_brief, asked_role, brief_of
+from kernellab.session.turn.context import Bench
+
+
+def brief_of_role(bench: Bench, state: State, role: str | Role | None) -> str:
+    """What a model would be told now in ``role`` (default: the one that a person is asked to play), as text.
+
+    Raises:
+        SessionError: nothing is asked and no role is given, or there is nothing yet that the role could work on.
+        TaskError, TargetError: the session cannot run.
+    """
+    from kernellab.agents.model import brief_text, prompt
+
+    which, stands_on = role_now(state, role), state.standing_on
+    if which is Role.ANALYST:
+        return brief_text(prompt(analyse_brief(bench, state, stands_on, ""), bench.knowledge()))
+    return brief_text(prompt(brief_of(bench, state, which, stands_on), bench.knowledge()))
+
+
+def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> Decision:
+    """The decision that a reply in a model's form makes.
+
+    Raises:
+        SessionError: nothing is asked.
+        AnswerError: the reply does not hold what the role is asked for; its findings say where.
+    """
+    from kernellab.agents.model import parse_answer
+
+    reply = parse_answer(text, brief_of(bench, state, role_now(state, role), state.standing_on))
+
+    def decide(state: State) -> list[Event]:
+        if isinstance(reply, DesignReply):
+            return decisions.place_sketch(
+                state, reply.sketch,
+                constexpr=dict(reply.constexpr), rationale=reply.rationale, claims=tuple(reply.claims),
+            )  # fmt: skip
+        if isinstance(reply, CodeReply):
+            return decisions.place_source(state, reply.source, rationale=reply.rationale)
+        assert isinstance(reply, Route)
+        return decisions.place_route(state, reply)
+
+    return decide
+
+
+def role_now(state: State, role: str | Role | None) -> Role:
+    """``role``, or the one that a person is asked to play now. Raises SessionError when there is none."""
+    if role is not None:
+        return parse_role(role)
+    asked = asked_role(state)
+    if asked is None:
+        raise SessionError("Nothing is asked of you now.", "Say which role: designer, coder or conductor.")
+    return asked
+
+
+class Account:
+    """What a session's models have cost up to now. Safe to use from several threads."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._ledger = Ledger()
+        self._counted: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def of(self, state: State) -> dict[str, Any]:
+        """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
+
+        ``text`` is one line for people. The numbers are those of :class:`kernellab.models.Ledger`.
+        """
+        with self._lock:
+            for turn, exchanges in state.said.items():
+                for exchange in exchanges[self._counted.get(turn, 0) :]:
+                    self._ledger.add(turn, exchange)
+                self._counted[turn] = len(exchanges)
+            found = self._ledger.as_dict()
+        return {**found, "budget": state.budget, "spent": self._bench.budget.spent(), "text": ledger_line(found)}
+
+
+def ledger_line(ledger: Mapping[str, Any]) -> str:
+    """One line for people: "12,400 tokens (3,100 cached), $0.021, 3 requests"; empty before the first."""
+    total = ledger["total"]
+    if not total["requests"]:
+        return ""
+    words = [f"{total['input_tokens'] + total['output_tokens']:,} tokens"]
+    if total["cached_tokens"]:
+        words[0] += f" ({total['cached_tokens']:,} cached)"
+    if total["usd"] is not None:
+        words.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
+    count = total["requests"]
+    words.append(
+        f"{count} request{'s' if count != 1 else ''}" + (f", {total['failed']} failed" if total["failed"] else "")
+    )
+    return ", ".join(words)

@@ -1,0 +1,180 @@
+"""What a session offers to the memory when it ends: its verified kernels, and its failures with what fixed them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from kernellab.capture import Graph, capture
+from kernellab.capture.family import family_of
+from kernellab.dsls.machine import detect_target
+from kernellab.errors import KernellabError
+from kernellab.lowering.headers import with_headers, without_headers
+from kernellab.memory.canonical import canonical
+from kernellab.memory.memory import Memory
+from kernellab.memory.records import Failure, Kernel, Measured, Provenance
+from kernellab.records import Source, Trust, Verdict
+from kernellab.session.record.records import Turn
+from kernellab.session.record.state import State
+from kernellab.session.session import Session
+from kernellab.target import Backend
+from kernellab.task import Task, load_task
+from kernellab.verifier import Verifier
+
+#: a verdict below it is never remembered
+_LEAST_TRUST = (Trust.T2, Trust.T3, Trust.T4)
+#: characters of a change that are kept
+_MOST_CHANGE = 4000
+
+
+def kernels(state: State, task: Task, graph: Graph) -> Iterator[Kernel]:
+    """Each verified kernel of the session once, with the figures of its last verdict.
+
+    A kernel that an interpreter ran, that was not timed, or whose verdict is below T2, is not offered.
+    """
+    if state.target is None or state.target.backend == "interpreter":
+        return
+    seen: set[str] = set()
+    for turn in reversed(list(state.turns.values())):
+        made = _made(state, turn)
+        verdict = turn.verdict
+        if made is None or made.candidate is None or verdict is None or not _is_worth(verdict):
+            continue
+        source = without_headers(made.candidate.source)
+        if source.hash in seen:
+            continue
+        seen.add(source.hash)
+        where = state.target.backend, state.target.chip
+        kernel = _kernel(task, graph, source, where, verdict, _provenance(state, made))
+        yield kernel.model_copy(update={
+            "sketch": made.candidate.sketch, "constexpr": made.candidate.constexpr,
+            "rationale": _rationale(state, made),
+        })  # fmt: skip
+
+
+def failures(state: State, graph: Graph) -> Iterator[Failure]:
+    """Each refused kernel whose line went on to one that passed, with the difference between the two."""
+    if state.target is None:
+        return
+    form, family = canonical(graph), family_of(graph).value
+    for turn in state.turns.values():
+        made, verdict = _made(state, turn), turn.verdict
+        if made is None or made.candidate is None or verdict is None or verdict.passed:
+            continue
+        cure = _cure(state, turn)
+        if cure is None:
+            continue
+        fixed, by = cure
+        signature = (verdict.evidence.signature if verdict.evidence else None) or verdict.stage.value
+        yield Failure(
+            graph=form.hash, operator_class=family, dsl=made.candidate.source.dsl, backend=state.target.backend,
+            stage=verdict.stage.value, signature=signature, reason=verdict.reason,
+            change=_change(made.candidate.source, fixed), speedup=by.speedup, provenance=_provenance(state, made),
+        )  # fmt: skip
+
+
+def offer(memory: Memory, session: Session) -> int:
+    """Put all that ``session`` has found into ``memory``; how many kernels were kept.
+
+    Raises:
+        MemoryStoreError: the store cannot be written. TaskError, CaptureError: the task does not run any more.
+    """
+    state, task = session.state, load_task(session.state.created.text, session.state.created.name)
+    graph = capture(task)
+    kept = sum(memory.remember(kernel, task.text) for kernel in kernels(state, task, graph))
+    for failure in failures(state, graph):
+        memory.remember_failure(failure)
+    return kept
+
+
+def imported(
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
+) -> str:
+    """Verify somebody's kernel for the task ``given`` (text, name) and keep it; why not, or "" when it was kept."""
+    try:
+        task = load_task(*given)
+        graph = capture(task)
+        target = detect_target(source.dsl)
+        verdict = verifier.verify(task, with_headers(source), target)
+    except KernellabError as error:
+        return error.message
+    if not _is_worth(verdict) or target.backend is Backend.INTERPRETER:
+        return verdict.reason
+    provenance = Provenance(origin="import", place=place, licence=licence)
+    where = target.backend.value, target.chip.name
+    kernel = _kernel(task, graph, without_headers(source), where, verdict, provenance)
+    kept = memory.remember(kernel, task.text)
+    return "" if kept else "It was forgotten before, or is slower than those that are kept."
+
+
+def _kernel(
+    task: Task, graph: Graph, source: Source, where: tuple[str, str], verdict: Verdict, provenance: Provenance
+) -> Kernel:
+    """The memory's record of ``source`` (without headers), judged on ``where``: backend and chip."""
+    form = canonical(graph)
+    backend, chip = where
+    return Kernel(
+        name=task.name, task=task.hash, graph=form.hash, operator_class=family_of(graph).value,
+        words=tuple(sorted(word.split(" ")[0] for word in form.words)), dsl=source.dsl, backend=backend, chip=chip,
+        dtype=next((a.dtype for a in task.tensors), ""), sizes=task.module().default_sizes(),
+        signature=task.signature, source=source, measured=measured(verdict), provenance=provenance,
+    )  # fmt: skip
+
+
+def measured(verdict: Verdict) -> Measured:
+    """A verdict's figures, against eager where it was the baseline."""
+    against = verdict.against("eager") or (verdict.comparisons[0] if verdict.comparisons else None)
+    return Measured(
+        trust=verdict.trust, speedup=against.speedup if against else None, low=against.low if against else None,
+        high=against.high if against else None, baseline=against.baseline if against else "",
+        time_ms=verdict.time.median_ms if verdict.time else None, sol_ms=verdict.sol_ms,
+        versions=dict(verdict.environment.versions),
+    )  # fmt: skip
+
+
+def _is_worth(verdict: Verdict) -> bool:
+    return verdict.passed and verdict.trust in _LEAST_TRUST and verdict.time is not None
+
+
+def _made(state: State, turn: Turn) -> Turn | None:
+    """The turn whose candidate ``turn`` judged."""
+    if turn.verdict is None:
+        return None
+    return next((above for above in state.up(turn.parent) if above.candidate is not None), None)
+
+
+def _cure(state: State, failed: Turn) -> tuple[Source, Verdict] | None:
+    """The first kernel below ``failed`` that passed, with its verdict."""
+    for turn in state.turns.values():
+        if turn.verdict is None or not _is_worth(turn.verdict) or turn.number <= failed.number:
+            continue
+        if any(above.id == failed.id for above in state.up(turn.parent)):
+            made = _made(state, turn)
+            if made is not None and made.candidate is not None:
+                return made.candidate.source, turn.verdict
+    return None
+
+
+def _change(before: Source, after: Source) -> str:
+    """What turned one source into the other, as a unified difference without our headers."""
+    old, new = without_headers(before).files, without_headers(after).files
+    lines: list[str] = []
+    for name in sorted({*old, *new}):
+        lines += difflib.unified_diff(
+            old.get(name, "").splitlines(), new.get(name, "").splitlines(), name, name, lineterm="", n=1
+        )
+    return "\n".join(lines)[:_MOST_CHANGE]
+
+
+def _rationale(state: State, made: Turn) -> str:
+    """Why the kernel is as it is, in the Designer's words."""
+    return next((turn.rationale for turn in state.up(made.id) if turn.sketch is not None and turn.rationale), "")
+
+
+def _provenance(state: State, turn: Turn) -> Provenance:
+    return Provenance(
+        origin="session", place=state.id, turn=turn.id, author=turn.author.value, created=turn.started + turn.seconds
+    )
+
+
+__all__ = ["failures", "imported", "kernels", "measured", "offer"]

@@ -1,0 +1,69 @@
+"""The journal of sessions: each line an event, a record when it is read (:mod:`kernellab.journal` keeps the file)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernellab.content import WORKSPACE
+from kernellab.content import find_workspace as find_workspace
+from kernellab.errors import JournalError
+from kernellab.journal import FILE, LEASE_SECONDS, JournalFile, on_network
+from kernellab.session.record.records import EVENT, Event
+
+FOLDER = WORKSPACE
+
+
+class Journal(JournalFile):
+    """A workspace's journal, whose sessions' lines are events."""
+
+    def append(self, session: str, owner: str, events: Sequence[Event]) -> int:
+        """Write ``events`` and return the last one's number. All of them are written, or none.
+
+        Raises:
+            SessionError: another engine holds the session's lease.
+            JournalError: the file cannot be written.
+        """
+        return self.append_lines(session, owner, [event.model_dump_json() for event in events])
+
+    def read(self, session: str, after: int = 0) -> list[tuple[int, Event]]:
+        """The session's events with their numbers, oldest first.
+
+        Raises:
+            JournalError: a line that this version of kernellab cannot read.
+        """
+        return [(seq, self._event(line)) for seq, line in self.lines(session, after)]
+
+    def first(self, session: str) -> Event | None:
+        """The session's first event, its creation; None when there is no such session. Raises JournalError."""
+        line = self.first_line(session)
+        return None if line is None else self._event(line)
+
+    def _event(self, line: str) -> Event:
+        try:
+            return EVENT.validate_json(line)
+        except ValidationError as error:
+            raise JournalError(
+                f"{self.path} holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
+                "Open it with the version that wrote it, or use another workspace.",
+            ) from None
+
+
+_JOURNALS: dict[Path, Journal] = {}
+_OPENING = threading.Lock()
+
+
+def open_journal(workspace: Path) -> Journal:
+    """The process's one journal of a workspace."""
+    workspace = workspace.resolve()
+    with _OPENING:
+        journal = _JOURNALS.get(workspace)
+        if journal is None or not journal.path.exists():
+            journal = _JOURNALS[workspace] = Journal(workspace)
+        return journal
+
+
+__all__ = ["FILE", "FOLDER", "LEASE_SECONDS", "Journal", "find_workspace", "on_network", "open_journal"]

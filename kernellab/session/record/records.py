@@ -1,0 +1,288 @@
+"""What one design session is made of, and the events that its journal keeps.
+
+A :class:`Turn` is one role's work. Every event is one immutable line; the session's state is a fold over them
+(:mod:`kernellab.session.record.state`).
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from typing import Annotated, Literal, Union
+
+from pydantic import Field, TypeAdapter
+
+from kernellab.records import (
+    Author,
+    Candidate,
+    Comparison,
+    Exchange,
+    GateResult,
+    Record,
+    Role,
+    Route,
+    RouteKind,
+    Source,
+    Timing,
+    Verdict,
+)
+
+
+class ClaimCheck(Record):
+    """A claim of an agent against the record; ``holds`` is None where nothing can tell."""
+
+    text: str
+    holds: bool | None
+    why: str
+
+
+class TurnState(str, Enum):
+    RUNNING = "running"
+    DONE = "done"
+    #: the role could not answer; ``error`` says why
+    FAILED = "failed"
+    #: a person took over before it ended; its result is still recorded when it comes
+    SUPERSEDED = "superseded"
+    #: a person broke it off; nothing of it is recorded afterwards
+    STOPPED = "stopped"
+
+
+class Turn(Record):
+    """One role's work in the tree of turns. Only the fields of its role are set.
+
+    ``started`` is in seconds since the epoch, ``seconds`` its duration. ``constexpr`` are the values that the
+    Designer chose for tunables. A Verifier's turn judges the nearest candidate above it; ``reused`` names the turn
+    whose verdict it repeats because the source is the same to the byte. What the Analyst says is its ``rationale``.
+    """
+
+    id: str
+    number: int
+    parent: str | None
+    role: Role
+    author: Author
+    state: TurnState = TurnState.RUNNING
+    started: float = Field(default_factory=time.time)
+    seconds: float = 0.0
+    rationale: str = ""
+    claims: tuple[str, ...] = ()
+    #: the claims against what the record held when the turn ended
+    checks: tuple[ClaimCheck, ...] = ()
+    #: lines of pins and constraints that the role's replies broke within the turn; those replies were refused
+    refused: tuple[str, ...] = ()
+    sketch: str | None = None
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    gate: GateResult | None = None
+    candidate: Candidate | None = None
+    verdict: Verdict | None = None
+    route: Route | None = None
+    reused: str | None = None
+    error: str = ""
+    remedy: str = ""
+    #: what kind of error: "model:KIND" for a :class:`~kernellab.errors.ModelFault`, else the error's class
+    fault: str = ""
+    note: str = ""
+    #: a person changed nothing but pins: the turns before it still stand
+    only_pins: bool = False
+
+    @property
+    def of_model(self) -> bool:
+        """Did the turn fail for want of a model's answer?"""
+        return self.fault.startswith("model:")
+
+
+class SessionStatus(str, Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    #: a question to a person is open
+    WAITING = "waiting"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    #: the task or the target cannot be used
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        return self in (SessionStatus.FINISHED, SessionStatus.STOPPED, SessionStatus.FAILED)
+
+
+class QuestionKind(str, Enum):
+    #: approve the Conductor's proposal, or change it
+    ROUTE = "route"
+    #: approve going on after this turn
+    TURN = "turn"
+    #: a person plays this role: the work itself is asked for
+    BRIEF = "brief"
+    #: something failed that a person must mend before it is tried again
+    ERROR = "error"
+
+
+class Question(Record):
+    """What a person is asked: ``text`` says what, ``answer`` how, in words that a button or a call carries out."""
+
+    kind: QuestionKind
+    role: Role
+    text: str
+    answer: str
+    turn: str | None = None
+    to: RouteKind | None = None
+    suggestion: str = ""
+
+    @property
+    def id(self) -> str:
+        """Names the question in an answer, so that an answer to an earlier one does no harm."""
+        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}"
+
+
+class _Event(Record):
+    time: float = Field(default_factory=time.time)
+
+
+class Created(_Event):
+    """A session's beginning; ``key`` identifies the same call made again."""
+
+    kind: Literal["created"] = "created"
+    name: str
+    text: str
+    key: str
+    dsl: str | None = None
+    chip: str | None = None
+    roles: dict[Role, str] = Field(default_factory=dict)
+    approval: str = "none"
+    max_turns: int = 20
+    constexpr: dict[str, int | float] = Field(default_factory=dict)
+    #: verification options as given, by name
+    options: dict[str, object] = Field(default_factory=dict)
+    #: the session of the same name whose text or roles were different
+    previous: str | None = None
+    start_sketch: str | None = None
+    start_source: Source | None = None
+    #: the start source is of another DSL or nobody's sketch: the Designer begins by lifting a sketch from it
+    lift: bool = False
+    #: what the session may spend, as :meth:`kernellab.models.Budget.parse` reads it
+    budget: str = ""
+    #: go on after a kernel passed, while there is headroom; None: when a model designs or codes
+    improve: bool | None = None
+    #: parts of the method that are left out on purpose
+    ablation: tuple[str, ...] = ()
+    #: points of the rules Designer's schedules that are measured before its first design; 0: it decides unmeasured
+    tune: int = 0
+    version: str = ""
+
+
+class TargetFound(_Event):
+    kind: Literal["target"] = "target"
+    dsl: str
+    backend: str
+    chip: str
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.backend not in ("cpu", "interpreter")
+
+
+class TurnStarted(_Event):
+    """The turn becomes the head."""
+
+    kind: Literal["turn_started"] = "turn_started"
+    turn: Turn
+
+
+class TurnEnded(_Event):
+    """The turn's whole record; the head stays where it is."""
+
+    kind: Literal["turn_ended"] = "turn_ended"
+    turn: Turn
+
+
+class Compared(_Event):
+    """A finished turn's kernel was timed again, against more baselines in one run; its verdict gets these figures."""
+
+    kind: Literal["compared"] = "compared"
+    turn: str
+    timing: Timing
+    comparisons: tuple[Comparison, ...]
+    label: str = ""
+    #: the sentence and the flags that go with these figures
+    reason: str = ""
+    flags: tuple[str, ...] = ()
+
+
+class Exchanged(_Event):
+    """A role asked a model and was answered, or was not; ``turn`` is empty for what came before the first turn."""
+
+    kind: Literal["exchanged"] = "exchanged"
+    turn: str
+    exchange: Exchange
+
+
+class HeadMoved(_Event):
+    kind: Literal["head_moved"] = "head_moved"
+    to: str | None
+    reason: str = ""
+
+
+class Approved(_Event):
+    """A person lets the session go on from this turn as proposed."""
+
+    kind: Literal["approved"] = "approved"
+    turn: str
+
+
+class StatusChanged(_Event):
+    kind: Literal["status"] = "status"
+    status: SessionStatus
+    reason: str = ""
+    question: Question | None = None
+
+
+class RoleSet(_Event):
+    kind: Literal["role_set"] = "role_set"
+    role: Role
+    spec: str
+
+
+class ApprovalSet(_Event):
+    kind: Literal["approval_set"] = "approval_set"
+    approval: str
+
+
+class BudgetSet(_Event):
+    """A person changed what the session may spend."""
+
+    kind: Literal["budget_set"] = "budget_set"
+    budget: str
+
+
+class NoteAdded(_Event):
+    kind: Literal["note"] = "note"
+    role: Role
+    text: str
+
+
+class NoteRemoved(_Event):
+    kind: Literal["note_removed"] = "note_removed"
+    role: Role
+    text: str
+
+
+Event = Annotated[
+    Union[
+        Created,
+        TargetFound,
+        TurnStarted,
+        TurnEnded,
+        Compared,
+        Exchanged,
+        HeadMoved,
+        Approved,
+        StatusChanged,
+        RoleSet,
+        ApprovalSet,
+        BudgetSet,
+        NoteAdded,
+        NoteRemoved,
+    ],
+    Field(discriminator="kind"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -1,0 +1,73 @@
+"""What a Session gives out, as objects that show themselves: plain here, and in HTML by the notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernellab.records import Candidate, Verdict
+from kernellab.session.record.records import Turn
+from kernellab.session.record.state import State
+from kernellab.session.record.view import turn_line, verdict_line
+
+
+class SketchText(str):
+    """A sketch's text; shown as it is written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self).rstrip()
+
+
+class Turns(tuple[Turn, ...]):
+    """Turns by number; shown one a line."""
+
+    state: State
+
+    @classmethod
+    def of(cls, state: State) -> Turns:
+        turns = cls(state.turns.values())
+        turns.state = state
+        return turns
+
+    def __repr__(self) -> str:
+        return "\n".join(map(turn_line, self)) or "no turns yet"
+
+
+@dataclass(frozen=True)
+class CandidateShown:
+    """A kernel of the session: ``number`` is the turn that wrote it, ``verdict`` None while it is not verified."""
+
+    number: int
+    candidate: Candidate
+    verdict: Verdict | None
+    best: bool
+
+    def __repr__(self) -> str:
+        said = verdict_line(self.verdict) if self.verdict else "not verified"
+        return f"{self.number:>3} {self.candidate.author.value:<5} {said}{'  (best)' if self.best else ''}"
+
+
+class Candidates(tuple[CandidateShown, ...]):
+    """A session's kernels by number; shown one a line."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "no candidates yet"
+
+
+def candidates_of(state: State) -> Candidates:
+    """Every kernel that was written, with its verdict."""
+    best = state.best()
+    verdicts = {turn.parent: turn.verdict for turn in state.turns.values() if turn.verdict is not None}
+    return Candidates(
+        CandidateShown(
+            turn.number, turn.candidate, verdicts.get(turn.id), best is not None and best.number == turn.number
+        )
+        for turn in _by_number(state.turns.values())
+        if turn.candidate is not None
+    )
+
+
+def _by_number(turns: Iterable[Turn]) -> list[Turn]:
+    return sorted(turns, key=lambda turn: turn.number)

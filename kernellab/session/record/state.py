@@ -1,0 +1,272 @@
+"""A session's state: the fold over its events. Nothing here waits, writes or imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kernellab.agents.briefs import Attempt
+from kernellab.errors import SessionError
+from kernellab.records import (
+    Author,
+    Candidate,
+    Diagnostic,
+    Exchange,
+    GateResult,
+    GateState,
+    Role,
+    RouteKind,
+    Trust,
+    Verdict,
+)
+from kernellab.session.record.pooling import pooled
+from kernellab.session.record.records import (
+    ApprovalSet,
+    Approved,
+    BudgetSet,
+    Compared,
+    Created,
+    Event,
+    Exchanged,
+    HeadMoved,
+    NoteAdded,
+    NoteRemoved,
+    Question,
+    QuestionKind,
+    RoleSet,
+    SessionStatus,
+    StatusChanged,
+    TargetFound,
+    Turn,
+    TurnEnded,
+    TurnStarted,
+    TurnState,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a session is at one moment."""
+
+    id: str
+    created: Created
+    turns: Mapping[str, Turn] = field(default_factory=dict)
+    head: str | None = None
+    status: SessionStatus = SessionStatus.RUNNING
+    reason: str = ""
+    question: Question | None = None
+    target: TargetFound | None = None
+    roles: Mapping[Role, str] = field(default_factory=dict)
+    approval: str = "none"
+    budget: str = ""
+    notes: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
+    approved: frozenset[str] = frozenset()
+    #: turns that roles other than a person took since a person last decided
+    unattended: int = 0
+    #: what models were asked and answered, by turn
+    said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+
+    @property
+    def head_turn(self) -> Turn | None:
+        return self.turns[self.head] if self.head else None
+
+    @property
+    def standing_on(self) -> str | None:
+        """The turn that new work is put on: the head, or what a running head stands on."""
+        head = self.head_turn
+        return head.parent if head is not None and head.state is TurnState.RUNNING else self.head
+
+    def up(self, to: str | None = None) -> Iterator[Turn]:
+        """The turns from ``to`` (the head) up to the root."""
+        at = to or self.head
+        while at:
+            turn = self.turns[at]
+            yield turn
+            at = turn.parent
+
+    def path(self, to: str | None = None) -> list[Turn]:
+        """The turns from the root to ``to`` (the head)."""
+        return list(self.up(to))[::-1]
+
+    def standing(self, to: str | None = None) -> Turn | None:
+        """The turn that decides what comes next: ``to`` (the head), or the one before those that only set pins."""
+        return next((turn for turn in self.up(to) if not turn.only_pins), None)
+
+    def turn(self, which: int | str) -> Turn:
+        """A turn by number or id. Raises SessionError when there is none."""
+        word = str(which)
+        found = self.turns.get(word) or self.turns.get(f"t{word}")
+        if found is None:
+            raise SessionError(f"There is no turn {which}.", f"The turns are 1 to {len(self.turns)}.")
+        return found
+
+    def exchanges(self, turn: str | None = None) -> tuple[Exchange, ...]:
+        """What a turn's role asked models and was answered, oldest first; of the whole session without ``turn``."""
+        if turn is not None:
+            return self.said.get(turn, ())
+        return tuple(exchange for exchanges in self.said.values() for exchange in exchanges)
+
+    def sketch_turn(self, to: str | None = None) -> Turn | None:
+        """The last turn above ``to`` that gave a sketch."""
+        return next((turn for turn in self.up(to) if turn.sketch is not None), None)
+
+    def candidate(self, to: str | None = None) -> Candidate | None:
+        """The candidate that the line of turns up to ``to`` ends with."""
+        turn = self.source_turn(to)
+        return turn.candidate if turn else None
+
+    def source_turn(self, to: str | None = None) -> Turn | None:
+        """The turn that wrote that candidate: a kernel is named by its number."""
+        return next((turn for turn in self.up(to) if turn.candidate), None)
+
+    def verdict_of(self, source_hash: str) -> Turn | None:
+        """A finished verification of the same source, anywhere in the tree."""
+        for turn in self.turns.values():
+            if turn.verdict is not None and turn.reused is None:
+                candidate = self.candidate(turn.id)
+                if candidate and candidate.source.hash == source_hash:
+                    return turn
+        return None
+
+    @property
+    def unanswered(self) -> bool:
+        """Did the line end for want of an answer, of budget or of turns, so that running on may get further?"""
+        last = self.standing()
+        stopped = last is not None and last.route is not None and last.route.to is RouteKind.STOP
+        asks = self.question is not None and self.question.kind is not QuestionKind.ERROR
+        return not stopped and not asks
+
+    @property
+    def refusals(self) -> tuple[Turn, ...]:
+        """The sketches of agents that were refused because they changed a pinned line or a person's constraint."""
+        return tuple(t for t in self.turns.values() if t.refused or (t.gate is not None and breaches(t.gate)))
+
+    def best(self) -> Best | None:
+        """The fastest candidate that passed at T2 or better; an untimed one only where none was timed."""
+        found = []
+        for turn in self.turns.values():
+            if turn.verdict and turn.verdict.passed and turn.verdict.trust not in (Trust.T0, Trust.T1):
+                wrote = self.source_turn(turn.id)
+                if wrote is not None and wrote.candidate is not None:
+                    found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict))
+        return min(found, key=Best.rank) if found else None
+
+    def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
+        """The rounds of the line of turns up to ``to`` (the head), oldest first."""
+        rounds: list[Attempt] = []
+        for turn in self.path(to):
+            if turn.only_pins:
+                continue
+            last = rounds[-1] if rounds else Attempt()
+            if turn.role is Role.DESIGNER and turn.sketch is not None:
+                rounds.append(Attempt(sketch=turn.sketch, gate=turn.gate))
+            elif turn.candidate is not None:
+                if not rounds or last.candidate is not None or last.route is not None:
+                    rounds.append(Attempt(sketch=turn.candidate.sketch, gate=last.gate))
+                rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
+            elif turn.verdict is not None and rounds:
+                rounds[-1] = replace(last, verdict=turn.verdict)
+            elif turn.route is not None and rounds:
+                # a person's route after the Conductor's replaces it: it is the one that was followed
+                rounds[-1] = replace(last, route=turn.route)
+        return tuple(rounds)
+
+
+@dataclass(frozen=True)
+class Best:
+    """``turn`` is the Verifier's; ``number`` names the kernel: that of the turn which wrote it."""
+
+    turn: Turn
+    number: int
+    candidate: Candidate
+    verdict: Verdict
+
+    def rank(self) -> tuple[int, float]:
+        """Paired ratios survive a change of load between turns, so they go before plain times."""
+        if self.verdict.speedup is not None:
+            return 0, -self.verdict.speedup
+        if self.verdict.time is not None:
+            return 1, self.verdict.time.median_ms
+        return 2, -self.turn.number
+
+
+def fold(session: str, events: Iterable[Event]) -> State | None:
+    """The state after ``events``; None when there are none."""
+    state: State | None = None
+    for event in events:
+        state = apply(session, state, event)
+    return state
+
+
+def apply(session: str, state: State | None, event: Event) -> State:
+    if isinstance(event, Created):
+        return State(session, event, roles=dict(event.roles), approval=event.approval, budget=event.budget)
+    if state is None:
+        raise SessionError(f"The journal of {session} does not begin with its creation.", "Design it again.")
+    match event:
+        case TurnStarted(turn=turn):
+            by_person = turn.author is Author.HUMAN
+            again = turn.id in state.turns
+            return replace(
+                state,
+                turns={**state.turns, turn.id: turn},
+                head=turn.id,
+                unattended=0 if by_person else state.unattended + (not again and turn.role is not Role.ANALYST),
+            )
+        case TurnEnded(turn=turn):
+            return replace(state, turns={**state.turns, turn.id: turn})
+        case Compared():
+            return replace(state, turns={**state.turns, event.turn: _compared(state.turns[event.turn], event)})
+        case Exchanged(turn=asked, exchange=exchange):
+            return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
+        case HeadMoved(to=to):
+            return replace(state, head=to)
+        case Approved(turn=approved):
+            return replace(state, approved=state.approved | {approved}, unattended=0)
+        case StatusChanged(status=status, reason=reason, question=question):
+            return replace(state, status=status, reason=reason, question=question)
+        case RoleSet(role=role, spec=spec):
+            return replace(state, roles={**state.roles, role: spec})
+        case ApprovalSet(approval=approval):
+            return replace(state, approval=approval)
+        case BudgetSet(budget=budget):
+            return replace(state, budget=budget)
+        case NoteAdded(role=role, text=text):
+            return replace(state, notes={**state.notes, role: (*state.notes.get(role, ()), text)})
+        case NoteRemoved(role=role, text=text):
+            kept = list(state.notes.get(role, ()))
+            kept.remove(text)
+            return replace(state, notes={**state.notes, role: tuple(kept)})
+        case TargetFound():
+            return replace(state, target=event)
+    raise AssertionError(event)
+
+
+def _compared(turn: Turn, event: Compared) -> Turn:
+    if turn.verdict is None:
+        return turn
+    time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
+    labels = [*turn.verdict.label.split(", "), *event.label.split(", ")]
+    figures = {
+        "time": time,
+        "comparisons": list(comparisons),
+        "label": ", ".join(dict.fromkeys(filter(None, labels))),
+        "flags": list(dict.fromkeys([*turn.verdict.flags, *event.flags])),
+    }
+    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
+
+
+def breaches(gate: GateResult) -> list[Diagnostic]:
+    """The pins and constraints that a refused sketch broke, each with its line."""
+    return [d for d in gate.diagnostics if d.severity == "error" and d.rule in ("pin", "require-author")]
+
+
+def gate_refuses(turn: Turn) -> bool:
+    """Must this sketch be fixed before code is written from it?
+
+    A sketch that cannot be run, but has no fault that the checker names, may still be coded by a model or a person.
+    """
+    gate = turn.gate
+    if gate is None or turn.state is not TurnState.DONE:
+        return False
+    return gate.state is GateState.WRONG or any(d.severity == "error" for d in gate.diagnostics)

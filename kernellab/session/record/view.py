@@ -1,0 +1,127 @@
+"""A session's state as plain data for a view, and in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.records import StageResult, Verdict
+from kernellab.session.record.records import SessionStatus, Turn, TurnState
+from kernellab.session.record.state import State
+
+
+class Dumps:
+    """Turns as plain data, each made once: a finished turn does not change, and a session may have hundreds."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Turn, dict[str, Any]]] = {}
+
+    def of(self, turn: Turn) -> dict[str, Any]:
+        made = self._made.get(turn.id)
+        if made is None or made[0] is not turn:
+            made = self._made[turn.id] = (turn, turn.model_dump(mode="json"))
+        return made[1]
+
+
+def as_dict(
+    state: State, stages: Mapping[str, list[StageResult]], message: str, version: int, dumps: Dumps | None = None
+) -> dict[str, Any]:
+    """Everything a view draws, as JSON-like data; ``version`` grows with every change.
+
+    ``turns`` are in order of number, each as :class:`~kernellab.session.Turn` plus ``on_path`` (is it in the
+    head's line?) and ``stages`` (of a verification that runs). ``best`` names its turn and its figures; ``refusals``
+    are the turns whose sketch broke a pin or a constraint. With ``dumps``, unchanged turns are shared between calls:
+    do not write into them.
+    """
+    dumps = dumps or Dumps()
+    path = {turn.id for turn in state.path()}
+    candidate = state.candidate()
+    designed = state.sketch_turn()
+    verdict = next((t.verdict for t in state.up() if t.verdict), None)
+    question = state.question if state.status is SessionStatus.WAITING else None
+    return {
+        "id": state.id,
+        "name": state.created.name,
+        "version": version,
+        "status": state.status.value,
+        "reason": state.reason,
+        "message": message,
+        "task": {"name": state.created.name, "text": state.created.text},
+        "dsl": state.target.dsl if state.target else state.created.dsl or "",
+        "target": target_words(state),
+        "approval": state.approval,
+        "roles": {role.value: spec for role, spec in state.roles.items()},
+        "notes": {role.value: list(texts) for role, texts in state.notes.items()},
+        "max_turns": state.created.max_turns,
+        "head": state.head,
+        "turns": [
+            {
+                **dumps.of(turn),
+                "on_path": turn.id in path,
+                "stages": [stage.model_dump(mode="json") for stage in stages.get(turn.id, [])],
+            }
+            for turn in state.turns.values()
+        ],
+        "question": {**question.model_dump(mode="json"), "id": question.id} if question else None,
+        "budget": state.budget,
+        "refusals": [turn.id for turn in state.refusals],
+        "sketch": designed.sketch if designed else None,
+        "source": candidate.source.model_dump(mode="json") if candidate else None,
+        "verdict": verdict.model_dump(mode="json") if verdict else None,
+        "best": best_figures(state),
+    }
+
+
+def best_figures(state: State) -> dict[str, Any] | None:
+    best = state.best()
+    if best is None:
+        return None
+    eager = best.verdict.against("eager")
+    return {
+        "turn": best.turn.id,
+        "number": best.number,
+        "candidate": best.candidate.id,
+        "speedups": {c.baseline: c.speedup for c in best.verdict.comparisons},
+        "speedup": best.verdict.speedup,
+        "time_ms": best.verdict.time.median_ms if best.verdict.time else None,
+        "baseline_ms": eager.baseline_time.median_ms if eager else None,
+        "sol_ms": best.verdict.sol_ms,
+        "label": best.verdict.label,
+        "trust": best.verdict.trust.value,
+    }
+
+
+def target_words(state: State) -> str:
+    target = state.target
+    return f"{target.dsl} on {target.chip} ({target.backend})" if target else state.created.dsl or ""
+
+
+def turn_line(turn: Turn) -> str:
+    """One line for people: number, role, author, what came of it."""
+    who = f"{turn.number:>3} {turn.role.value:<9} {turn.author.value:<5}"
+    if turn.state is TurnState.RUNNING:
+        return f"{who} ..."
+    return f"{who} {turn.seconds:6.2f} s  {outcome(turn)}"
+
+
+def outcome(turn: Turn) -> str:
+    if turn.error:
+        return turn.error
+    if turn.verdict is not None:
+        again = f" (as turn {turn.reused.removeprefix('t')})" if turn.reused else ""
+        return verdict_line(turn.verdict) + again
+    if turn.route is not None:
+        return f"-> {turn.route.to.value}: {turn.route.suggestion or turn.route.reason}"
+    if turn.gate is not None:
+        return f"sketch {turn.gate.state.value}: {turn.gate.reason}"
+    if turn.candidate is not None:
+        return f"source {', '.join(turn.candidate.source.files)}"
+    return turn.state.value
+
+
+def verdict_line(verdict: Verdict) -> str:
+    if not verdict.passed:
+        return f"failed at {verdict.stage.value}: {verdict.reason}"
+    figures = [c.text for c in verdict.comparisons]
+    time = [f"{verdict.time.median_ms:.3g} ms"] if verdict.time else []
+    return "passed: " + ", ".join([*figures, *time] or [verdict.label or verdict.reason])

@@ -1,0 +1,1 @@
+"""One turn's work: the brief, the role's answer, the record."""

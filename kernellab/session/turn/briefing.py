@@ -1,0 +1,175 @@
+"""What each role is told: its brief, made from the line of turns that it works on. A person gets the same one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.roles import is_model
+from kernellab.errors import SessionError
+from kernellab.records import Role, Route, Verdict
+from kernellab.session.record.records import TurnState
+from kernellab.session.record.state import State
+from kernellab.session.turn.context import Bench
+
+
+def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
+    designed = state.sketch_turn(parent) if parent else None
+    return DesignBrief(
+        task=bench.task(),
+        target=bench.target(),
+        history=_attempts(state, parent),
+        route=route_to(state, parent),
+        previous=designed.sketch if designed else None,
+        notes=state.notes.get(Role.DESIGNER, ()),
+        **_common(bench, state, parent),
+    )
+
+
+def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
+    """
+    Raises:
+        SessionError: there is no sketch to write code from, and the session does not work without.
+    """
+    designed = state.sketch_turn(parent) if parent else None
+    if designed is None and "sketch" not in bench.created.ablation:
+        raise SessionError(
+            "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
+        )
+    earlier = state.candidate(parent) if parent else None
+    return CodeBrief(
+        task=bench.task(),
+        target=bench.target(),
+        sketch=designed.sketch or "" if designed else "",
+        constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
+        history=_attempts(state, parent),
+        route=route_to(state, parent),
+        previous=earlier.source if earlier else None,
+        previous_sketch=earlier.sketch if earlier else None,
+        previous_constexpr=earlier.constexpr if earlier else {},
+        notes=state.notes.get(Role.CODER, ()),
+        **_common(bench, state, parent),
+    )
+
+
+def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
+    last = state.standing(parent) if parent else None
+    designed = state.sketch_turn(parent) if parent else None
+    coded = last is not None and last.role in (Role.CODER, Role.VERIFIER)
+    rounds = _attempts(state, parent)
+    best = state.best()
+    return RouteBrief(
+        task=bench.task(),
+        target=bench.target(),
+        sketch=designed.sketch if designed else None,
+        gate=designed.gate if designed else None,
+        candidate=state.candidate(parent) if coded else None,
+        verdict=last.verdict if last else None,
+        # the rounds before the one that is judged
+        history=rounds[:-1] if rounds and rounds[-1].route is None else rounds,
+        turns_left=max(0, state.created.max_turns - state.unattended),
+        error=f"{last.error} {last.remedy}".strip() if last and last.state is TurnState.FAILED else "",
+        notes=state.notes.get(Role.CONDUCTOR, ()),
+        improve=improves(state),
+        improvers=_improvers(state),
+        best=best.verdict if best else None,
+        **_common(bench, state, parent),
+    )
+
+
+def analyse_brief(bench: Bench, state: State, parent: str | None, question: str) -> AnalyseBrief:
+    best = state.best()
+    return AnalyseBrief(
+        task=bench.task(),
+        target=bench.target(),
+        history=_attempts(state, parent),
+        best=best.verdict if best else None,
+        best_turn=best.turn.number if best else None,
+        question=question,
+        notes=state.notes.get(Role.ANALYST, ()),
+        **_common(bench, state, parent),
+    )
+
+
+def improves(state: State) -> bool:
+    """Does the session go on after a kernel passed? The rules have nothing more to try; a model may have."""
+    if state.created.improve is not None:
+        return state.created.improve
+    return any(is_model(state.roles.get(role, "rules")) for role in (Role.DESIGNER, Role.CODER))
+
+
+def _improvers(state: State) -> frozenset[Role]:
+    both = frozenset((Role.DESIGNER, Role.CODER))
+    # the rules Coder lowers a sketch the same way each time
+    return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))
+
+
+def headroom(verdict: Verdict) -> float | None:
+    """The share of the speed-of-light bound that a kernel reaches, 0 to 1; None without a bound to believe."""
+    return None if verdict.bound_share is None else min(1.0, verdict.bound_share)
+
+
+def _bound_ms(state: State) -> float | None:
+    """The task's bound, by the first verdict that has it: one number in all that a session says."""
+    return next((turn.verdict.sol_ms for turn in state.turns.values() if turn.verdict and turn.verdict.sol_ms), None)
+
+
+def route_to(state: State, parent: str | None) -> Route | None:
+    """The route that sent the work to a turn on ``parent``."""
+    last = state.standing(parent) if parent else None
+    return last.route if last else None
+
+
+def budget_left(bench: Bench) -> str:
+    """What may still be spent, in words; empty without limits."""
+    spent = bench.budget.spent()
+    limits = bench.budget.limits
+    words = {
+        "tokens": "{:,.0f} tokens",
+        "usd": "{:.2f} US dollars",
+        "minutes": "{:.1f} minutes",
+        "gpu_s": "{:.0f} GPU s",
+    }
+    left = [
+        text.format(max(0.0, limit - spent[name]))
+        for name, text in words.items()
+        if (limit := getattr(limits, name)) is not None
+    ]
+    return ", ".join(left)
+
+
+def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
+    from kernellab.sketch.syntax.pins import pinned_lines
+
+    best = state.best()
+    designed = state.sketch_turn(parent) if parent else None
+    pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
+    return {
+        "headroom": headroom(best.verdict) if best else None,
+        "bound_ms": _bound_ms(state),
+        "budget_left": budget_left(bench),
+        "ablation": frozenset(bench.created.ablation),
+        "pins": tuple(f"line {number}: {text}" for number, text in pins),
+        "allow_library": bench.options().allow_library,
+    }
+
+
+def _attempts(state: State, parent: str | None) -> tuple[Any, ...]:
+    return state.attempts(parent) if parent else ()
+
+
+def brief_of(bench: Bench, state: State, role: Role, parent: str | None) -> DesignBrief | CodeBrief | RouteBrief:
+    """The brief of a role that a person can play."""
+    if role is Role.DESIGNER:
+        return design_brief(bench, state, parent)
+    if role is Role.CODER:
+        return code_brief(bench, state, parent)
+    if role is Role.CONDUCTOR:
+        return route_brief(bench, state, parent)
+    raise SessionError(f"The {role.value} has no brief.", "Choose designer, coder or conductor.")
+
+
+def asked_role(state: State) -> Role | None:
+    """The role that a person is asked to play now."""
+    question = state.question
+    return question.role if question is not None and question.kind.value == "brief" else None

@@ -1,0 +1,81 @@
+"""What an agent claims against what the record holds: the sketch's cost, the verdict that came of it, the best."""
+
+from __future__ import annotations
+
+from kernellab.errors import KernellabError
+from kernellab.records import Verdict
+from kernellab.session.record.records import ClaimCheck, Turn
+from kernellab.session.record.state import State
+from kernellab.session.turn.briefing import headroom
+from kernellab.session.turn.context import Bench
+
+
+def checked(bench: Bench, state: State, turn: Turn) -> tuple[ClaimCheck, ...]:
+    """Each claim of ``turn``: does the record hold its numbers? None where it has none, or nothing is measured yet."""
+    from kernellab.agents.model import check_claims
+
+    if not turn.claims:
+        return ()
+    facts = _facts(bench, state, turn)
+    verdict = came_of(state, turn)
+    found = []
+    for text, holds, why in check_claims(turn.claims, facts):
+        if holds is False and verdict is None and turn.verdict is None:
+            # the record may still come to hold it
+            holds, why = None, "Nothing was measured yet that could tell."
+        found.append(ClaimCheck(text=text, holds=holds, why=why))
+    return tuple(found)
+
+
+def came_of(state: State, turn: Turn) -> Verdict | None:
+    """The first verdict below ``turn``."""
+    below = {turn.id}
+    for other in state.turns.values():
+        if other.parent in below:
+            below.add(other.id)
+            if other.verdict is not None:
+                return other.verdict
+    return None
+
+
+def _facts(bench: Bench, state: State, turn: Turn) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    best = state.best()
+    for name, verdict in (("this kernel", came_of(state, turn)), ("the best kernel", best.verdict if best else None)):
+        if verdict is not None:
+            facts |= _figures(name, verdict)
+    sketch = turn.sketch or (designed.sketch if (designed := state.sketch_turn(turn.id)) else None)
+    if sketch:
+        facts |= _cost(bench, sketch, dict(turn.constexpr))
+    return facts
+
+
+def _figures(name: str, verdict: Verdict) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    if verdict.time is not None:
+        facts[f"{name} time_ms"] = verdict.time.median_ms
+    for found in verdict.comparisons:
+        facts[f"{name} against {found.baseline} speedup"] = found.speedup
+        facts[f"{name} {found.baseline} baseline_ms"] = found.baseline_time.median_ms
+    if verdict.sol_ms is not None:
+        facts[f"{name} bound_ms"] = verdict.sol_ms
+    share = headroom(verdict)
+    if share is not None:
+        facts[f"{name} of the bound share"] = share
+    return facts
+
+
+def _cost(bench: Bench, sketch: str, constexpr: dict[str, int | float]) -> dict[str, object]:
+    """The sketch's own cost at the task's default sizes; nothing where it cannot be costed."""
+    from kernellab.agents.rules.performance import cost_at
+
+    try:
+        cost = cost_at(sketch, bench.task(), bench.target(), constexpr)
+    except KernellabError:
+        return {}
+    return {
+        "sketch moves bytes": cost.bytes_slow,
+        "sketch distinct bytes": cost.bytes_unique,
+        "sketch footprint bytes": cost.footprint,
+        "sketch flops": sum(cost.flops.values()),
+    }

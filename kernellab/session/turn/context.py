@@ -1,0 +1,150 @@
+"""What a session works with in this process: its task, target, roles and models; each made when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.agents.roles import is_model, make_role
+from kernellab.models import Budget, ChatModel
+from kernellab.records import Exchange, Role, StageResult
+from kernellab.session.config import model_settings
+from kernellab.session.record.records import Created
+from kernellab.session.turn.resumed import Resumed
+
+if TYPE_CHECKING:
+    from kernellab.knowledge import Knowledge
+    from kernellab.models import Talk
+    from kernellab.target import Target
+    from kernellab.task import Task, TaskFlag
+
+#: what the model of a replayed exchange is called, beside its name
+RECORDED = "(recorded on "
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What a running turn tells the session, and how the session breaks it off.
+
+    ``record`` returns when the exchange is in the journal. ``answered`` are exchanges that this turn need not ask for
+    again: those of an earlier try that was cut off.
+    """
+
+    progress: Callable[[StageResult], None] = lambda stage: None
+    record: Callable[[Exchange], None] = lambda exchange: None
+    text: Callable[[str], None] = lambda text: None
+    cancel: threading.Event = field(default_factory=threading.Event)
+    answered: tuple[Exchange, ...] = ()
+    #: all that the session has asked up to now
+    said: tuple[Exchange, ...] = ()
+
+
+class Bench:
+    """One session's tools. Safe to use from several threads."""
+
+    def __init__(
+        self, created: Created, objects: Mapping[Role, Any], task: Task | None, target: Target | None,
+        workspace: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.created = created
+        self.workspace = workspace
+        self.budget = Budget.parse(created.budget)
+        self._objects = dict(objects)
+        self._task = task
+        self._target = target
+        self._rules: dict[Role, Any] = {}
+        self._replays: dict[tuple[Role, str], ChatModel] = {}
+        self._knowledge: Knowledge | None = None
+        self._task_lock = threading.Lock()
+        #: a lock of its own: the judge starts for the target while the task imports torch
+        self._target_lock = threading.Lock()
+        self._model_lock = threading.Lock()
+
+    def task(self) -> Task:
+        """Raises TaskError."""
+        from kernellab.task import load_task
+
+        with self._task_lock:
+            if self._task is None:
+                self._task = load_task(self.created.text, self.created.name)
+            return self._task
+
+    def admitted(self) -> tuple[TaskFlag, ...]:
+        """What is weak about the task as a test of kernels. Raises TaskError when no kernel can pass."""
+        from kernellab.task.audit import admit
+
+        return admit(self.task())
+
+    def target(self) -> Target:
+        """Raises TargetError."""
+        from kernellab.dsls.machine import detect_target
+
+        with self._target_lock:
+            if self._target is None:
+                self._target = detect_target(self.created.dsl, self.created.chip)
+            return self._target
+
+    def role(self, role: Role, spec: str, channel: Channel) -> Any:
+        """The object that plays ``role`` in the turn behind ``channel``.
+
+        Raises:
+            SessionError: this process cannot have it.
+            ModelError: its model is not configured, or its recording cannot be read.
+        """
+        if spec.startswith("object:") and role in self._objects:
+            return self._objects[role]
+        if is_model(spec):
+            return make_role(role, spec, self.talk(role, spec, channel), self.knowledge())
+        if role not in self._rules:
+            self._rules[role] = make_role(role, spec)
+        return self._rules[role]
+
+    def put(self, role: Role, player: Any) -> None:
+        self._objects[role] = player
+
+    def options(self) -> Any:
+        from kernellab.verifier.protocol.options import VerifyOptions
+
+        return VerifyOptions.model_validate(self.created.options)
+
+    def talk(self, role: Role, spec: str, channel: Channel) -> Talk:
+        """The role's line to its model. Raises ModelError: it is not configured, or its recording cannot be read."""
+        from kernellab.models import Talk
+
+        model: ChatModel = self._model(role, spec, channel)
+        record = channel.record
+        if channel.answered:
+            resumed = Resumed(model, role, channel.answered)
+            model, record = resumed, resumed.recording(channel.record)
+        return Talk(model, role, record, self.budget, channel.cancel, channel.text)
+
+    def knowledge(self) -> Knowledge:
+        from kernellab.knowledge import Knowledge
+
+        if self._knowledge is None:
+            self._knowledge = Knowledge.load(self.target(), self.workspace)
+        return self._knowledge
+
+    def forget_replays(self) -> None:
+        """Read recordings anew at their next turn: a person may have recorded more."""
+        with self._model_lock:
+            self._replays.clear()
+
+    def _model(self, role: Role, spec: str, channel: Channel) -> ChatModel:
+        from kernellab.models import ReplayModel, open_model
+
+        if not spec.startswith("replay:"):
+            # settings may have changed since the last turn
+            return open_model(spec, role, model_settings(self.workspace))
+        with self._model_lock:
+            key = role, spec
+            if key not in self._replays:
+                model = open_model(spec, role)
+                if isinstance(model, ReplayModel):
+                    # a session that is opened again goes on where the recording was
+                    model.skip(exchange for exchange in channel.said if RECORDED in exchange.model)
+                self._replays[key] = model
+            return self._replays[key]

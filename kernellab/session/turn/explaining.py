@@ -1,0 +1,131 @@
+"""What a verdict means, and why a kernel is slow: in words made from the record, each with the fact that it rests on.
+
+By rules alone, so it is there always and the same record gives the same words. A model says more as Analyst
+(:meth:`Session.analyse`), whose numbers are checked against the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.agents.rules.advice import advise, evidence_lines
+from kernellab.agents.rules.performance import slow_because, standing_of
+from kernellab.errors import SessionError, counted
+from kernellab.records import RouteKind, Stage, StageState, Verdict, one_line_each
+from kernellab.session.record.records import Turn
+from kernellab.session.record.state import State
+from kernellab.session.turn.briefing import route_brief
+from kernellab.session.turn.context import Bench
+
+#: what can be explained
+WHAT = ("verdict", "speed")
+
+#: a roofline that a kernel passes by more than this was measured badly
+_OVER = 1.05
+
+#: what each stage does, for a reader who meets its name for the first time
+STAGES = {
+    Stage.STATIC: "reads the text and refuses what no kernel needs; nothing runs",
+    Stage.BUILD: "compiles and loads the source in a process of its own",
+    Stage.SMOKE: "calls the kernel once on its smallest shape",
+    Stage.CORRECT: "compares results with the reference's, at declared and hidden sizes and several kinds of inputs",
+    Stage.ROBUST: "looks whether inputs stay unchanged, outputs are the kernel's own, and repeated calls agree",
+    Stage.HONEST: "looks whether the kernel's own code does the work",
+    Stage.FAST: "times the kernel and its baselines in turns, and compares the results of timed calls too",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One statement, and the fact of the record behind it ("" where the statement is the fact)."""
+
+    text: str
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is explained in a line, then point by point; ``advice`` is what to do next, "" where nothing is wrong."""
+
+    title: str
+    points: tuple[Point, ...]
+    advice: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"- {p.text}{f' ({p.because})' if p.because else ''}" for p in self.points]
+        return "\n".join([self.title, *lines, *([f"-> {self.advice}"] if self.advice else [])])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def explain(bench: Bench, state: State, at: str | None, what: str) -> Explanation:
+    """Explains the newest verdict on the line to turn ``at`` (the head): its outcome, or its speed.
+
+    Raises:
+        SessionError: there is no such explanation, no verdict on the line, or none that was timed.
+    """
+    if what not in WHAT:
+        raise SessionError(f"There is no explanation of {what!r}.", f"Choose {' or '.join(WHAT)}.")
+    turn = next((found for found in state.up(at) if found.verdict is not None), None) if state.turns else None
+    if turn is None or turn.verdict is None:
+        raise SessionError("There is no verdict yet to explain.", "Step or Run until the Verifier has looked at it.")
+    if what == "speed":
+        return _speed(bench, state, turn, turn.verdict)
+    return (_passed if turn.verdict.passed else _failed)(bench, state, turn, turn.verdict)
+
+
+def _failed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanation:
+    brief = route_brief(bench, state, turn.id)
+    before = [part.name.value for part in one_line_each(verdict.stages) if part.state is StageState.PASSED]
+    points = [
+        Point(f"The stage {verdict.stage.value} {STAGES[verdict.stage]}.", verdict.reason.rstrip(".")),
+        Point(f"The stages before it passed: {', '.join(before)}." if before else "It is the first stage."),
+    ]
+    points += [Point(line) for line in evidence_lines(brief) if not line.startswith("stage ")]
+    return Explanation(
+        f"Turn {turn.number} failed at {verdict.stage.value}.", tuple(points), advise(brief, RouteKind.CODER)
+    )
+
+
+def _passed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanation:
+    points = [
+        Point(f"The stage {part.name.value} {STAGES[part.name]}.", part.note.rstrip("."))
+        for part in one_line_each(verdict.stages)
+        if part.state is StageState.PASSED
+    ]
+    points += [_against(verdict, number) for number in range(len(verdict.comparisons))]
+    points += [Point(f"It is labelled {verdict.label}.")] if verdict.label else []
+    points += [Point(flag) for flag in verdict.flags]
+    return Explanation(f"Turn {turn.number} passed, at trust level {verdict.trust.value}.", tuple(points))
+
+
+def _against(verdict: Verdict, number: int) -> Point:
+    found = verdict.comparisons[number]
+    told = f"It is {found.speedup:.2f} times as fast as {found.called or found.baseline}"
+    if not found.distinguishable:
+        told = f"No difference to {found.called or found.baseline} can be told: the interval holds 1"
+    time = found.baseline_time
+    return Point(
+        f"{told}.",
+        f"95 % interval {found.low:.2f} to {found.high:.2f}; that one takes {time.median_ms:.3g} ms in "
+        f"{counted(time.samples, 'call')}",
+    )
+
+
+def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanation:
+    if verdict.time is None:
+        raise SessionError("This kernel was not timed.", "Only a kernel that passed every stage before fast is.")
+    brief = route_brief(bench, state, turn.id)
+    words, facts = slow_because(brief)
+    standing = standing_of(brief)
+    if standing is not None and standing.sketch_ms > _OVER * standing.time_ms:
+        facts = [fact for fact in facts if "roofline" not in fact]
+        facts.append("the kernel is faster than its sketch's roofline: this machine's roofs were measured too low")
+    code, _ = slow_because(brief, RouteKind.CODER)
+    points = [_against(verdict, number) for number in range(len(verdict.comparisons))]
+    points += [Point(f"{fact[:1].upper()}{fact[1:]}.") for fact in facts]
+    points += [Point(code)] if code != words else []
+    points += [Point("Other work disturbed the timing, so the figures are rough.")] if "busy" in verdict.label else []
+    title = f"Turn {turn.number} takes {verdict.time.median_ms:.3g} ms: what its sketch and the record say of the time."
+    return Explanation(title, tuple(points), words)

@@ -1,0 +1,73 @@
+"""Who answers in a turn: the first of a role's players that can, and before any model the free lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kernellab.agents.briefs import CodeBrief, CodeReply
+from kernellab.agents.model import AnswerError
+from kernellab.agents.roles import is_model, players_of
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.errors import DesignError, KernellabError, LoweringError, ModelError, ModelFault, SketchError
+from kernellab.records import Author
+from kernellab.session.record.state import State
+
+Answer = TypeVar("Answer")
+
+#: another player does not help against these: a person broke it off, or settings and recordings must be put right
+_NOT_ANOTHERS = frozenset((ModelFault.CANCELLED, ModelFault.CONFIG, ModelFault.AUTH, ModelFault.NO_ANSWER))
+
+
+@dataclass(frozen=True)
+class Played(Generic[Answer]):
+    """An answer; ``author`` where it is not the role's first player, ``note`` says why."""
+
+    answer: Answer
+    author: Author | None = None
+    note: str = ""
+
+
+def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
+    """The answer of the first player of ``spec`` that gives one.
+
+    Raises:
+        KernellabError: what kept the last player from answering, or what no other player can do better.
+    """
+    players, failures = players_of(spec), []
+    for number, player in enumerate(players):
+        try:
+            answer = ask(player)
+        except KernellabError as error:
+            if number + 1 == len(players) or not _anothers(error):
+                raise
+            failures.append(f"{player} gave no answer: {error.message}")
+        else:
+            author = None if number == 0 else Author.MODEL if is_model(player) else Author(player)
+            return Played(answer, author, "".join(f"{failure} " for failure in failures))
+    raise AssertionError("a role without a player")
+
+
+def _anothers(error: KernellabError) -> bool:
+    """May another player answer where this one could not?"""
+    if isinstance(error, ModelError):
+        return error.kind not in _NOT_ANOTHERS
+    return isinstance(error, (AnswerError, DesignError))
+
+
+def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
+    """The lowering of a sketch that has no code yet, while nobody has verified it; it costs nothing to look at.
+
+    None where the sketch has code already, cannot be lowered, or where the session works without sketches.
+    """
+    if not brief.sketch or "sketch" in brief.ablation or not (brief.previous is None or brief.redesigned):
+        return None
+    try:
+        reply = RulesCoder().code(brief)
+    except (SketchError, LoweringError):
+        return None
+    if state.verdict_of(reply.source.hash) is not None:
+        return None
+    said = f"{reply.rationale} It is verified before a model is asked to improve it."
+    return CodeReply(reply.source, reply.constexpr, said)

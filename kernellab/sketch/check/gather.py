@@ -1,0 +1,142 @@
+"""Races, coverage and edges where an index is a tile: what the values of an index may be is not known here.
+
+So a scatter may meet itself unless its author says ``unique``; what is scattered to is touched by nothing else in the
+same launch; and an index that was padded must not name a real element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.records import Diagnostic
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.access import Access, Kind, cover
+from kernellab.sketch.program.ints import num
+from kernellab.sketch.program.program import (
+    AtomicAdd,
+    If,
+    Kernel,
+    Load,
+    Loop,
+    Point,
+    Program,
+    Range,
+    Region,
+    Scatter,
+    Statement,
+    Store,
+    Tensor,
+    TensorRole,
+)
+from kernellab.sketch.program.walk import gathers
+from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.tree import Span
+
+Items = tuple[Point | Range | None, ...]
+
+
+def check_scatters(program: Program) -> list[Diagnostic]:
+    """Scatters that may meet themselves or others, and outputs that they may leave unwritten."""
+    found: list[Diagnostic] = []
+    stored: set[str] = set()
+    scattered: dict[str, Scatter] = {}
+    added: set[str] = set()
+    for kernel in program.kernels:
+        touched = list(_touched(kernel.body, ()))
+        found += _meetings(touched)
+        for stmt, loops in touched:
+            if isinstance(stmt, Scatter):
+                found += _alone(stmt, loops)
+                if stmt.add:
+                    added.add(stmt.tensor.name)
+                else:
+                    scattered.setdefault(stmt.tensor.name, stmt)
+            elif isinstance(stmt, (Store, AtomicAdd)):
+                stored.add(stmt.region.tensor.name)
+    for name, stmt in scattered.items():
+        if stmt.tensor.role is TensorRole.OUT and name not in stored:
+            remedy = f"Store to all of {name} in a sketch before, or declare it inout."
+            what = "the indices may leave elements out"
+            found.append(_at("not-covered", stmt.span, name=name, what=what, remedy=remedy))
+    return found
+
+
+def scatter_accesses(kernel: Kernel) -> Iterator[Access]:
+    """Each gather and scatter as the access of its slices and scalars; a tile index stays inside."""
+    for stmt, loops in _touched(kernel.body, ()):
+        if isinstance(stmt, Scatter):
+            kind = Kind.ADD if stmt.add else Kind.WRITE
+            yield Access(kind, box(stmt.tensor, stmt.items), loops, (), stmt.span)
+        for value in gathers(stmt):
+            tensor, items = value.attr("tensor"), value.attr("items")
+            assert isinstance(tensor, Tensor) and isinstance(items, tuple)
+            yield Access(Kind.READ, box(tensor, items), loops, (), stmt.span)
+
+
+def box(tensor: Tensor, items: Items) -> Region:
+    """The box round everything that the items may name."""
+    whole = (Range(num(0), dim, num(1)) for dim in tensor.shape)
+    return Region(tensor, tuple(item or all_of for item, all_of in zip(items, whole, strict=True)))
+
+
+def _touched(body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """Every statement that is no loop, and the loops around it."""
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            yield from _touched(stmt.body, (*loops, stmt))
+        elif isinstance(stmt, If):
+            yield from _touched((*stmt.then, *stmt.orelse), loops)
+        else:
+            yield stmt, loops
+
+
+def _alone(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
+    """What is wrong with a scatter by itself."""
+    name = stmt.tensor.name
+    if not stmt.add and not stmt.unique:
+        yield _at("scatter-collides", stmt.span, tensor=name)
+    elif stmt.add and stmt.tensor.dtype.is_float and not keeps_apart(stmt, loops):
+        yield _at("unordered-add", stmt.span, tensor=name, dtype=stmt.tensor.dtype.value)
+
+
+def keeps_apart(stmt: Scatter, loops: tuple[Loop, ...]) -> bool:
+    """Do parallel iterations add to different elements whatever the indices are?
+
+    So it is where every parallel loop moves a slice or scalar of the target by more than its own extent.
+    """
+    parallel = [loop for loop in loops if loop.hints.parallel and affine.constant(loop.trips) not in (0, 1)]
+    covers = [cover(item, loops) for item in stmt.items if item is not None]
+    apart = {var for c in covers if c is not None for var in c.apart}
+    return all(loop.var in apart for loop in parallel)
+
+
+def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Diagnostic]:
+    """Tensors that a tile index reaches in a launch that touches them in another way too."""
+    ways: dict[str, set[str]] = {}
+    spans: dict[tuple[str, str], Span] = {}
+
+    def note(name: str, way: str, stmt: Statement) -> None:
+        ways.setdefault(name, set()).add(way)
+        spans.setdefault((name, way), stmt.span)
+
+    for stmt, _ in touched:
+        if isinstance(stmt, Scatter):
+            note(stmt.tensor.name, "added to at indices" if stmt.add else "scattered to", stmt)
+        elif isinstance(stmt, Load):
+            note(stmt.region.tensor.name, "loaded", stmt)
+        elif isinstance(stmt, (Store, AtomicAdd)):
+            note(stmt.region.tensor.name, "stored to" if isinstance(stmt, Store) else "added to", stmt)
+        for value in gathers(stmt):
+            tensor = value.attr("tensor")
+            assert isinstance(tensor, Tensor)
+            note(tensor.name, "gathered from", stmt)
+    for name, found in ways.items():
+        picked = found & {"added to at indices", "scattered to"} or found & {"gathered from"}
+        others = sorted(found - {"loaded", "gathered from"} - picked if picked == {"gathered from"} else found - picked)
+        if picked and others:
+            way = min(picked)
+            yield _at("scatter-meets", spans[name, way], tensor=name, way=way, other=others[0])
+
+
+def _at(rule: str, span: Span, **fields: object) -> Diagnostic:
+    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)

@@ -1,0 +1,107 @@
+"""May a loop be split over workers, so that only rounding changes? What it carries must combine associatively."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.sketch.program.program import (
+    Alloc,
+    Apply,
+    Assign,
+    Gemm,
+    If,
+    Load,
+    Loop,
+    MultiAssign,
+    Read,
+    Statement,
+    Tile,
+    Value,
+)
+from kernellab.sketch.program.walk import statements, subvalues, values_of
+
+_ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
+
+
+def cannot_split(loop: Loop) -> str:
+    """Why the tiles that ``loop`` carries cannot be combined from parts, empty when they can."""
+    inside = {t.uid for s in statements(loop.body) for t in _declared(s)}
+    writes = [(t, s) for s in statements(loop.body) for t in _written(s) if t.uid not in inside]
+    carried = {t.uid for t, _ in writes}
+    for tile, stmt in writes:
+        if not _combines(tile, stmt, carried):
+            return f"'{tile.name}' is not carried by +, *, min, max, gemm or welford alone"
+    for stmt in statements(loop.body):
+        if isinstance(stmt, (Loop, If)) or any(t.uid in carried for t in _written(stmt)):
+            continue
+        for value in _values(stmt):
+            for part in subvalues(value):
+                if isinstance(part, Read) and part.tile.uid in carried:
+                    return f"'{part.tile.name}' is read before the loop has finished it"
+    return ""
+
+
+def _declared(stmt: Statement) -> tuple[Tile, ...]:
+    if isinstance(stmt, Alloc):
+        return (stmt.tile,)
+    if isinstance(stmt, (Load, Assign)):
+        return (stmt.tile,) if stmt.declares else ()
+    if isinstance(stmt, MultiAssign):
+        return tuple(t for t, d in zip(stmt.tiles, stmt.declares, strict=True) if d)
+    return ()
+
+
+def _written(stmt: Statement) -> tuple[Tile, ...]:
+    if isinstance(stmt, (Load, Assign)):
+        return (stmt.tile,)
+    if isinstance(stmt, Gemm):
+        return (stmt.acc,)
+    return stmt.tiles if isinstance(stmt, MultiAssign) else ()
+
+
+def _values(stmt: Statement) -> tuple[Value, ...]:
+    return values_of(stmt)
+
+
+def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:
+    if isinstance(stmt, Gemm):
+        return not any(_reads(v, carried) for v in (stmt.a, stmt.b))
+    if not isinstance(stmt, Assign):
+        return False
+    value = _uncast(stmt.value)
+    if not isinstance(value, Apply) or value.op not in _ASSOCIATIVE:
+        return False
+    args = [_uncast(a) for a in value.args]
+    own = [i for i, a in enumerate(args) if isinstance(a, Read) and a.tile.uid == tile.uid]
+    # acc - x adds -x, x - acc does not add up; a * b + acc adds a product
+    allowed = {"sub": (0,), "fma": (2,)}.get(value.op, (0, 1))
+    if len(own) != 1 or own[0] not in allowed:
+        # a chain such as acc + x + y
+        return value.op in ("add", "mul", "min", "max") and _chain(value, value.op, tile, carried)
+    return not any(_reads(a, carried) for i, a in enumerate(args) if i != own[0])
+
+
+def _chain(value: Value, op: str, tile: Tile, carried: set[str]) -> bool:
+    """Whether ``value`` is ``op`` over leaves of which exactly one is ``tile`` and no other is carried."""
+    leaves = list(_leaves(value, op))
+    own = [v for v in leaves if isinstance(v, Read) and v.tile.uid == tile.uid]
+    return len(own) == 1 and not any(_reads(v, carried) for v in leaves if v is not own[0])
+
+
+def _leaves(value: Value, op: str) -> Iterator[Value]:
+    value = _uncast(value)
+    if isinstance(value, Apply) and value.op == op:
+        for arg in value.args:
+            yield from _leaves(arg, op)
+    else:
+        yield value
+
+
+def _reads(value: Value, uids: set[str]) -> bool:
+    return any(isinstance(v, Read) and v.tile.uid in uids for v in subvalues(value))
+
+
+def _uncast(value: Value) -> Value:
+    while isinstance(value, Apply) and value.op == "cast":
+        value = value.args[0]
+    return value

@@ -1,0 +1,7 @@
+"""What a sketch costs: FLOPs, bytes, footprint and a roofline time."""
+
+from __future__ import annotations
+
+from kernellab.sketch.cost.estimate import Cost, LoopCost, cost
+
+__all__ = ["Cost", "LoopCost", "cost"]

@@ -1,0 +1,82 @@
+"""The arithmetic of one statement: weighted FLOPs by precision class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernellab.sketch.program.ints import elements
+from kernellab.sketch.program.library import LIBRARY
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Apply, DType, Gemm, LibraryCall, MultiAssign, Statement, Value
+from kernellab.sketch.program.walk import subvalues, values_of
+
+
+def flops_of(stmt: Statement, env: Mapping[str, int]) -> dict[str, float]:
+    """Weighted FLOPs of one execution of one statement (no loops), by precision class."""
+    counts: dict[str, float] = {}
+
+    def add(kind: str, count: float) -> None:
+        counts[kind] = counts.get(kind, 0.0) + count
+
+    values = values_of(stmt)
+    match stmt:
+        case Gemm():
+            add(_matmul_class(stmt.a, stmt.b, stmt.precision), 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env))
+        case LibraryCall():
+            given = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
+            made = tuple(e.evaluate(env) for e in stmt.out.shape)
+            kind = _products(stmt.out.dtype, stmt.precision)
+            add(kind, LIBRARY[stmt.op].flops(given, made, dict(stmt.settings)))
+        case MultiAssign():
+            add(_class(stmt.args[0].type.dtype), OPS[stmt.op].flops * elements(stmt.args[0].type.shape, env))
+    for value in (v for root in values for v in subvalues(root)):
+        if not isinstance(value, Apply):
+            continue
+        op = OPS[value.op]
+        if value.op == "dot":
+            kind = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
+            add(kind, 2 * elements(value.type.shape, env) * _depth(value.args[0], env))
+        elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
+            add(_class(value.args[0].type.dtype), op.flops * elements(value.args[0].type.shape, env))
+        elif op.flops and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
+            add(_class((value.args[0] if value.args else value).type.dtype), op.flops * elements(value.type.shape, env))
+    return counts
+
+
+def _class(dtype: DType) -> str:
+    """The precision class in which pointwise arithmetic of ``dtype`` is counted."""
+    if dtype.is_float:
+        return str(dtype.compute.value)
+    return "i8" if dtype in (DType.I8, DType.U8) else "f32"
+
+
+def _matmul_class(a: Value, b: Value, precision: str) -> str:
+    """f16, bf16 or f8 where both operands are stored so (matrix units), else what ``precision`` permits."""
+    dtypes = {_stored(a), _stored(b)}
+    return _products(dtypes.pop() if len(dtypes) == 1 else DType.F32, precision)
+
+
+def _products(dtype: DType, precision: str) -> str:
+    """The class of products of two values of ``dtype``."""
+    if dtype in (DType.F16, DType.BF16):
+        return str(dtype.value)
+    if dtype in (DType.F8E4M3, DType.F8E5M2):
+        return "f8"
+    if dtype in (DType.I8, DType.U8):
+        return "i8"
+    if dtype is DType.F64:
+        return "f64"
+    classes: dict[str, str] = {"tf32": "tf32", "tf32x3": "tf32", "bf16": "bf16", "bf16x3": "bf16", "bf16x6": "bf16"}
+    return classes.get(precision, "f32")
+
+
+def _stored(value: Value) -> DType:
+    """The dtype below the casts and moves of an operand."""
+    moves = ("cast", "transpose", "reshape", "newaxis", "broadcast")
+    while isinstance(value, Apply) and value.op in moves:
+        value = value.args[0]
+    return value.type.dtype
+
+
+def _depth(a: Value, env: Mapping[str, int]) -> int:
+    return a.type.shape[-1].evaluate(env) if a.type.shape else 1

@@ -1,0 +1,217 @@
+"""Counts the work of one kernel: a tree of loops with the FLOPs, traffic and footprint of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from kernellab.sketch.cost.flops import flops_of
+from kernellab.sketch.cost.gather import picks
+from kernellab.sketch.cost.memory import LINE_BYTES, Traffic, by_tensor, footprint
+from kernellab.sketch.program.ints import elements
+from kernellab.sketch.program.program import (
+    AtomicAdd,
+    If,
+    Kernel,
+    LibraryCall,
+    Load,
+    Loop,
+    Point,
+    Range,
+    Region,
+    Statement,
+    Store,
+    whole,
+)
+from kernellab.sketch.program.walk import statements
+
+#: iterations of a loop that are looked at where something inside depends on them
+_LOOKED_AT = 16
+#: combinations of loop variables that are looked at to average a clipped extent
+_COMBINATIONS = 256
+
+
+Env = dict[str, int]
+Move = Load | Store | AtomicAdd
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store statement: bytes inside the tensor that it moves in the whole kernel."""
+
+    tensor: str
+    line: int
+    bytes: float
+    is_write: bool
+
+
+@dataclass
+class Node:
+    """One loop (or the kernel itself), everything inside included; counts are of the whole kernel."""
+
+    label: str
+    line: int
+    parallel: bool
+    iterations: float = 0.0
+    flops: dict[str, float] = field(default_factory=dict)
+    bytes_total: float = 0.0
+    footprint: int = 0
+    children: dict[int, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sums over one kernel; ``unique`` and ``slow`` are bytes by tensor, reads and writes added."""
+
+    kernel: str
+    root: Node
+    accesses: tuple[Access, ...]
+    unique: Mapping[str, float]
+    slow: Mapping[str, float]
+    parallelism: float
+
+
+def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
+    """The model of ``kernel`` with symbols and constexprs ``names`` and a last cache of ``cache_bytes``."""
+    env = dict(names)
+    counter = _Counter(_control_variables(kernel.body))
+    root = Node(kernel.name, kernel.span.line, False, 1.0, footprint=footprint(kernel.body, env))
+    counter.visit(kernel.body, env, {}, 1.0, [root])
+    traffic = Traffic(cache_bytes)
+    return Model(
+        kernel=kernel.name,
+        root=root,
+        accesses=tuple(counter.accesses.values()),
+        unique=by_tensor(traffic.unique(kernel.body, env)),
+        slow=by_tensor(traffic.block(kernel.body, env)),
+        parallelism=_parallelism(kernel.body, env),
+    )
+
+
+class _Counter:
+    """Walks the statements with a representative iteration of each loop, and several where control depends on it."""
+
+    def __init__(self, controls: frozenset[str]) -> None:
+        self.controls = controls
+        self.accesses: dict[int, Access] = {}
+
+    def visit(
+        self, body: Sequence[Statement], env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]
+    ) -> None:
+        """Adds ``body``, run ``times`` in all, to every node of ``path``."""
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                self._loop(stmt, env, ranges, times, path)
+            elif isinstance(stmt, If):
+                self.visit(stmt.then if stmt.cond.evaluate(env) else stmt.orelse, env, ranges, times, path)
+            elif isinstance(stmt, (Load, Store, AtomicAdd)):
+                self._move(stmt, env, ranges, times, path)
+            elif isinstance(stmt, LibraryCall):
+                for operand in stmt.operands:
+                    count = times * elements(operand.shape, env)
+                    self._count(id(operand), stmt, operand.region, count, False, True, path)
+                count = times * elements(stmt.out.shape, env)
+                self._count(id(stmt), stmt, whole(stmt.out), count, True, False, path)
+            for region, shape, written, read in picks(stmt):
+                self._count(id(stmt), stmt, region, times * elements(shape, env), written, read, path)
+            for kind, flops in flops_of(stmt, env).items():
+                for node in path:
+                    node.flops[kind] = node.flops.get(kind, 0.0) + times * flops
+
+    def _loop(self, loop: Loop, env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]) -> None:
+        turns = range(*(e.evaluate(env) for e in (loop.start, loop.stop, loop.step)))
+        node = path[-1].children.get(id(loop))
+        if node is None:
+            label = f"{loop.var} in range({loop.start}, {loop.stop}, {loop.step})"
+            node = Node(label, loop.span.line, loop.hints.parallel)
+            path[-1].children[id(loop)] = node
+        node.iterations += times * len(turns)
+        if not turns:
+            return
+        inner = {**env, loop.var: turns[0]}
+        node.footprint = max(node.footprint, footprint(loop.body, inner))
+        if loop.var not in self.controls:
+            self.visit(loop.body, inner, {**ranges, loop.var: turns}, times * len(turns), [*path, node])
+            return
+        for i, weight in _weighted(turns, _LOOKED_AT):
+            # a variable that is pinned here is averaged over nowhere else
+            seen = {**ranges, loop.var: (i,)}
+            self.visit(loop.body, {**env, loop.var: i}, seen, times * weight, [*path, node])
+
+    def _move(self, stmt: Move, env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]) -> None:
+        region = stmt.region
+        touched = 1.0
+        for dim, item in enumerate(region.index):
+            touched *= _average_inside(item, region.tensor.shape[dim].evaluate(env), env, ranges)
+        last = region.index[-1] if region.index else None
+        if isinstance(last, Range):
+            # a step leaves out elements of a line that is moved all the same
+            touched *= max(1, min(last.step.evaluate(env), LINE_BYTES // region.tensor.dtype.bytes))
+        written = not isinstance(stmt, Load)
+        self._count(id(stmt), stmt, region, times * touched, written, not isinstance(stmt, Store), path)
+
+    def _count(
+        self, key: int, stmt: Statement, region: Region, count: float, written: bool, read: bool, path: list[Node]
+    ) -> None:
+        moved = count * region.tensor.dtype.bytes * (int(written) + int(read))
+        for node in path:
+            node.bytes_total += moved
+        before = self.accesses.get(key)
+        total = moved + (before.bytes if before else 0.0)
+        self.accesses[key] = Access(region.tensor.name, stmt.span.line, total, written)
+
+
+def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> float:
+    """Elements of one dimension of a region that lie inside the tensor, averaged over the loops that move it."""
+    exprs = (item.at,) if isinstance(item, Point) else (item.start, item.step)
+    moving = sorted(frozenset().union(*(e.loop_vars() for e in exprs)) & set(ranges))
+    limit = max(4, int(_COMBINATIONS ** (1 / max(1, len(moving)))))
+    total = 0.0
+    for combo in product(*(_weighted(ranges[v], limit) for v in moving)):
+        at = {**env, **{name: value for name, (value, _) in zip(moving, combo, strict=True)}}
+        total += prod(weight for _, weight in combo) * _inside(item, size, at)
+    return total / prod(len(ranges[v]) for v in moving)
+
+
+def _inside(item: Point | Range, size: int, at: Env) -> int:
+    if isinstance(item, Point):
+        return int(0 <= item.at.evaluate(at) < size)
+    start, step, extent = item.start.evaluate(at), max(1, item.step.evaluate(at)), item.extent.evaluate(at)
+    skipped = -(-max(0, -start) // step)
+    fitting = max(0, -(-(size - start) // step))
+    return max(0, min(extent, fitting) - skipped)
+
+
+def _control_variables(body: Sequence[Statement]) -> frozenset[str]:
+    """Loop variables on which an inner loop bound or condition depends."""
+    names: set[str] = set()
+    for stmt in statements(tuple(body)):
+        if isinstance(stmt, Loop):
+            names |= stmt.start.loop_vars() | stmt.stop.loop_vars() | stmt.step.loop_vars()
+        elif isinstance(stmt, If):
+            names |= stmt.cond.loop_vars()
+    return frozenset(names)
+
+
+def _parallelism(body: Sequence[Statement], env: Env) -> float:
+    """The number of iterations of the grid (the nested parallel loops)."""
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            turns = range(*(e.evaluate(env) for e in (stmt.start, stmt.stop, stmt.step)))
+            inner = _parallelism(stmt.body, {**env, stmt.var: turns[0]}) if turns else 1.0
+            return len(turns) * inner if stmt.hints.parallel else inner
+    return 1.0
+
+
+def _weighted(turns: Sequence[int], count: int) -> list[tuple[int, float]]:
+    """At most ``count`` of ``turns``, each with how many it stands for: both ends for themselves, the rest for more."""
+    total = len(turns)
+    if total <= count:
+        return [(i, 1) for i in turns]
+    inner = [turns[1 + k * (total - 3) // (count - 3)] for k in range(count - 2)]
+    return [(turns[0], 1), *((i, (total - 2) / len(inner)) for i in inner), (turns[-1], 1)]
+
+
+__all__ = ["Access", "Model", "Node", "build"]

@@ -1,0 +1,205 @@
+"""The sizes and inputs on which the sketch gate runs a sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import TaskError
+from kernellab.sketch.gate.reference import reference_flops
+from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.bind_task import aligned
+from kernellab.sketch.program.ints import IntKind
+from kernellab.sketch.program.program import AtomicAdd, Program, Scatter
+from kernellab.sketch.program.walk import statements
+from kernellab.task import Dim, Task
+from kernellab.task.sample.inputs import Family, families, redraw
+from kernellab.task.sample.shrink import (
+    LEAST_SLIDING,
+    FreeAxis,
+    bytes_after,
+    bytes_at,
+    cut,
+    drawn,
+    free_axes,
+    sliding_axes,
+)
+from kernellab.task.sample.sizes import edge_sets as edges
+from kernellab.task.sample.sizes import input_bytes, small_sizes
+
+_CASES = 8
+#: tiles larger than this are not surrounded by sizes
+_LARGEST_TILE = 4096
+#: inputs larger than this are not made
+_LARGEST_INPUTS = 512 << 20
+#: nor real ones larger than this run
+_LARGEST_OWN = 128 << 20
+_CASE_BYTES = 1 << 20
+#: of a reference that is run on real shapes: what a core does in a second or two, in float64 too
+_MOST_FLOPS = 1e10
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: flattened ``args``, the sizes it stands for, whether only some iterations run on it."""
+
+    args: tuple[Any, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    #: the task's shapes are fixed, and these are smaller
+    is_cut: bool = False
+    sampled: bool = False
+    #: the task's own shapes, where these are fixed: the reference may take seconds
+    is_own: bool = False
+
+    @property
+    def at(self) -> str:
+        """The sizes in words."""
+        return ", ".join(f"{k} = {v}" for k, v in self.sizes.items()) or "the task's own shapes"
+
+
+def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
+    """Edge cases for the tiles of ``binding``, the most telling first; the task's own family, then a redrawn one."""
+    around = _tiles(program, binding)
+    if task.dims:
+        for i, sizes in enumerate(_telling_first(small_sizes(task, around, _CASES))):
+            args = task.module().sample(sizes, seed=i)
+            yield Case(_varied(task, args, i), sizes)
+        return
+    if input_bytes(task) <= _CASE_BYTES // 16:
+        yield Case(task.module().sample(seed=0))
+        return
+    yield from _cut_cases(program, binding, task, around)
+
+
+def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
+    """The smallest, then from the largest down: several tiles and a rest show more than one tile does, and a short
+    time leaves out the rest."""
+    return [sizes[0], *reversed(sizes[1:])]
+
+
+def own_case(program: Program, task: Task) -> Case | None:
+    """The task's own inputs, on which a sample of the parallel iterations runs; None when they are too large.
+
+    All iterations run where one needs the others' work: atomics, and several kernels.
+    """
+    if input_bytes(task) > _LARGEST_OWN or reference_flops(task) > _MOST_FLOPS:
+        return None
+    joint = len(program.kernels) > 1 or any(
+        isinstance(s, (AtomicAdd, Scatter)) for s in statements(program.kernels[0].body)
+    )
+    return Case(task.module().sample(seed=0), task.module().default_sizes(), sampled=not joint, is_own=True)
+
+
+def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[int]) -> Iterator[Case]:
+    axes = _axes(program, binding, task, free_axes(task))
+    sliding = _axes(program, binding, task, sliding_axes(task)) if program.sizes else []
+    if (
+        not axes + sliding
+        or _bytes(task, {**dict.fromkeys(axes, 1), **dict.fromkeys(sliding, LEAST_SLIDING)}) > _CASE_BYTES
+    ):
+        return  # what stays is too large, along whichever axis it is cut
+    axes += sliding
+    names = _names(axes, binding)
+    small = _Small(task)
+    axes = _accepted(small, axes)
+    dims = {names[a]: Dim(names[a], min(LEAST_SLIDING, a.size) if a in sliding else 1, a.size) for a in axes}
+    made = 0
+    for sizes in edges(tuple(dims.values()), tuple(around)):
+        if made == _CASES:
+            return
+        wanted = {a: sizes[names[a]] for a in axes}
+        if _bytes(task, wanted) > _CASE_BYTES or (args := small.sample(wanted)) is None:
+            continue
+        yield Case(_varied(task, args, made), sizes, is_cut=True)
+        made += 1
+
+
+def _bytes(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
+    """Bytes of all tensors with the axes of ``sizes`` cut; too many where the reference refuses them."""
+    if all(axis.outputs for axis in sizes):
+        return bytes_after(task, sizes)
+    found = bytes_at(task, sizes)
+    return found if found is not None else _CASE_BYTES + 1
+
+
+@dataclass
+class _Small:
+    """Small samples of a task's inputs; the large one is drawn once at most, and only where there is no other way."""
+
+    task: Task
+    full: tuple[Any, ...] | None = None
+
+    def sample(self, sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...] | None:
+        """None where the full inputs would be needed and are too large."""
+        if self.full is None:
+            args = drawn(self.task, sizes, 0)
+            if args is not None or input_bytes(self.task) > _LARGEST_INPUTS:
+                return args
+            self.full = self.task.module().sample(seed=0)
+        return cut(self.task, self.full, sizes)
+
+
+def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
+    """The task's own inputs in two of three cases, legal normal ones in the third."""
+    if number % 3 != 2 or Family.NORMAL not in families(task):
+        return args
+    return redraw(task, args, Family.NORMAL, number)
+
+
+def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
+    """Those of ``axes`` that the sketch leaves free: each of their dimensions is a symbol of its own there."""
+    symbol_at: dict[tuple[int, int], str] = {}
+    literal: set[tuple[int, int]] = set()
+    for name, position in binding.tensors.items():
+        pairs = aligned(program.tensor(name).shape, task.args[position].shape)
+        seen = set()
+        for expr, dim in pairs:
+            seen.add(dim)
+            if expr.kind is IntKind.SYMBOL:
+                symbol_at[position, dim] = expr.name
+            else:
+                literal.add((position, dim))
+        literal |= {(position, d) for d in range(len(task.args[position].shape)) if d not in seen}
+    free = [a for a in axes if not any(place in literal for place in a.axes)]
+    # a symbol that also names a dimension outside the axis could not take the cut size
+    kept = []
+    for axis in free:
+        symbols = {symbol_at[p] for p in axis.axes if p in symbol_at}
+        elsewhere = {p for p, s in symbol_at.items() if s in symbols}
+        covered = {p for a in free if {symbol_at.get(q) for q in a.axes} & symbols for p in a.axes}
+        if elsewhere <= covered:
+            kept.append(axis)
+    return kept
+
+
+def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
+    """Axes that are one symbol in the sketch share a name, and so a size."""
+    names: dict[FreeAxis, str] = {}
+    for i, axis in enumerate(axes):
+        symbol = next((s for s, place in binding.symbols.items() if place in axis.axes), f"axis{i}")
+        names[axis] = symbol
+    return names
+
+
+def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
+    """The axes along which the reference takes the cut inputs themselves (an index may point past the cut)."""
+
+    def runs(chosen: Sequence[FreeAxis]) -> bool:
+        args = small.sample({a: min(a.size, 5 + 2 * i) for i, a in enumerate(chosen)})
+        try:
+            return args is not None and bool(small.task.module().reference(args))
+        except TaskError:
+            return False
+
+    kept = list(axes)
+    while kept and not runs(kept):
+        without = [[b for b in kept if b is not a] for a in kept]
+        kept = next((w for w in without if w and runs(w)), kept[:-1])
+    return kept
+
+
+def _tiles(program: Program, binding: Binding) -> list[int]:
+    """Values of the extents that are tile sizes, distinct and falling."""
+    values = {int(binding.constexpr[c.name]) for c in program.constexprs if c.is_extent}
+    return sorted((v for v in values if 1 < v <= _LARGEST_TILE), reverse=True)[:3]

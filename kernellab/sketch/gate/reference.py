@@ -1,0 +1,97 @@
+"""The reference in float64: exactly what the task computes, without its rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import CaptureError, TaskError
+from kernellab.task import Task
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """The reference's outputs on ``args`` with every float in float64; None when that cannot be had.
+
+    Upcast arguments are enough where no narrower float then appears inside the reference (which is watched); where
+    one does, because the reference fixes a dtype, its captured graph is rewritten and run.
+    """
+    import torch
+
+    upcast = tuple(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
+    watch = _narrow_floats()
+    try:
+        with watch:
+            outputs = task.module().reference(upcast)
+    except (TaskError, RuntimeError):
+        outputs = None
+    wide = outputs is not None and all(not o.is_floating_point() or o.dtype == torch.float64 for o in outputs)
+    if wide and not watch.seen and task.framework == "torch":
+        return outputs
+    captured = _captured64(task, args)
+    if captured is not None:
+        return captured
+    return outputs if wide and not watch.seen else None
+
+
+@lru_cache(maxsize=256)
+def reference_flops(task: Task) -> int:
+    """Floating point operations of products, convolutions and attention in one call of the reference at the task's own
+    sizes, as torch counts them; 0 where it cannot be traced."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from kernellab.task.fakes import fake_outputs
+
+    counter = FlopCounterMode(display=False)
+    if task.dims or fake_outputs(task, watch=counter) is None:
+        return 0
+    return int(counter.get_total_flops())
+
+
+def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Through the captured graph, where that agrees with the reference on ``args`` (its sizes may be baked in)."""
+    from kernellab.capture import capture, run_graph
+
+    try:
+        graph = capture(task)
+        declared = run_graph(graph, args)
+        wanted = task.module().reference(args)
+        if len(declared) != len(wanted) or not all(map(_close, declared, wanted)):
+            return None
+        return tuple(run_graph(graph, args, f64=True))
+    except (CaptureError, TaskError, RuntimeError, IndexError, KeyError, ValueError):
+        return None  # no float64 reference; the declared dtype is still compared
+
+
+def _close(got: Tensor, want: Tensor) -> bool:
+    import torch
+
+    if got.shape != want.shape:
+        return False
+    return bool(torch.allclose(got.double(), want.double(), rtol=2e-2, atol=1e-2, equal_nan=True))
+
+
+def _narrow_floats() -> Any:
+    """A mode that watches for floats narrower than float64 among the results of torch's operations."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        seen = False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(result):
+                is_narrow = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
+                if is_narrow and leaf.numel():
+                    # numbers that Python wraps for an operation are float32 or float64 scalars of exact value
+                    self.seen = self.seen or leaf.dim() > 0 or func is torch.ops.aten._to_copy.default
+            return result
+
+    return Watch()  # type: ignore[no-untyped-call]

@@ -1,0 +1,333 @@
+"""The sketch gate: a sketch is run against the task's reference before a line of code exists.
+
+Sizes are ours and small, chosen so that every edge is met: 1, primes, exact multiples of the tiles and their
+neighbours, empty where the task allows it. A task of fixed shapes is cut down along the axes that its reference lets
+vary; where there are none, a sample of the parallel iterations runs on the real shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from math import prod
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING
+
+from kernellab.errors import NotRunnable, SketchError, TaskError
+from kernellab.records import Diagnostic, GateResult, GateState
+from kernellab.sketch.gate.cases import Case, cases, own_case
+from kernellab.sketch.gate.compare import Mismatch, compare64, compare_declared
+from kernellab.sketch.gate.reference import reference64
+from kernellab.sketch.gate.symbols import generalise
+from kernellab.sketch.gate.twin import derives, twins
+from kernellab.sketch.program.bind import Binding, bind
+from kernellab.sketch.program.program import Gemm, Program
+from kernellab.sketch.program.walk import statements
+from kernellab.sketch.run import execute
+from kernellab.sketch.run.machine import OutOfTime
+from kernellab.target import Chip
+from kernellab.target.threads import all_threads, one_thread
+from kernellab.task import Task
+from kernellab.task.sample.shrink import drawn
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
+_MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
+#: cases that are run whatever the time
+_AT_LEAST = 3
+#: iterations of each parallel loop that run on real shapes
+_KEEP = 3
+#: bytes of inputs from which the reference is given all threads
+_LARGE = 4 << 20
+
+
+def gate(
+    program_or_text: Program | str,
+    task: Task,
+    *,
+    chip: Chip | None = None,
+    constexpr: Mapping[str, int | float] | None = None,
+    seconds: float = 1.0,
+) -> GateResult:
+    """Is the sketch right for ``task``? Runs it in float64 and in its declared dtypes at edge sizes.
+
+    ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. New cases start
+    until ``seconds`` of this thread's own time have passed, so that a busy machine asks no less. Never raises on a bad
+    sketch: WRONG says which size failed and how, NOT_RUNNABLE why nothing could be run.
+    """
+    start = perf_counter()
+    work = _Gate(task, thread_time(), seconds)
+    with one_thread():
+        result = work.judge(program_or_text, chip, dict(constexpr or {}))
+    return result.model_copy(update={"seconds": perf_counter() - start})
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One case that ran: right, or the output that was wrong and how."""
+
+    case: Case
+    output: str = ""
+    mismatch: Mismatch | None = None
+
+
+@dataclass
+class _Gate:
+    task: Task
+    start: float
+    seconds: float
+    cases: int = 0
+    worst: float = 0.0
+    skipped: str = ""
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def judge(self, program_or_text: Program | str, chip: Chip | None, constexpr: dict[str, int | float]) -> GateResult:
+        program = program_or_text
+        if isinstance(program, str):
+            from kernellab.sketch.check import check
+
+            checked = check(program, chip=chip, constexpr=constexpr)
+            self.diagnostics = list(checked.diagnostics)
+            if checked.program is None:
+                first = next((d for d in self.diagnostics if d.severity == "error"), self.diagnostics[0])
+                return self._result(GateState.WRONG, f"Line {first.line}: {first.message} {first.remedy}".strip())
+            program = checked.program
+        try:
+            configurations = _configurations(program, self.task, constexpr)
+            for values, binding in configurations:
+                failed = self._configuration(program, binding, values)
+                if failed is not None:
+                    return failed
+        except NotRunnable as error:
+            return self._result(GateState.NOT_RUNNABLE, str(error))
+        except SketchError as error:
+            return self._result(GateState.WRONG, str(error))
+        except TaskError as error:
+            return self._result(GateState.NOT_RUNNABLE, f"The reference cannot be run: {error.message}")
+        if not self.cases:
+            reason = self.skipped or "No size of the task is small enough to interpret."
+            return self._result(GateState.NOT_RUNNABLE, reason)
+        return self._result(GateState.RIGHT, f"Right on {self.cases} small cases.")
+
+    def _configuration(
+        self, program: Program, binding: Binding, values: Mapping[str, int | float]
+    ) -> GateResult | None:
+        """None when the configuration is right, or nothing could be run."""
+        looked = list(self._look(program, binding))
+        if not looked and not self.task.dims:
+            looked = self._smaller(program, binding)
+        failures = [seen for seen in looked if seen.mismatch is not None]
+        if failures and failures[0].case.is_cut:
+            # a sample of the iterations would not show what none of them writes
+            own = self._on_own_shapes(program, binding, whole=True) or self._on_own_shapes(program, binding)
+            if own is not None:
+                # right there: a number that belongs to the fixed shape is written in the sketch
+                failures = [*failures, own] if own.mismatch is not None else []
+        elif not looked:
+            own = self._on_own_shapes(program, binding)
+            failures = [own] if own is not None and own.mismatch is not None else []
+        if not failures:
+            return None
+        right = [seen for seen in looked if seen.mismatch is None]
+        return self._wrong(failures, right, values)
+
+    def _look(self, program: Program, binding: Binding) -> Iterator[_Seen]:
+        """The edge cases, one by one; after the first failure a few more, to see where it lies."""
+        ran, end = 0, self.start + self.seconds
+        for case in cases(program, binding, self.task):
+            if ran >= _AT_LEAST and thread_time() > end:
+                return
+            try:
+                seen = self._case(program, binding, case)
+            except OutOfTime as error:
+                self.skipped = error.message
+                continue
+            except SketchError as error:
+                if isinstance(error, NotRunnable) or not case.is_cut:
+                    raise
+                continue  # the sketch names the fixed extents
+            if seen is None:
+                continue
+            ran += 1
+            if seen.mismatch is not None:
+                end = min(end, thread_time() + self.seconds / 4)
+            yield seen
+
+    def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
+        """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
+        windows = derives(self.task)
+        if windows and (looked := self._twins(program, binding)):
+            return looked
+        general = generalise(program, binding, self.task)
+        if general is not None:
+            before = self.cases
+            looked = list(self._look(*general))
+            if looked and not any(seen.mismatch for seen in looked):
+                return looked
+            # a number may have meant something else: only the real shapes tell
+            self.cases = before
+        return [] if windows else self._twins(program, binding)
+
+    def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
+        """The sketch's small twins, where they are right: one that is wrong says nothing of the sketch."""
+        looked: list[_Seen] = []
+        for twin, sizes in twins(program, self.task):
+            args = drawn(self.task, sizes, len(looked))
+            if args is None or thread_time() > self.start + 3 * self.seconds:
+                break
+            extents = {f"{axis.size}": size for axis, size in sizes.items()}
+            before, worst = self.cases, self.worst
+            try:
+                seen = self._case(twin, binding, Case(args, extents, is_cut=True))
+            except SketchError as error:
+                self.skipped = self.skipped or error.message
+                continue
+            if seen is None or seen.mismatch is not None:
+                self.cases, self.worst = before, worst
+                continue
+            looked.append(seen)
+        return looked
+
+    def _on_own_shapes(self, program: Program, binding: Binding, whole: bool = False) -> _Seen | None:
+        """The task's own shapes: all iterations where ``whole``, else a sample; None where that is too much."""
+        case = own_case(program, self.task)
+        if case is None:
+            self.skipped = self.skipped or "The task's shapes are fixed and too large to run here."
+            return None
+        try:
+            return self._case(program, binding, replace(case, sampled=case.sampled and not whole))
+        except OutOfTime as error:
+            self.skipped = error.message
+            return None
+
+    def _case(self, program: Program, binding: Binding, case: Case) -> _Seen | None:
+        """The case run in float64 and in the declared dtypes; None when the reference does not take it."""
+        large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
+        threads = all_threads if large else nullcontext
+        inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+        constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
+        wanted = None
+        if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
+            return None
+        symbols = _symbols(program, binding, case, wanted)
+        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
+        if _elements(program, {**constexpr, **symbols}) > most:
+            raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
+        # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
+        if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
+            return None
+        keep = _KEEP if case.sampled else None
+        left = 4 * self.seconds
+        exact: tuple[Tensor, ...] | None = None
+        for f64 in (True, False):
+            began = thread_time()
+            run = execute(
+                program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, deadline=began + left
+            )
+            left -= thread_time() - began
+            if wanted is None and (wanted := self._wanted(case, threads)) is None:
+                return None
+            if f64:
+                with threads():
+                    exact = reference64(self.task, case.args)
+                if exact is None:
+                    continue
+            for i, bound in enumerate(binding.outputs):
+                want = exact[i] if f64 and exact is not None else wanted[i]
+                got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
+                if f64:
+                    error, mismatch = compare64(got, want, written, where)
+                    self.worst = max(self.worst, error)
+                else:
+                    best = exact[i] if exact else None
+                    mismatch = compare_declared(got, want, best, written, where, tf32=_in_tf32(program))
+                if mismatch is not None:
+                    self.worst = max(self.worst, mismatch.error)
+                    return _Seen(case, bound.tensor, mismatch)
+        self.cases += 1
+        return _Seen(case)
+
+    def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
+        """The reference's outputs; None when it does not take the case."""
+        try:
+            with threads():
+                return self.task.module().reference(case.args)
+        except TaskError:
+            return None
+
+    def _wrong(
+        self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]
+    ) -> GateResult:
+        # the smallest share of wrong elements says most of where the fault lies
+        worst = min(failures, key=lambda seen: seen.mismatch.share if seen.mismatch else 1.0)
+        assert worst.mismatch is not None
+        extents = ", ".join(f"{k} = {v}" for k, v in values.items())
+        with_values = f" with {extents}" if extents else ""
+        reason = f"{worst.output} is wrong at {worst.case.at}{with_values}: {worst.mismatch.sentence}."
+        if right:
+            reason += (
+                f" It is right on {len(right)} of {len(right) + len(failures)} sizes, such as {right[-1].case.at}."
+            )
+        self.cases += len(failures)
+        return self._result(GateState.WRONG, reason, dict(worst.case.sizes))
+
+    def _result(self, state: GateState, reason: str, sizes: dict[str, int] | None = None) -> GateResult:
+        return GateResult(
+            state=state,
+            reason=reason,
+            diagnostics=self.diagnostics,
+            cases=self.cases,
+            max_error=self.worst if self.cases else None,
+            sizes=sizes or {},
+        )
+
+
+def _configurations(
+    program: Program, task: Task, constexpr: dict[str, int | float]
+) -> list[tuple[dict[str, int | float], Binding]]:
+    """The values that the tunables were given, and each tunable at its smallest legal value."""
+    bound = bind(program, task, constexpr)
+    given = {c.name: bound.constexpr[c.name] for c in program.constexprs if c.is_extent or c.choices}
+    found = [(given, bound)]
+    smallest = {c.name: min(c.choices) for c in program.tunables}
+    if any(given[k] != v for k, v in smallest.items()):
+        # a require line may forbid that combination
+        with suppress(NotRunnable):
+            found.insert(0, ({**given, **smallest}, bind(program, task, {**constexpr, **smallest})))
+    return found
+
+
+def _symbols(program: Program, binding: Binding, case: Case, wanted: tuple[Tensor, ...] | None) -> dict[str, int]:
+    """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
+    given = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    if wanted is not None:
+        given |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
+    return {**dict(program.sizes), **given}
+
+
+def _elements(program: Program, values: Mapping[str, int | float]) -> int:
+    """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
+    known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
+    shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
+    return sum(prod(e.evaluate(known) for e in shape) for shape in shapes)
+
+
+def _in_tf32(program: Program) -> bool:
+    found = (s for kernel in program.kernels for s in statements(kernel.body))
+    return any(isinstance(s, Gemm) and s.precision == "tf32" for s in found)
+
+
+def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The sketch's view of an output in the reference's shape; with sampling, the places to look at."""
+    if got.numel() != prod(want.shape):
+        raise SketchError(
+            f"The sketch writes {list(got.shape)} where the reference gives {list(want.shape)} at {dict(case.sizes)}.",
+            "Declare the out tensor with the output's shape.",
+        )
+    got, written = got.reshape(want.shape), written.reshape(want.shape)
+    return got, written, written if case.sampled else None

@@ -1,0 +1,125 @@
+"""A sketch that names a fixed task's extents as numbers, rewritten over symbols, so that it can run on small shapes.
+
+The rewritten sketch is the given one at the task's own sizes. If it is right at other sizes as well, so is the given
+one; if it is not, nothing follows (a number may have meant something else).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import reduce
+from typing import Any
+
+from kernellab.errors import SketchError
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.bind import Binding, bind
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import AtomicAdd, Const, Index, Load, Program, Store, Tensor
+from kernellab.sketch.program.walk import statements
+from kernellab.task import Extent, Task
+from kernellab.task.sample.shrink import free_axes
+
+#: larger numbers that equal a product of extents are taken for it
+_LARGEST_PLAIN = 64
+
+
+def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program, Binding] | None:
+    """``program`` with the sizes of ``task``'s free axes as symbols, and its binding; None where that cannot be."""
+    found = _symbols(program, task)
+    if not found:
+        return None
+    table = _table(program, binding, task, found)
+    if not table:
+        return None
+    tensors = tuple(_swap(t, table) for t in program.tensors)
+    if not _views_agree(program, table):
+        return None
+    kernels = tuple(replace(k, body=_swap(k.body, table)) for k in program.kernels)
+    used = sorted(frozenset().union(*(e.names() for e in table.values())))
+    general = replace(program, symbols=(*program.symbols, *used), tensors=tensors, kernels=kernels)
+    try:
+        return general, bind(general, task, binding.constexpr)
+    except SketchError:
+        return None  # the view that the sketch takes hides a dimension
+
+
+def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
+    """Shapes in which kernels see tensors, each beside the first one."""
+    first = {t.name: t for t in program.tensors}
+    every = [s for k in program.kernels for s in statements(k.body)]
+    seen = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}
+    return [(first[t.name], t) for t in seen if t.shape != first[t.name].shape]
+
+
+def _views_agree(program: Program, table: Mapping[int, IntExpr]) -> bool:
+    """Do all views of a tensor still have as many elements once numbers are symbols?"""
+
+    def elements(tensor: Tensor) -> IntExpr:
+        return reduce(lambda a, b: int_op("*", a, b), _swap(tensor.shape, table), num(1))
+
+    return all(affine.equal(elements(a), elements(b)) for a, b in _views(program))
+
+
+def _symbols(program: Program, task: Task) -> dict[int, str]:
+    """Size -> new symbol, for sizes that only free axes have."""
+    free = {place for axis in free_axes(task) for place in axis.axes}
+    fixed = {
+        extent
+        for position, arg in enumerate(task.args)
+        for dim, extent in enumerate(arg.shape)
+        if (position, dim) not in free
+    }
+    sizes = sorted({axis.size for axis in free_axes(task)} - fixed)
+    taken = {*program.symbols, *(t.name for t in program.tensors), *(c.name for c in program.constexprs)}
+    return {size: f"size{size}" for size in sizes if f"size{size}" not in taken}
+
+
+def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:
+    """Number -> expression: the free sizes that declared shapes name, and products of consecutive ones."""
+    shapes: list[tuple[Sequence[IntExpr], Sequence[Extent]]] = [
+        (program.tensor(name).shape, task.args[position].shape) for name, position in binding.tensors.items()
+    ]
+    shapes += [(program.tensor(b.tensor).shape, o.shape) for b, o in zip(binding.outputs, task.outputs, strict=True)]
+    table: dict[int, IntExpr] = {}
+    shapes += [(b.shape, tuple(e.value for e in a.shape)) for a, b in _views(program) if _fixed(a)]
+    for declared, actual in shapes:
+        numbers = {e.value for e in declared if e.kind is IntKind.NUM}
+        for first in range(len(actual)):
+            product, expr = 1, num(1)
+            for extent in actual[first:]:
+                size = int(extent)
+                symbol = symbols.get(size)
+                product *= size
+                expr = int_op("*", expr, IntExpr(IntKind.SYMBOL, name=symbol) if symbol else num(size))
+                if not expr.names():
+                    continue
+                # a mean divides by the elements of a whole tensor; a reversed index counts down from the last
+                if product in numbers or product > _LARGEST_PLAIN:
+                    table.setdefault(product, expr)
+                if symbol and size > _LARGEST_PLAIN:
+                    last = int_op("-", IntExpr(IntKind.SYMBOL, name=symbol), num(1))
+                    table.setdefault(size - 1, last)
+    return table
+
+
+def _fixed(tensor: Tensor) -> bool:
+    return all(e.kind is IntKind.NUM for e in tensor.shape)
+
+
+def _swap(item: Any, table: Mapping[int, IntExpr]) -> Any:
+    """A copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
+    if isinstance(item, tuple):
+        return tuple(_swap(i, table) for i in item)
+    if isinstance(item, IntExpr):
+        if item.kind is IntKind.NUM:
+            return table.get(item.value, item)
+        return int_op(item.op, *_swap(item.args, table)) if item.kind is IntKind.OP else item
+    if isinstance(item, Const):
+        number = item.value
+        is_size = not isinstance(number, bool) and float(number).is_integer() and int(number) in table
+        return Index(item.type, table[int(number)]) if is_size else item
+    if is_dataclass(item) and not isinstance(item, type):
+        changed = {f.name: _swap(getattr(item, f.name), table) for f in fields(item) if f.name != "span"}
+        return replace(item, **changed)
+    return item

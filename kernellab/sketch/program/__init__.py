@@ -1,0 +1,1 @@
+"""The resolved sketch: values, index arithmetic, the operation table, and its binding to a call."""

@@ -1,0 +1,39 @@
+"""How a Program's names meet a call: tensors to arguments, symbols to their dimensions, constexprs to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kernellab.sketch.program.binding import Binding, BoundOutput
+from kernellab.sketch.program.program import Program
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+    from kernellab.task import Task
+
+
+def bind(
+    program: Program,
+    task: Task | None = None,
+    constexpr: Mapping[str, int | float] | None = None,
+    target: Target | None = None,
+) -> Binding:
+    """How ``program`` is called for ``task``; without a task its in tensors are the parameters, in order.
+
+    ``in`` tensors bind by equal name, else in order; outs in output order. A declared shape may be a view of the
+    argument's: a product of symbols takes consecutive dimensions, dimensions of extent 1 come and go, and any other
+    reshape must have the same number of elements. A constexpr named like a scalar argument is that argument.
+
+    Raises:
+        SketchError: a tensor without an argument, a wrong dtype or shape, a symbol that no argument's shape gives.
+        NotRunnable: a constexpr that nothing gives a value.
+    """
+    from kernellab.sketch.program.bind_task import bind_alone, bind_task
+
+    given = dict(constexpr or {})
+    extent = target.default_extent if target is not None else None
+    return bind_alone(program, given, extent) if task is None else bind_task(program, task, given, extent)
+
+
+__all__ = ["Binding", "BoundOutput", "bind"]

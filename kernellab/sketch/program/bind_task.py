@@ -1,0 +1,344 @@
+"""The work behind :func:`kernellab.sketch.program.bind.bind`: tensors to arguments, symbols to dimensions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, prod
+
+from kernellab.errors import SketchError
+from kernellab.sketch.program.binding import Binding, BoundOutput
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
+from kernellab.sketch.run import constexpr_values
+from kernellab.task import ArgKind, Extent, Task, extent
+
+Number = int | float
+_BY_TORCH_NAME = {d.torch_name: d for d in DType}
+
+
+def bind_alone(program: Program, given: Mapping[str, Number], default_extent: int | None) -> Binding:
+    """The binding of a program without a task."""
+    values = constexpr_values(program, given, default_extent)
+    inputs = program.inputs
+    symbols: dict[str, tuple[int, int]] = {}
+    for position, tensor in enumerate(inputs):
+        for dim, expr in enumerate(tensor.shape):
+            if expr.kind is IntKind.SYMBOL:
+                symbols.setdefault(expr.name, (position, dim))
+    _all_known(program, symbols)
+    sizes = dict(program.sizes)
+    return Binding(
+        parameters=tuple(t.name for t in inputs),
+        tensors={t.name: i for i, t in enumerate(inputs)},
+        symbols=symbols,
+        constexpr=values,
+        outputs=tuple(BoundOutput(t.name, t.shape) for t in program.outputs),
+        dtypes={i: t.dtype for i, t in enumerate(inputs)},
+        fixed={s: sizes[s] for s in program.symbols if s in sizes},
+    )
+
+
+def bind_task(program: Program, task: Task, given: Mapping[str, Number], default_extent: int | None) -> Binding:
+    """The binding of a program to a task's arguments and outputs."""
+    scalars, values = _scalars(program, task, given)
+    constexpr = constexpr_values(program, {**given, **values}, default_extent)
+    tensors = _match_tensors(program, task)
+    found = _Symbols(constexpr, dict(program.sizes))
+    views = [(program.tensor(name), task.args[position].shape, position) for name, position in tensors.items()]
+    for tensor, shape, position in views:
+        found.read(tensor, shape, position)
+    _all_known(program, found.places)
+    sizes = _sample_sizes(task)
+    for tensor, shape, position in views:
+        found.same_elements(tensor, shape, sizes, f"the argument {task.args[position].name}")
+    outputs = _outputs(program, task, found, sizes)
+    return Binding(
+        parameters=tuple(a.name for a in task.args),
+        tensors=tensors,
+        symbols=found.places,
+        constexpr=constexpr,
+        outputs=outputs,
+        scalars=scalars,
+        constants={
+            i: a.value
+            for i, a in enumerate(task.args)
+            if a.kind is ArgKind.SCALAR and a.value is not None and isfinite(a.value) and i not in scalars.values()
+        },
+        defaults={i: a.default for i, a in enumerate(task.args) if a.default is not None},
+        dtypes={position: program.tensor(name).dtype for name, position in tensors.items()},
+        fixed={s: e for s, e in found.extents.items() if isinstance(e, int)},
+        of_outputs=_of_outputs(program, task, outputs, found.places),
+    )
+
+
+@dataclass
+class _Symbols:
+    """What is known of each symbol: where it is read, and its extent over the task's Dims."""
+
+    constexpr: Mapping[str, Number]
+    #: values that the sketch itself gives
+    sizes: Mapping[str, int]
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    extents: dict[str, Extent] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.extents |= self.sizes
+
+    def read(self, tensor: Tensor, shape: Sequence[Extent], position: int) -> None:
+        """Takes the symbols that ``tensor``'s declared shape shows in an argument of ``shape``."""
+        for expr, dim in aligned(tensor.shape, shape):
+            if expr.kind is IntKind.SYMBOL:
+                known = self.extents.setdefault(expr.name, shape[dim])
+                self.places.setdefault(expr.name, (position, dim))
+                if known != shape[dim] and expr.name in self.sizes:
+                    what = shape[dim] if isinstance(shape[dim], int) else f"{shape[dim]}, which varies,"
+                    raise SketchError(
+                        f"The sketch says {expr.name} = {known}, and in {tensor.name} it is {what} in the task.",
+                        f"Write the task's value, or {expr.name} alone: the arguments give it.",
+                    )
+                if known != shape[dim]:
+                    raise SketchError(
+                        f"The symbol {expr.name} is {known} and, in {tensor.name}, {shape[dim]} in the task.",
+                        "Give the two extents names of their own.",
+                    )
+
+    def same_elements(
+        self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], what: str
+    ) -> None:
+        """Checks at sample sizes that the declared shape has as many elements as ``shape``."""
+        for sizes in samples:
+            actual = [extent(e, sizes) for e in shape]
+            declared = [e.evaluate(self.values(sizes)) for e in tensor.shape]
+            if prod(declared) != prod(actual):
+                at = f" at {dict(sizes)}" if sizes else ""
+                raise SketchError(
+                    f"{tensor.name} is declared {list(declared)} and {what} is {list(actual)}{at}.",
+                    f"Declare {tensor.name}[{', '.join(map(str, shape))}], or a view with as many elements.",
+                )
+
+    def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Symbols and integer constexprs at the Dims' ``sizes``."""
+        integers = {k: int(v) for k, v in self.constexpr.items() if float(v).is_integer()}
+        return {**integers, **{s: extent(e, sizes) for s, e in self.extents.items()}}
+
+    def translate(self, expr: Extent) -> IntExpr | None:
+        """An extent over Dims as an expression over symbols; None when a Dim has no symbol."""
+        if isinstance(expr, int):
+            return num(expr)
+        whole = next((s for s, e in self.extents.items() if e == expr), None)
+        if whole is not None:
+            return IntExpr(IntKind.SYMBOL, name=whole)
+        return self._translate(ast.parse(expr, mode="eval").body)
+
+    def _translate(self, node: ast.expr) -> IntExpr | None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return num(node.value)
+        if isinstance(node, ast.Name):
+            symbol = next((s for s, e in self.extents.items() if e == node.id), None)
+            return IntExpr(IntKind.SYMBOL, name=symbol) if symbol else None
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            left, right = self._translate(node.left), self._translate(node.right)
+            return int_op(_OPERATORS[type(node.op)], left, right) if left and right else None
+        return None
+
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+
+
+def _scalars(program: Program, task: Task, given: Mapping[str, Number]) -> tuple[dict[str, int], dict[str, Number]]:
+    """Constexprs that are scalar arguments: those passed at run time, and all their values."""
+    passed: dict[str, int] = {}
+    values: dict[str, Number] = {}
+    for item in program.constexprs:
+        for position, arg in enumerate(task.args):
+            if arg.kind is not ArgKind.SCALAR or arg.name != item.name or arg.value is None:
+                continue
+            if given.get(item.name, arg.value) != arg.value:
+                continue  # a person set another value
+            values[item.name] = arg.value
+            if not item.is_extent:
+                passed[item.name] = position
+    return passed, values
+
+
+def _match_tensors(program: Program, task: Task) -> dict[str, int]:
+    """Each in tensor's argument: by equal name, then by name but for its case, then in order."""
+    free = {i: a for i, a in enumerate(task.args) if a.is_tensor}
+    found: dict[str, int] = {}
+    for fold in (str, str.lower):
+        for tensor in program.inputs:
+            if tensor.name not in found:
+                hits = [i for i, a in free.items() if fold(tensor.name) in (fold(a.name), fold(a.key))]
+                if len(hits) == 1:
+                    found[tensor.name] = hits[0]
+                    del free[hits[0]]
+    for tensor in program.inputs:
+        if tensor.name in found:
+            continue
+        fitting = [i for i, a in free.items() if _BY_TORCH_NAME.get(a.dtype) is tensor.dtype]
+        position = next(iter(fitting or free), None)
+        if position is None:
+            raise SketchError(
+                f"The sketch reads {tensor.name} and the task has no argument left for it.",
+                f"The task's tensors are {', '.join(a.name for a in task.tensors)}.",
+            )
+        found[tensor.name] = position
+        del free[position]
+    for tensor in program.inputs:
+        arg = task.args[found[tensor.name]]
+        if _BY_TORCH_NAME.get(arg.dtype) is not tensor.dtype:
+            raise SketchError(
+                f"{tensor.name} is declared {tensor.dtype.value} and the argument {arg.name} is {arg.dtype}.",
+                f"Declare {tensor.name} with the argument's dtype; cast inside the sketch.",
+            )
+    return {t.name: found[t.name] for t in program.inputs}
+
+
+def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple[IntExpr, int]]:
+    """Pairs (declared extent or factor, dimension of the argument) that must be equal; empty for a free reshape."""
+    if len(declared) == len(actual):
+        return list(zip(declared, range(len(actual)), strict=True))
+    factors = [f for expr in declared for f in _factors(expr)]
+    if len(factors) == len(actual):
+        return list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
+    kept = [f for f in factors if not f.is_one]
+    dims = [d for d, n in enumerate(actual) if n != 1]
+    if len(kept) == len(dims):
+        return list(zip(kept, dims, strict=True))
+    left = [(d, actual[d]) for d in dims]
+    return _merged(kept, left) or _split(kept, left)
+
+
+def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
+    """Pairs for a view that merges dimensions of known extent: a number is a run of them; none where that fails."""
+    pairs, left = [], list(actual)
+    for factor in declared:
+        if factor.kind is not IntKind.NUM:
+            if not left:
+                return []
+            pairs.append((factor, left.pop(0)[0]))
+            continue
+        product = 1
+        while product < factor.value and left and isinstance(left[0][1], int):
+            product *= int(left.pop(0)[1])
+        if product != factor.value:
+            return []
+    return [] if left else pairs
+
+
+def _split(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
+    """Pairs for a view that splits dimensions of known extent: [M, 2, 1024] of [M, 2048]; none where that fails."""
+    pairs, left = [], list(declared)
+    for dim, size in actual:
+        if isinstance(size, str):
+            if not left or left[0].kind is IntKind.NUM:
+                return []
+            pairs.append((left.pop(0), dim))
+            continue
+        product = 1
+        while product < size and left and left[0].kind is IntKind.NUM:
+            product *= left.pop(0).value
+        if product != size:
+            return []
+    return [] if left else pairs
+
+
+def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
+    """``factors`` with numbers where ``actual`` has them: 7 * B is the view of a [B, 7] argument, too."""
+    numbers = [f.value for f in factors if f.kind is IntKind.NUM]
+    if sorted(numbers) != sorted(n for n in actual if isinstance(n, int)):
+        return list(factors)
+    others = iter([f for f in factors if f.kind is not IntKind.NUM])
+    return [num(n) if isinstance(n, int) else next(others) for n in actual]
+
+
+def _factors(expr: IntExpr) -> list[IntExpr]:
+    if expr.kind is IntKind.OP and expr.op == "*":
+        return [f for a in expr.args for f in _factors(a)]
+    return [expr]
+
+
+def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:
+    """Out tensors in the reference's order: by the numbers that end their names (``y0``, ``y1``), else as written."""
+    found = [re.fullmatch(r"(\D+)(\d+)", t.name) for t in outs]
+    numbers = [int(m[2]) for m in found if m]
+    one_name = len({m[1] for m in found if m}) == 1
+    if len(numbers) != len(outs) or not one_name or max(numbers) - min(numbers) != len(set(numbers)) - 1:
+        return list(outs)
+    return [t for _, t in sorted(zip(numbers, outs, strict=True), key=lambda pair: pair[0])]
+
+
+def _outputs(
+    program: Program, task: Task, symbols: _Symbols, samples: Sequence[Mapping[str, int]]
+) -> tuple[BoundOutput, ...]:
+    outs = [t for t in program.outputs if t.role is TensorRole.OUT]
+    if len(outs) != len(task.outputs):
+        outs = list(program.outputs)
+    outs = _numbered(outs)
+    if len(outs) != len(task.outputs):
+        raise SketchError(
+            f"The sketch writes {len(outs)} tensors ({', '.join(t.name for t in outs)}) and the reference returns "
+            f"{len(task.outputs)}.",
+            "Declare one out tensor for each output, in the reference's order.",
+        )
+    bound = []
+    for number, (tensor, spec) in enumerate(zip(outs, task.outputs, strict=True)):
+        if _BY_TORCH_NAME.get(spec.dtype) is not tensor.dtype:
+            raise SketchError(
+                f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number + 1} is "
+                f"{spec.dtype}.",
+                f"Declare {tensor.name} with the output's dtype.",
+            )
+        symbols.same_elements(tensor, spec.shape, samples, f"the reference's output {number + 1}")
+        shape = tuple(symbols.translate(e) for e in spec.shape)
+        if any(e is None for e in shape):
+            if len(tensor.shape) != len(spec.shape):
+                raise SketchError(
+                    f"The shape [{', '.join(map(str, spec.shape))}] of output {number + 1} uses a Dim that no symbol "
+                    f"of the sketch names.",
+                    "Declare that Dim as a symbol in an input's shape.",
+                )
+            shape = tensor.shape
+        bound.append(BoundOutput(tensor.name, tuple(e for e in shape if e is not None)))
+    return tuple(bound)
+
+
+def _of_outputs(
+    program: Program, task: Task, outputs: Sequence[BoundOutput], places: Mapping[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, (bound, spec) in enumerate(zip(outputs, task.outputs, strict=True)):
+        for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.shape):
+            if expr.kind is IntKind.SYMBOL and expr.name not in places:
+                found.setdefault(expr.name, (number, dim))
+    return found
+
+
+def _sample_sizes(task: Task) -> list[dict[str, int]]:
+    """Two sets of sizes that tell the Dims apart; one empty set for fixed shapes."""
+    if not task.dims:
+        return [{}]
+    default = task.module().default_sizes()
+    spread = {d.name: min(max(d.min, 3 + 4 * i), d.max) for i, d in enumerate(task.dims)}
+    return [default, spread]
+
+
+def _all_known(program: Program, places: Mapping[str, tuple[int, int]]) -> None:
+    used = {n for t in program.tensors for e in t.shape for n in e.names()}
+    for symbol in program.symbols:
+        if symbol in used and symbol not in places and symbol not in dict(program.sizes):
+            raise SketchError(
+                f"The symbol {symbol} is not a dimension of any argument.",
+                f"Declare an in tensor with {symbol} as one of its extents, write the extent with known symbols, or "
+                f"give {symbol} a value.",
+            )

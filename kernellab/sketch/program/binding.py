@@ -1,0 +1,53 @@
+"""A Program's names as a host function meets them; :func:`kernellab.sketch.program.bind.bind` finds out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import DType
+
+
+@dataclass(frozen=True)
+class BoundOutput:
+    """One output of the reference: its sketch tensor, and its true shape over the sketch's symbols.
+
+    The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is what the
+    caller gets, ``()`` for a scalar. The tensor has the output's dtype.
+    """
+
+    tensor: str
+    shape: tuple[IntExpr, ...]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a host function needs to call the program's kernels.
+
+    ``parameters`` are the kernel's Python parameters in order: the reference's arguments, then parameters and
+    buffers in state_dict order (the in tensors in order where there is no Task). ``tensors`` maps each in/inout
+    tensor to its parameter's position; ``symbols`` maps a symbol to (position, dimension) of the argument that gives
+    it. ``constexpr`` holds every constexpr's value; those in ``scalars`` (constexpr name -> parameter position) are
+    the reference's scalar arguments, passed at run time unless they are extents. ``defaults`` holds the default of
+    each parameter that has one.
+    """
+
+    parameters: tuple[str, ...]
+    tensors: Mapping[str, int]
+    symbols: Mapping[str, tuple[int, int]]
+    constexpr: Mapping[str, int | float]
+    outputs: tuple[BoundOutput, ...]
+    scalars: Mapping[str, int] = field(default_factory=dict)
+    defaults: Mapping[int, int | float | bool] = field(default_factory=dict)
+    #: value of each scalar argument that the source was made for, by position (the host function refuses another)
+    constants: Mapping[int, int | float | bool] = field(default_factory=dict)
+    #: dtype that each tensor parameter must have, by position
+    dtypes: Mapping[int, DType] = field(default_factory=dict)
+    #: symbol -> value fixed by a static task or by the sketch (the host function refuses another size)
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    #: symbol that no argument gives -> (output, dimension) whose extent it is
+    of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+__all__ = ["Binding", "BoundOutput"]

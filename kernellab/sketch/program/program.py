@@ -1,0 +1,436 @@
+"""The resolved sketch: typed, with everything implicit in the text made explicit.
+
+``check`` turns a syntax tree into a :class:`Program`; the interpreter, the cost model and every lowering read only
+this. What the text leaves implicit is explicit here: dtypes and shapes of every value, casts (``Apply("cast")`` is
+inserted wherever an operand is promoted or a write rounds), which assignment declares a tile and which updates one,
+which loops are parallel. Broadcasting alone stays NumPy's: arguments of a pointwise ``Apply`` align at the right,
+and a dimension that is the literal 1 stretches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.syntax.tree import NOWHERE, Span
+
+
+class DType(str, Enum):
+    F64 = "f64"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F8E4M3 = "f8e4m3"
+    F8E5M2 = "f8e5m2"
+    I64 = "i64"
+    I32 = "i32"
+    I16 = "i16"
+    I8 = "i8"
+    U8 = "u8"
+    BOOL = "bool"
+
+    @property
+    def is_float(self) -> bool:
+        return self.value[0] in "f" or self is DType.BF16
+
+    @property
+    def bytes(self) -> int:
+        return {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2}.get(self.value, 1)
+
+    @property
+    def compute(self) -> DType:
+        """The dtype arithmetic is done in: f32 for the narrow floats, itself otherwise."""
+        return DType.F32 if self.is_float and self is not DType.F64 else self
+
+    @property
+    def torch_name(self) -> str:
+        return _TORCH_NAMES[self]
+
+
+_TORCH_NAMES = {
+    DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16",
+    DType.F8E4M3: "float8_e4m3fn", DType.F8E5M2: "float8_e5m2",
+    DType.I64: "int64", DType.I32: "int32", DType.I16: "int16", DType.I8: "int8", DType.U8: "uint8",
+    DType.BOOL: "bool",
+}  # fmt: skip
+
+
+# -- declarations --------------------------------------------------------------------------------------------------
+
+
+class TensorRole(str, Enum):
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+    TEMP = "temp"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in global memory; shape in elements, row-major contiguous in its declared (viewed) shape."""
+
+    name: str
+    shape: tuple[IntExpr, ...]
+    dtype: DType
+    role: TensorRole
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Constexpr:
+    """A compile-time constant; ``choices`` non-empty makes it tunable; ``value`` None must be supplied."""
+
+    name: str
+    value: int | float | None
+    choices: tuple[int | float, ...] = ()
+    #: used in an extent, a step or an index: must be an integer
+    is_extent: bool = False
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An on-chip value with a name. ``uid`` is unique in its kernel (sibling blocks may reuse a name)."""
+
+    name: str
+    uid: str
+    shape: tuple[IntExpr, ...]
+    dtype: DType
+    hints: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Type:
+    """Shape and dtype of a value; rank 0 is a scalar."""
+
+    shape: tuple[IntExpr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Const:
+    """A literal in the dtype that its context gave it; ``inf``, ``-inf`` and ``nan`` are float values."""
+
+    type: Type
+    value: int | float | bool
+
+
+@dataclass(frozen=True)
+class Param:
+    """A numeric constexpr (eps) used as a number."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index scalar (symbol, loop variable, integer constexpr, or arithmetic on them) used as a number."""
+
+    type: Type
+    expr: IntExpr
+
+
+@dataclass(frozen=True)
+class Read:
+    """The value that a tile holds when the statement runs."""
+
+    type: Type
+    tile: Tile
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of the table (``ops.OPS``) on values.
+
+    ``attrs`` by kind of operation: reductions ``axes: tuple[int, ...]``, ``keepdims: bool``; scans ``axis: int``,
+    ``reverse: True`` where they run from the end, and for associative_scan ``combine: str``; ``cast`` takes its
+    target from ``type.dtype``; ``transpose`` ``perm: tuple[int, ...]``; ``reshape``/``broadcast``/``full``/``arange``
+    take theirs from ``type.shape``
+    (``arange`` may have ``start: IntExpr``); ``concat`` ``axis: int``; ``dot`` ``precision: str``;
+    ``newaxis`` ``axes: tuple[int, ...]`` (positions of new dimensions in the result). ``gather`` has one index value a
+    dimension, and ``tensor: Tensor``, ``pad: float``, ``items`` (the Point or Range that an index was written as).
+    """
+
+    type: Type
+    op: str
+    args: tuple[Value, ...]
+    attrs: tuple[tuple[str, object], ...] = ()
+
+    def attr(self, name: str, default: object = None) -> object:
+        return dict(self.attrs).get(name, default)
+
+
+Value = Union[Const, Param, Index, Read, Apply]
+
+
+# -- places in tensors ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Point:
+    """One index: drops the dimension."""
+
+    at: IntExpr
+
+
+@dataclass(frozen=True)
+class Range:
+    """``extent`` elements from ``start``, ``step`` apart; ``extent`` is free of loop variables."""
+
+    start: IntExpr
+    extent: IntExpr
+    step: IntExpr
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle of a tensor. Elements outside the tensor (negative indices too) read as pad and write nowhere."""
+
+    tensor: Tensor
+    index: tuple[Union[Point, Range], ...]
+
+    @property
+    def shape(self) -> tuple[IntExpr, ...]:
+        return tuple(i.extent for i in self.index if isinstance(i, Range))
+
+
+# -- statements ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """A fresh tile each time it is reached; undefined unless ``init_zero``."""
+
+    tile: Tile
+    init_zero: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Region -> tile, cast to the tile's dtype. ``declares``: the tile did not exist before."""
+
+    tile: Tile
+    region: Region
+    pad: float
+    declares: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Value -> region, cast to the tensor's dtype; the value's shape broadcasts to the region's."""
+
+    region: Region
+    value: Value
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class AtomicAdd:
+    region: Region
+    value: Value
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Value -> the elements that ``index`` names (one value a dimension, broadcasting to ``shape``).
+
+    ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: to what is there.
+    ``unique``: the author says that no element is named twice; the interpreter checks it.
+    """
+
+    tensor: Tensor
+    index: tuple[Value, ...]
+    items: tuple[Union[Point, Range, None], ...]
+    shape: tuple[IntExpr, ...]
+    value: Value
+    add: bool
+    unique: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``tile = value`` (value has the tile's dtype; a scalar or smaller value broadcasts to its shape)."""
+
+    tile: Tile
+    value: Value
+    declares: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``acc += a @ b`` over the last two dimensions; ``acc`` is f32 for narrow floats, i32 for i8, f64 for f64."""
+
+    acc: Tile
+    a: Value
+    b: Value
+    precision: str = "ieee"
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class MultiAssign:
+    """``mean, var = welford(x, axis=0)``: an operation with several results."""
+
+    tiles: tuple[Tile, ...]
+    op: str
+    args: tuple[Value, ...]
+    attrs: tuple[tuple[str, object], ...]
+    declares: tuple[bool, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class LoopHints:
+    """Speed only. ``axis`` is the second word of a parallel hint (grididx.x, coreidx, threadidx, warp).
+
+    A hint without its number: 2 stages of pipeline, swizzle groups of 8, and 0 for unroll and split, which leaves the
+    count to the lowering.
+    """
+
+    parallel: bool = False
+    axis: str = ""
+    vectorize: bool = False
+    unroll: int | None = None
+    pipeline: int | None = None
+    persistent: bool = False
+    swizzle: int | None = None
+    split: int | None = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    var: str
+    start: IntExpr
+    stop: IntExpr
+    step: IntExpr
+    body: tuple[Statement, ...]
+    hints: LoopHints = LoopHints()
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def trips(self) -> IntExpr:
+        """The number of iterations: ceil(stop - start, step), at least 0."""
+        return int_op("max", num(0), int_op("cdiv", int_op("-", self.stop, self.start), self.step))
+
+
+@dataclass(frozen=True)
+class If:
+    """``cond`` is an IntExpr of comparisons on indices and constexprs; non-zero is true."""
+
+    cond: IntExpr
+    then: tuple[Statement, ...]
+    orelse: tuple[Statement, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+SettingValue = Union[int, float, bool, tuple[int, ...], None]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of a tensor as a library operation takes it; ``order`` has the tensor's dimension that each of its own is."""
+
+    tensor: Tensor
+    order: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[IntExpr, ...]:
+        return tuple(self.tensor.shape[d] for d in self.order)
+
+    @property
+    def region(self) -> Region:
+        """The elements that are read: every one."""
+        return whole(self.tensor)
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """``out = library.op(operands, settings)``: a call of the framework, the only statement of its kernel.
+
+    ``op`` is an entry of :data:`kernellab.sketch.program.library.LIBRARY`; ``settings`` has a value for each of its
+    settings. All tensors have one dtype; ``precision`` ("ieee", "tf32") is what torch's flags allow: for the cost.
+    """
+
+    op: str
+    out: Tensor
+    operands: tuple[Whole, ...]
+    settings: tuple[tuple[str, SettingValue], ...] = ()
+    precision: str = "ieee"
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+def whole(tensor: Tensor) -> Region:
+    """The region that is all of ``tensor``."""
+    return Region(tensor, tuple(Range(num(0), extent, num(1)) for extent in tensor.shape))
+
+
+Statement = Union[Alloc, Load, Store, AtomicAdd, Scatter, Assign, Gemm, MultiAssign, LibraryCall, Loop, If]
+
+
+# -- programs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One sketch: one outermost nest, one launch.
+
+    ``body`` is the whole body; the parallel loops form one grid: each is the last statement of the enclosing one,
+    preceded only by side-effect-free statements that are recomputed for each inner iteration.
+    """
+
+    name: str
+    body: tuple[Statement, ...]
+    #: names of the tensors that this kernel reads or writes
+    reads: frozenset[str]
+    writes: frozenset[str]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole sketch file, resolved. Tensors of one name are one tensor, shared by the kernels in order.
+
+    A kernel may see one in another shape of as many elements: its regions hold that view, ``tensors`` the first one.
+    """
+
+    kernels: tuple[Kernel, ...]
+    symbols: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    constexprs: tuple[Constexpr, ...]
+    requires: tuple[IntExpr, ...]
+    #: the text that the program was resolved from, as it was given; spans refer to it
+    text: str = field(default="", compare=False)
+    #: names of opaque operations; non-empty means neither runnable nor lowerable
+    opaque: tuple[str, ...] = ()
+    #: symbols with a value: what they are in the task that the sketch is written for, each of them in ``symbols`` too
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role in (TensorRole.IN, TensorRole.INOUT))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role in (TensorRole.OUT, TensorRole.INOUT))
+
+    @property
+    def tunables(self) -> tuple[Constexpr, ...]:
+        return tuple(c for c in self.constexprs if c.choices)

@@ -1,0 +1,112 @@
+"""Arguments of a call: which parameter each is for, and what it must be (a tile, axes, a dtype, a word)."""
+
+from __future__ import annotations
+
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import DType, Value
+from kernellab.sketch.resolve.expr import read_index, read_operand
+from kernellab.sketch.resolve.operands import Operand, Weak, default_dtype, shape_of, typed
+from kernellab.sketch.resolve.scope import Scope
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.messages import nearest
+
+_DTYPES = {d.value: d for d in DType}
+
+
+def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -> dict[str, tree.Expr]:
+    """The call's arguments by parameter. Refuses too many, unknown and missing ones."""
+    names = [p.rstrip("?") for p in parameters]
+    shown = f"{expr.func}({', '.join(names)})"
+    if len(expr.args) > len(names):
+        what = f"'{expr.func}' takes {len(names)} argument(s) and {len(expr.args)} are given."
+        raise scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
+    bound: dict[str, tree.Expr] = dict(zip(names, expr.args, strict=False))
+    for keyword in expr.keywords:
+        if keyword.name not in names:
+            what = f"'{expr.func}' has no parameter '{keyword.name}'."
+            remedy = nearest(keyword.name, names) or f"Write {shown}."
+            raise scope.refuse("arguments", keyword.span, what=what, remedy=remedy)
+        if keyword.name in bound:
+            what = f"'{keyword.name}' of '{expr.func}' is given twice."
+            raise scope.refuse("arguments", keyword.span, what=what, remedy=f"Write {shown}.")
+        bound[keyword.name] = keyword.value
+    missing = [p for p in parameters if not p.endswith("?") and p not in bound]
+    if missing:
+        what = f"'{expr.func}' lacks {', '.join(missing)}."
+        raise scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
+    return bound
+
+
+def read_operands(scope: Scope, expr: tree.Call, arity: int) -> list[Operand]:
+    """The operands of a pointwise operation."""
+    bound = bind_arguments(scope, expr, ("a", "b", "c")[:arity] if arity > 1 else ("x",))
+    return scope.each(bound.values(), lambda given: read_operand(scope, given))
+
+
+def read_tile(scope: Scope, expr: tree.Expr, operation: str) -> Value:
+    """``expr`` as a typed value of rank 1 or more."""
+    operand = read_operand(scope, expr)
+    if isinstance(operand, Weak) and operand.shape:
+        return typed(operand, default_dtype(operand))
+    if isinstance(operand, (IntExpr, Weak)) or not shape_of(operand):
+        what = f"'{operation}' works on a tile, and this is a scalar."
+        raise scope.refuse("axis", expr.span, what=what, remedy="Give it a tile.")
+    return operand
+
+
+def read_axes(scope: Scope, given: tree.Expr | None, rank: int, span: tree.Span) -> tuple[int, ...]:
+    """Axes from 0, in order; all of them when none is given."""
+    if given is None:
+        return tuple(range(rank))
+    items = given.items if isinstance(given, tree.List) else (given,)
+    found = []
+    for item in items:
+        axis = affine.constant(read_index(scope, item))
+        if axis is None or not -rank <= axis < rank:
+            has = "one dimension" if rank == 1 else f"{rank} dimensions"
+            what = f"Axis {'?' if axis is None else axis} does not exist: the tile has {has}."
+            remedy = "Use axis 0." if rank == 1 else f"Use 0 to {rank - 1}, or negative ones."
+            raise scope.refuse("axis", span, what=what, remedy=remedy)
+        found.append(axis % rank)
+    return tuple(sorted(set(found)))
+
+
+def read_axis(scope: Scope, given: tree.Expr | None, value: Value, expr: tree.Call) -> int:
+    """The axis of an operation that works along one."""
+    axes = read_axes(scope, given, len(value.type.shape), expr.span)
+    if len(axes) != 1:
+        what = f"'{expr.func}' of a tile of {len(value.type.shape)} dimensions needs one axis."
+        raise scope.refuse("axis", expr.span, what=what, remedy="Write axis=.")
+    return axes[0]
+
+
+def read_flag(
+    scope: Scope, given: tree.Expr | None, span: tree.Span, name: str = "keepdims", default: bool = False
+) -> bool:
+    """The value of a parameter that is true or false; ``name`` is how it is written."""
+    if given is None:
+        return default
+    if not isinstance(given, tree.Bool):
+        raise scope.refuse("arguments", span, what=f"{name} is true or false.", remedy=f"Write {name}=true.")
+    return given.value
+
+
+def read_dtype(scope: Scope, expr: tree.Expr) -> DType:
+    """The dtype that is written as a name or a string."""
+    word = expr.id if isinstance(expr, tree.Name) else expr.value if isinstance(expr, tree.Str) else "?"
+    if word not in _DTYPES:
+        remedy = nearest(word, _DTYPES) or f"Use one of {', '.join(_DTYPES)}."
+        raise scope.refuse("unknown-dtype", expr.span, name=word, remedy=remedy)
+    return _DTYPES[word]
+
+
+def read_word(scope: Scope, expr: tree.Expr | None, allowed: tuple[str, ...], what: str) -> str:
+    """One of ``allowed``, the first where none is given."""
+    if expr is None:
+        return allowed[0]
+    word = expr.value if isinstance(expr, tree.Str) else expr.id if isinstance(expr, tree.Name) else "?"
+    if word not in allowed:
+        remedy = nearest(word, allowed) or f"Use one of {', '.join(allowed)}."
+        raise scope.refuse("arguments", expr.span, what=f"Unknown {what} '{word}'.", remedy=remedy)
+    return word

@@ -1,0 +1,289 @@
+"""Calls of the operation table, and the type of what each operation gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.library import LIBRARY, PREFIX
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.program.program import Apply, Assign, DType, Read, Tile, Type, Value
+from kernellab.sketch.resolve.arguments import (
+    bind_arguments,
+    read_axes,
+    read_axis,
+    read_dtype,
+    read_flag,
+    read_operands,
+    read_tile,
+    read_word,
+)
+from kernellab.sketch.resolve.expr import EXPRESSIONS, pointwise, read_operand, read_shape, read_value
+from kernellab.sketch.resolve.operands import (
+    Operand,
+    accumulator,
+    broadcast,
+    cast,
+    common_of,
+    gemm_accumulator,
+    promote,
+    same_shape,
+    show,
+    typed,
+)
+from kernellab.sketch.resolve.scope import LetEntry, Rule, Scope
+from kernellab.sketch.resolve.shape import SHAPES
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.printer import format_expr
+
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "bf16")
+COMBINES = ("add", "mul", "max", "min", "linear")
+
+
+def read_call(scope: Scope, expr: tree.Call) -> Operand:
+    """The value of a call: by the rule of its operation, else of its kind of operation."""
+    name = expr.func
+    if expr.misordered:
+        scope.note("keyword-order", expr.span, name=name)
+    if name in scope.names.opaques:
+        return _opaque(scope, expr)
+    if name in _NO_VALUE:
+        what, remedy = _NO_VALUE[name]
+        raise scope.refuse("arguments", expr.span, what=what, remedy=remedy)
+    if name.removeprefix(PREFIX) in LIBRARY and name.startswith(PREFIX):
+        what = f"'{name}' works on whole tensors and is not a value in an expression."
+        raise scope.refuse("library", expr.span, what=what, remedy=f"In a sketch of its own, write y = {name}(...).")
+    if name not in OPS:
+        raise scope.unknown_operation(name, expr.span)
+    if name in _INDEX_CALLS and len(expr.args) >= 2 and not expr.keywords:
+        return _index_call(scope, expr)
+    rule = _BY_NAME.get(name) or _BY_KIND.get(OPS[name].kind, _elementwise)
+    return rule(scope, expr)
+
+
+def _elementwise(scope: Scope, expr: tree.Call) -> Operand:
+    return pointwise(scope, expr.func, read_operands(scope, expr, OPS[expr.func].arity), expr.span)
+
+
+def _gemm_alone(scope: Scope, expr: tree.Call) -> Operand:
+    raise gemm_value(scope, expr, "c")
+
+
+def gemm_value(scope: Scope, expr: tree.Call, target: str) -> Exception:
+    """What is wrong with ``target = gemm(a, b)``."""
+    a, b = ([format_expr(x) for x in expr.args] + ["a", "b"])[:2]
+    return scope.refuse("gemm-assign", expr.span, target=target, a=a, b=b)
+
+
+def _index_call(scope: Scope, expr: tree.Call) -> Operand:
+    operands = scope.each(expr.args, lambda given: read_operand(scope, given))
+    if all(isinstance(o, IntExpr) for o in operands):
+        op = "cdiv" if expr.func == "ceil" else expr.func
+        result = operands[0]
+        for operand in operands[1:]:
+            assert isinstance(result, IntExpr) and isinstance(operand, IntExpr)
+            if op == "cdiv" and affine.constant(operand) == 0:
+                what = "Division by zero."
+                raise scope.refuse("arguments", expr.span, what=what, remedy="Correct the divisor.")
+            result = int_op(op, result, operand)
+        return result
+    if expr.func == "ceil":
+        what = "ceil(p, q) divides index expressions, and one of these is not."
+        raise scope.refuse("arguments", expr.span, what=what, remedy="Write ceil(x) for a tile.")
+    result = operands[0]
+    for operand in operands[1:]:
+        result = pointwise(scope, expr.func, [result, operand], expr.span)
+    return result
+
+
+def read_reduction(scope: Scope, expr: tree.Call) -> tuple[Value, tuple[int, ...], bool, tuple[IntExpr, ...]]:
+    """The operand of a reduction, its axes, keepdims, and the shape of the result."""
+    bound = bind_arguments(scope, expr, ("x", "axis?", "keepdims?"))
+    value = read_tile(scope, bound["x"], expr.func)
+    shape = value.type.shape
+    axes = read_axes(scope, bound.get("axis"), len(shape), expr.span)
+    keepdims = read_flag(scope, bound.get("keepdims"), expr.span)
+    kept = tuple(num(1) if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
+    return value, axes, keepdims, kept
+
+
+def _reduce(scope: Scope, expr: tree.Call) -> Operand:
+    name = expr.func
+    value, axes, keepdims, shape = read_reduction(scope, expr)
+    dtype = value.type.dtype
+    attrs = (("axes", axes), ("keepdims", keepdims))
+    if name in ("argmax", "argmin"):
+        if len(axes) != 1:
+            what = f"'{name}' of a tile of {len(value.type.shape)} dimensions needs one axis."
+            raise scope.refuse("axis", expr.span, what=what, remedy="Write axis=.")
+        return Apply(Type(shape, DType.I64), name, (cast(value, dtype.compute),), attrs)
+    if name in ("reduce_sum", "reduce_prod"):
+        dtype = accumulator(dtype)
+    elif name == "reduce_any":
+        dtype = DType.BOOL
+    elif name == "reduce_mean":
+        dtype = dtype.compute if dtype.is_float else DType.F32
+    else:
+        dtype = dtype.compute
+    return Apply(Type(shape, dtype), name, (cast(value, dtype),), attrs)
+
+
+def _scan(scope: Scope, expr: tree.Call) -> Operand:
+    name = expr.func
+    bound = bind_arguments(scope, expr, ("x", "axis?", "reverse?"))
+    value = read_tile(scope, bound["x"], name)
+    axis = read_axis(scope, bound.get("axis"), value, expr)
+    dtype = value.type.dtype.compute
+    if name in ("cumsum", "cumprod"):
+        dtype = accumulator(dtype)
+    attrs = (("axis", axis), *_direction(scope, bound, expr))
+    return Apply(Type(value.type.shape, dtype), name, (cast(value, dtype),), attrs)
+
+
+def _direction(scope: Scope, bound: dict[str, tree.Expr], expr: tree.Call) -> tuple[tuple[str, object], ...]:
+    """The attribute of a scan that runs from the last element to the first; none of one that does not."""
+    return (("reverse", True),) if read_flag(scope, bound.get("reverse"), expr.span, "reverse") else ()
+
+
+def _associative(scope: Scope, expr: tree.Call) -> Operand:
+    first = expr.args[0] if expr.args else None
+    combine = read_word(scope, first, COMBINES, "combination") if first is not None else ""
+    operands = ("a", "x") if combine == "linear" else ("x",)
+    parameters = ("op", *operands, "axis?", "reverse?")
+    bound = bind_arguments(scope, expr, parameters)
+    values = [read_tile(scope, bound[p], expr.func) for p in ("a", "x") if p in bound]
+    for value in values[1:]:
+        if not same_shape(value.type.shape, values[0].type.shape):
+            what = f"The scan's tiles have shapes {show(values[0].type.shape)} and {show(value.type.shape)}."
+            raise scope.refuse("shape-mismatch", expr.span, what=what, remedy="Give tiles of one shape.")
+    axis = read_axis(scope, bound.get("axis"), values[0], expr)
+    dtype = common_of(values)
+    attrs = (("axis", axis), ("combine", combine), *_direction(scope, bound, expr))
+    return Apply(Type(values[0].type.shape, dtype), expr.func, tuple(cast(v, dtype) for v in values), attrs)
+
+
+def _softmax(scope: Scope, expr: tree.Call) -> Operand:
+    """Expands to max, exp and sum; the exponentials get a tile of their own, for they are used twice."""
+    if len(expr.args) < 2 and not any(k.name == "axis" for k in expr.keywords):
+        what = "'softmax' needs its axis."
+        raise scope.refuse("axis", expr.span, what=what, remedy="Write softmax(x, axis=-1).")
+    bound = bind_arguments(scope, expr, ("x", "axis"))
+    value = read_tile(scope, bound["x"], "softmax")
+    dtype = value.type.dtype.compute if value.type.dtype.is_float else DType.F32
+    value = cast(value, dtype)
+    shape = value.type.shape
+    axes = read_axes(scope, bound["axis"], len(shape), expr.span)
+    kept = Type(tuple(num(1) if i in axes else d for i, d in enumerate(shape)), dtype)
+    attrs = (("axes", axes), ("keepdims", True))
+    shifted = Apply(value.type, "sub", (value, Apply(kept, "reduce_max", (value,), attrs)))
+    exps = _temporary(scope, "softmax_exp", Apply(value.type, "exp", (shifted,)), expr.span)
+    return Apply(value.type, "div", (exps, Apply(kept, "reduce_sum", (exps,), attrs)))
+
+
+def _temporary(scope: Scope, name: str, value: Value, span: tree.Span) -> Read:
+    """A tile for a value that is used twice, assigned before the statement being resolved."""
+    tile = Tile(name, scope.uid(name), value.type.shape, value.type.dtype)
+    scope.pending.append(Assign(tile, value, True, span))
+    return Read(value.type, tile)
+
+
+def _cast(scope: Scope, expr: tree.Call) -> Operand:
+    bound = bind_arguments(scope, expr, ("x", "dtype"))
+    operand = read_operand(scope, bound["x"])
+    return typed(operand, read_dtype(scope, bound["dtype"]))
+
+
+def read_factors(
+    scope: Scope, a: tree.Expr, b: tree.Expr, operation: str, span: tree.Span
+) -> tuple[Value, Value, Type]:
+    """Both factors of a product and the type of the result."""
+    left, right = scope.each((a, b), lambda given: read_tile(scope, given, operation))
+    x, y = left.type.shape, right.type.shape
+    if len(x) < 2 or len(y) < 2:
+        what = f"'{operation}' multiplies matrices, and a shape here is {show(x if len(x) < 2 else y)}."
+        remedy = "Add a dimension with x[None, :], or write reduce_sum(a * b, axis=...)."
+        raise scope.refuse("shape-mismatch", span, what=what, remedy=remedy)
+    batch = broadcast(x[:-2], y[:-2])
+    if batch is None or not affine.equal(x[-1], y[-2]):
+        what = f"'{operation}' cannot multiply {show(x)} and {show(y)}."
+        remedy = "The last dimension of the first must be the last but one of the second."
+        raise scope.refuse("shape-mismatch", span, what=what, remedy=remedy)
+    if left.type.dtype is not right.type.dtype:
+        both = promote(left.type.dtype, right.type.dtype)
+        left, right = cast(left, both), cast(right, both)
+    dtype = gemm_accumulator(left.type.dtype, right.type.dtype)
+    return left, right, Type((*batch, x[-2], y[-1]), dtype)
+
+
+def _dot(scope: Scope, expr: tree.Call) -> Operand:
+    bound = bind_arguments(scope, expr, ("a", "b", "precision?"))
+    a, b, result = read_factors(scope, bound["a"], bound["b"], "dot", expr.span)
+    precision = read_word(scope, bound.get("precision"), PRECISIONS, "precision")
+    return Apply(result, "dot", (a, b), (("precision", precision),))
+
+
+def _where_call(scope: Scope, expr: tree.Call) -> Operand:
+    bound = bind_arguments(scope, expr, ("cond", "a", "b"))
+    return pointwise(
+        scope,
+        "where",
+        scope.each((bound[p] for p in ("cond", "a", "b")), lambda given: read_operand(scope, given)),
+        expr.span,
+    )
+
+
+def _clamp(scope: Scope, expr: tree.Call) -> Operand:
+    bound = bind_arguments(scope, expr, ("x", "min", "max"))
+    return pointwise(
+        scope,
+        "clamp",
+        scope.each((bound[p] for p in ("x", "min", "max")), lambda given: read_operand(scope, given)),
+        expr.span,
+    )
+
+
+def _opaque(scope: Scope, expr: tree.Call) -> Operand:
+    declared = scope.names.opaques[expr.func]
+    scope.opaque.add(expr.func)
+    bound = bind_arguments(scope, expr, tuple(p.name for p in declared.params))
+    values = []
+    formal: dict[str, IntExpr] = {}
+    for param in declared.params:
+        value = read_value(scope, bound[param.name], read_dtype(scope, tree.Name(param.dtype, param.span)))
+        if len(value.type.shape) != len(param.shape):
+            what = f"'{param.name}' of '{expr.func}' has {len(param.shape)} dimension(s)."
+            raise scope.refuse("shape-mismatch", expr.span, what=what, remedy="Give a tile of that rank.")
+        for dim, extent in zip(param.shape, value.type.shape, strict=True):
+            if isinstance(dim, tree.Name):
+                formal.setdefault(dim.id, extent)
+        values.append(value)
+    with scope.block():
+        for name, extent in formal.items():
+            scope.bind(name, LetEntry(extent))
+        shape = read_shape(scope, tree.List(declared.result_shape, declared.span))
+    dtype = read_dtype(scope, tree.Name(declared.result_dtype, declared.span))
+    return Apply(Type(shape, dtype), expr.func, tuple(values))
+
+
+#: calls that are statements, or give more than one value: what is wrong where one stands as a value, and the remedy
+_NO_VALUE: Mapping[str, tuple[str, str]] = {
+    **{
+        move: (f"'{move}' is a statement.", f"Write it on its own: {move}(... -> ...).")
+        for move in ("load", "store", "atomic_add", "gather", "scatter")
+    },
+    "alloc": ("alloc gives a tile, not a value.", "Write name = alloc([...]) on its own."),
+    "welford": ("welford gives two results.", "Write mean, var = welford(x, axis=0)."),
+    "sort": ("sort gives two results.", "Write values, order = sort(x, ...)."),
+    "topk": ("topk gives two results.", "Write values, order = topk(x, ...)."),
+}
+#: operations that are index arithmetic where their arguments are index expressions
+_INDEX_CALLS = frozenset(("min", "max", "ceil"))
+_BY_NAME: Mapping[str, Rule] = {
+    **SHAPES, "gemm": _gemm_alone, "cast": _cast, "softmax": _softmax, "dot": _dot, "where": _where_call,
+    "clamp": _clamp, "associative_scan": _associative,
+}  # fmt: skip
+_BY_KIND: Mapping[OpKind, Rule] = {OpKind.REDUCE: _reduce, OpKind.SCAN: _scan}
+
+#: the rule for each kind of expression
+RULES: Mapping[type, Rule] = {**EXPRESSIONS, tree.Call: read_call}

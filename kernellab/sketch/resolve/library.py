@@ -1,0 +1,146 @@
+"""``y = library.mm(x, w)``: a call of the framework's library on whole tensors, alone in its sketch."""
+
+from __future__ import annotations
+
+from kernellab.sketch.program.ints import IntKind
+from kernellab.sketch.program.library import (
+    DTYPES,
+    LIBRARY,
+    PRECISIONS,
+    PREFIX,
+    LibraryOp,
+    Misfit,
+    Setting,
+    SettingKind,
+    same_extent,
+)
+from kernellab.sketch.program.program import LibraryCall, SettingValue, Tensor, TensorRole, Whole
+from kernellab.sketch.resolve.arguments import bind_arguments, read_flag, read_word
+from kernellab.sketch.resolve.expr import read_index
+from kernellab.sketch.resolve.operands import show
+from kernellab.sketch.resolve.place import read_tensor
+from kernellab.sketch.resolve.scope import Scope
+from kernellab.sketch.syntax import tree, walk
+from kernellab.sketch.syntax.messages import nearest
+
+_ALONE = "Give it a sketch of its own: what comes before and after goes into other sketches of the file."
+
+
+def read_library(scope: Scope, sketch: tree.Sketch) -> LibraryCall | None:
+    """The call that ``sketch`` is; None where it makes none. A wrong one is noted.
+
+    Raises:
+        Refused: the sketch makes a call, and is no sketch that may.
+    """
+    calls = [s for s in walk.statements(sketch.body) if walk.library_call(s) is not None]
+    if not calls:
+        return None
+    first = calls[0]
+    if len(sketch.body) > 1 or sketch.body[0] is not first:
+        other = next((s for s in sketch.body if s is not first), first)
+        what = f"A library call stands alone in its sketch, and line {other.span.line} is another statement."
+        raise scope.refuse("library", first.span, what=what, remedy=_ALONE)
+    call = walk.library_call(first)
+    assert call is not None
+    op = _operation(scope, call)
+    if not isinstance(first, tree.Assign) or len(first.targets) != 1:
+        what = f"'{call.func}' gives one tensor, and it is not assigned to one."
+        raise scope.refuse("library", call.span, what=what, remedy=f"Write {op.signature}.")
+    return _call(scope, op, call, first)
+
+
+def _operation(scope: Scope, call: tree.Call) -> LibraryOp:
+    found = LIBRARY.get(call.func.removeprefix(PREFIX))
+    if found is None:
+        raise scope.unknown_operation(call.func, call.span)
+    return found
+
+
+def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> LibraryCall:
+    names = tuple(s.name for s in op.settings)
+    bound = bind_arguments(scope, call, (*op.operands, *(f"{n}?" for n in (*names, "precision"))))
+    wanted = [o.rstrip("?") for o in op.operands]
+    operands = tuple(_operand(scope, bound[name]) for name in wanted if name in bound)
+    target = stmt.targets[0]
+    if scope.names.tensors.get(target.id) is None:
+        what = f"'{target.id}' is no tensor, and a library call writes a whole one."
+        remedy = nearest(target.id, scope.names.tensors) or "Declare it under tensors:."
+        raise scope.refuse("library", target.span, what=what, remedy=remedy)
+    out = read_tensor(scope, target, "written")
+    settings = tuple((s.name, _setting(scope, call, s, bound.get(s.name))) for s in op.settings)
+    precision = read_word(scope, bound.get("precision"), PRECISIONS, "precision of a library call")
+    _dtypes(scope, call, operands, out)
+    try:
+        made = op.shape([o.shape for o in operands], dict(settings))
+    except Misfit as error:
+        raise scope.refuse("shape-mismatch", call.span, what=f"{error.what}.", remedy=error.remedy) from None
+    if len(made) != len(out.shape) or not all(map(same_extent, made, out.shape)):
+        what = f"{call.func} makes {show(made)} here, and '{out.name}' is declared {show(out.shape)}."
+        raise scope.refuse("shape-mismatch", target.span, what=what, remedy=f"Declare {out.name}{show(made)}.")
+    return LibraryCall(op.name, out, operands, settings, precision, stmt.span)
+
+
+def _operand(scope: Scope, expr: tree.Expr) -> Whole:
+    """A tensor by its name, or turned: ``transpose(X)``, ``transpose(X, [1, 0, 2])``."""
+    if isinstance(expr, tree.Name):
+        tensor = read_tensor(scope, expr, "read")
+        return Whole(tensor, tuple(range(len(tensor.shape))))
+    if not isinstance(expr, tree.Call) or expr.func != "transpose":
+        what = "A library call takes whole tensors."
+        remedy = "Name a tensor, or turn one: transpose(X). What is worked on before goes into a sketch before."
+        raise scope.refuse("library", expr.span, what=what, remedy=remedy)
+    bound = bind_arguments(scope, expr, ("x", "perm?"))
+    inner = _operand(scope, bound["x"])
+    rank = len(inner.order)
+    perm = (*range(rank - 2), rank - 1, rank - 2) if rank > 1 else (0,)
+    if "perm" in bound:
+        items = bound["perm"].items if isinstance(bound["perm"], tree.List) else (bound["perm"],)
+        perm = tuple(_number(scope, item, "A dimension") for item in items)
+    if sorted(perm) != list(range(rank)):
+        what = f"{list(perm)} is not an order of {rank} dimension(s)."
+        raise scope.refuse("axis", expr.span, what=what, remedy="Name each dimension once, counted from 0.")
+    return Whole(inner.tensor, tuple(inner.order[p] for p in perm))
+
+
+def _setting(scope: Scope, call: tree.Call, setting: Setting, given: tree.Expr | None) -> SettingValue:
+    if given is None:
+        return setting.default
+    if setting.kind is SettingKind.FLAG:
+        return read_flag(scope, given, given.span, setting.name)
+    if setting.kind is SettingKind.NUMBER:
+        if isinstance(given, tree.Num):
+            return float(given.value)
+        what = f"{setting.name} of {call.func} is a number."
+        raise scope.refuse("arguments", given.span, what=what, remedy=f"Write {setting.name}=0.125.")
+    several = isinstance(given, tree.List) and setting.kind is SettingKind.INTS
+    items = given.items if several and isinstance(given, tree.List) else (given,)
+    numbers = tuple(_number(scope, item, f"{setting.name} of {call.func}") for item in items)
+    if min(numbers, default=setting.least) < setting.least:
+        what = f"{setting.name} of {call.func} is {min(numbers)}, and is {setting.least} or more."
+        raise scope.refuse("arguments", given.span, what=what, remedy=f"Write {setting.name}={setting.least}.")
+    # one number for all dimensions is said once
+    return numbers if len(set(numbers)) > 1 or not numbers else numbers[0]
+
+
+def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
+    found = read_index(scope, expr)
+    if found.kind is not IntKind.NUM:
+        raise scope.refuse("arguments", expr.span, what=f"{what} is a plain number.", remedy="Write the number itself.")
+    return found.value
+
+
+def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor) -> None:
+    if out.role is TensorRole.INOUT:
+        what = f"{call.func} would write into the caller's tensor '{out.name}'."
+        raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
+    if any(o.tensor.name == out.name for o in operands):
+        what = f"{call.func} reads and writes '{out.name}'."
+        raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
+    found = dict.fromkeys([*(o.tensor.dtype for o in operands), out.dtype])
+    if len(found) > 1 or not set(found) <= set(DTYPES):
+        what = f"{call.func} takes and gives one dtype, and these are {', '.join(d.value for d in found)}."
+        remedy = f"Declare all tensors of the call as one of {', '.join(d.value for d in DTYPES)}."
+        raise scope.refuse("dtype", call.span, what=what, remedy=remedy)
+
+
+__all__ = ["read_library"]

@@ -1,0 +1,94 @@
+"""Places in tensors: which tensor, which rectangle of it, and whether it may be read or written."""
+
+from __future__ import annotations
+
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Point, Range, Region, Tensor, TensorRole
+from kernellab.sketch.resolve.expr import check_fixed, read_index
+from kernellab.sketch.resolve.scope import PoisonEntry, Refused, Scope, TileEntry
+from kernellab.sketch.syntax import tree, walk
+from kernellab.sketch.syntax.messages import nearest
+
+
+def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
+    """The rectangle of a tensor that ``expr`` names: a tensor alone is the whole of it."""
+    tensor = read_tensor(scope, expr, what)
+    items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
+    items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
+    if len(items) != len(tensor.shape):
+        raise scope.refuse("rank", expr.span, name=tensor.name, rank=len(tensor.shape), given=len(items))
+    pairs = zip(items, tensor.shape, strict=True)
+    index = tuple(scope.each(pairs, lambda pair: read_index_item(scope, *pair, expr.span)))
+    return Region(tensor, index)
+
+
+def read_tensor(scope: Scope, expr: tree.Expr, what: str) -> Tensor:
+    """The tensor that ``expr`` is a part of, noted as ``what`` (read, written, added to)."""
+    named = walk.tensor_of(expr)
+    if named is None:
+        raise scope.refuse("arguments", expr.span, what="This is not a part of a tensor.", remedy="Write X[...].")
+    tensor = scope.names.tensors.get(named.id)
+    if tensor is None:
+        if isinstance(scope.find(named.id), PoisonEntry):
+            raise Refused
+        if isinstance(scope.find(named.id), TileEntry):
+            message = f"'{named.id}' is a tile, not a tensor."
+            raise scope.refuse("arguments", expr.span, what=message, remedy="Copy a tile with y = x.")
+        raise scope.refuse(
+            "unknown-name", named.span, name=named.id,
+            remedy=nearest(named.id, scope.names.tensors) or "Declare it under tensors:.",
+        )  # fmt: skip
+    _role(scope, tensor, what, named.span)
+    return tensor
+
+
+def _role(scope: Scope, tensor: Tensor, what: str, span: tree.Span) -> None:
+    if what == "read":
+        if tensor.role is TensorRole.OUT:
+            remedy = "Declare it inout, or temp when a later sketch reads it."
+            scope.note("role", span, name=tensor.name, role="out", what=what, remedy=remedy)
+        scope.reads.add(tensor.name)
+    else:
+        if tensor.role is TensorRole.IN:
+            remedy = "Declare it out, inout, or temp."
+            scope.note("role", span, name=tensor.name, role="in", what=what, remedy=remedy)
+        scope.writes.add(tensor.name)
+
+
+def read_index_item(
+    scope: Scope, item: tree.Expr | tree.Slice | tree.NewAxis, dim: IntExpr, span: tree.Span
+) -> Point | Range:
+    """One index of a tensor whose dimension has ``dim`` elements; ``span`` is the whole expression's."""
+    if isinstance(item, tree.NewAxis):
+        message = "A tensor's slice cannot add a dimension."
+        raise scope.refuse("arguments", item.span, what=message, remedy="Load it, then write x[:, None].")
+    if not isinstance(item, tree.Slice):
+        return Point(read_index(scope, item))
+    start = read_index(scope, item.start) if item.start is not None else num(0)
+    stop = read_index(scope, item.stop) if item.stop is not None else dim
+    step = read_index(scope, item.step) if item.step is not None else num(1)
+    known = affine.constant(step)
+    if known is not None and known < 1:
+        message = f"The step {known} of a slice is not positive."
+        raise scope.refuse("arguments", item.span, what=message, remedy="Write a step of 1 or more.")
+    extent = affine.difference(stop, start)
+    if not step.is_one:
+        extent = affine.simplify(int_op("cdiv", extent, step))
+    place = item.span if item.span.line else span
+    check_fixed(scope, extent, place)
+    size = affine.constant(extent)
+    if size is not None and size < 0:
+        message = f"The slice has extent {size}."
+        raise scope.refuse("out-of-range", place, what=message, remedy="Write start:stop with stop after start.")
+    return Range(start, extent, step)
+
+
+def widened(region: Region, shape: tuple[IntExpr, ...]) -> Region:
+    """``Y[b]`` for a tile of shape [1]: the last scalar indices become slices of one element."""
+    if region.shape or not shape or not all(d.is_one for d in shape):
+        return region
+    count = min(len(shape), len(region.index))
+    kept = region.index[: len(region.index) - count]
+    points = [i for i in region.index[len(kept) :] if isinstance(i, Point)]
+    return Region(region.tensor, (*kept, *(Range(p.at, num(1), num(1)) for p in points)))

@@ -1,0 +1,237 @@
+"""What names mean while a sketch is resolved: declarations of the file, and the nested blocks of one body."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kernellab.records import Diagnostic
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.library import LIBRARY, PREFIX
+from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.program.program import Constexpr, DType, Statement, Tensor, Tile
+from kernellab.sketch.resolve.operands import Operand
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.messages import diagnostic, nearest
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+class Refused(Exception):
+    """A statement is wrong; its diagnostic is already noted and the statement is skipped."""
+
+
+@dataclass
+class TileEntry:
+    """A tile in sight. ``parallel`` counts the parallel loops around its declaration."""
+
+    tile: Tile
+    parallel: int
+    written: bool
+
+
+@dataclass
+class LetEntry:
+    """A name for an index expression: ``row = pid * BLOCK``."""
+
+    expr: IntExpr
+
+
+@dataclass
+class LoopEntry:
+    expr: IntExpr
+
+
+class PoisonEntry:
+    """A name whose declaration was wrong: uses of it say nothing more."""
+
+
+Entry = TileEntry | LetEntry | LoopEntry | PoisonEntry
+
+
+@dataclass
+class Names:
+    """Declarations in force in one sketch."""
+
+    symbols: dict[str, IntExpr] = field(default_factory=dict)
+    constexprs: dict[str, Constexpr] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    opaques: dict[str, tree.OpaqueDecl] = field(default_factory=dict)
+    #: a constexpr that stands where only an index can, or that has integer values
+    index_constexprs: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an expression was read as, and what each of its names stood for (a tile, an index, a constexpr)."""
+
+    uses: tuple[tuple[str, object], ...]
+    operand: Operand
+
+
+class Readings:
+    """Readings of expressions by their content, which an edit of other lines leaves valid; at most ``most``."""
+
+    def __init__(self, most: int = 8192) -> None:
+        self._most = most
+        self._found: dict[tree.Expr, Reading] = {}
+
+    def get(self, expr: tree.Expr) -> Reading | None:
+        return self._found.get(expr)
+
+    def keep(self, expr: tree.Expr, reading: Reading) -> None:
+        if len(self._found) >= self._most:
+            self._found.clear()
+        self._found[expr] = reading
+
+
+class Scope:
+    """One body being resolved: its blocks, its diagnostics, and what it reads and writes.
+
+    ``rules`` has the function that reads each kind of expression, ``readings`` what earlier resolutions read.
+    """
+
+    def __init__(
+        self, names: Names, faults: list[Diagnostic], rules: Mapping[type, Rule], readings: Readings | None = None
+    ) -> None:
+        self.names = names
+        self.faults = faults
+        self.rules = rules
+        self.readings = readings if readings is not None else Readings()
+        #: names that the expression being read has used, and what they stood for
+        self.uses: list[tuple[str, object]] = []
+        #: dtype found for an alloc or a first assignment, by id of the statement
+        self.dtypes: dict[int, DType] = {}
+        #: would a parallel loop here be part of the grid?
+        self.in_grid = True
+        self.blocks: list[dict[str, Entry]] = [{}]
+        #: names of tiles of closed blocks, for a better "unknown name"
+        self.ended: dict[str, int] = {}
+        self.parallel: list[str] = []
+        self.loops: list[str] = []
+        self.pending: list[Statement] = []
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+        self.opaque: set[str] = set()
+        self._uids: set[str] = set()
+
+    # -- faults
+
+    def note(self, rule: str, span: tree.Span, **fields: object) -> None:
+        self.faults.append(
+            diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
+        )
+
+    def refuse(self, rule: str, span: tree.Span, **fields: object) -> Refused:
+        """Notes a diagnostic and gives the exception to raise."""
+        self.note(rule, span, **fields)
+        return Refused()
+
+    def each(self, items: Iterable[Given], read: Callable[[Given], Result]) -> list[Result]:
+        """``read`` of each item. A wrong one does not hide the others: all are read, then Refused is raised."""
+        results, refused = [], False
+        for item in items:
+            try:
+                results.append(read(item))
+            except Refused:
+                refused = True
+        if refused:
+            raise Refused
+        return results
+
+    # -- names
+
+    def find(self, name: str) -> Entry | None:
+        for block in reversed(self.blocks):
+            if name in block:
+                return block[name]
+        return None
+
+    def bind(self, name: str, entry: Entry) -> None:
+        self.blocks[-1][name] = entry
+
+    def poison(self, name: str) -> None:
+        if self.find(name) is None:
+            self.bind(name, PoisonEntry())
+
+    def unknown(self, name: str, span: tree.Span) -> Refused:
+        if name in self.ended:
+            remedy = f"The tile of line {self.ended[name]} ended with its block: allocate it before the loop."
+        else:
+            known = [*self._visible(), *self.names.symbols, *self.names.constexprs, *self.names.tensors]
+            remedy = nearest(name, known) or "Declare it, or assign to it first."
+        return self.refuse("unknown-name", span, name=name, remedy=remedy)
+
+    def unknown_operation(self, name: str, span: tree.Span) -> Refused:
+        if "." in name:
+            return self.refuse("unknown-operation", span, name=name, remedy=_near_library(name))
+        known = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
+        remedy = (
+            nearest(name, known)
+            or "Write it with known operations, or declare it: opaque: name(x[N]: f32) -> [N]: f32;"
+        )
+        at = tree.Span(span.line, span.col, span.line, span.col + len(name))
+        return self.refuse("unknown-operation", at, name=name, remedy=remedy)
+
+    def declared_as(self, name: str) -> str | None:
+        """What kind of declaration ``name`` is, None when it is free for a tile."""
+        if name in self.names.symbols:
+            return "a symbol"
+        if name in self.names.constexprs:
+            return "a constexpr"
+        if name in self.names.tensors:
+            return "a tensor"
+        entry = self.find(name)
+        if isinstance(entry, LoopEntry):
+            return "a loop variable"
+        return "an index name" if isinstance(entry, LetEntry) else None
+
+    def uid(self, name: str) -> str:
+        uid, count = name, 1
+        while uid in self._uids:
+            count += 1
+            uid = f"{name}_{count}"
+        self._uids.add(uid)
+        return uid
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        self.blocks.append({})
+        try:
+            yield
+        finally:
+            self.ended.update({n: 0 for n, e in self.blocks.pop().items() if isinstance(e, TileEntry)})
+
+    @contextmanager
+    def loop(self, var: str, is_parallel: bool) -> Iterator[None]:
+        with self.block():
+            self.bind(var, LoopEntry(IntExpr(IntKind.LOOP, name=var)))
+            self.loops.append(var)
+            if is_parallel:
+                self.parallel.append(var)
+            try:
+                yield
+            finally:
+                self.loops.pop()
+                if is_parallel:
+                    self.parallel.pop()
+
+    def _visible(self) -> list[str]:
+        return [name for block in self.blocks for name in block]
+
+
+def _near_library(name: str) -> str:
+    """What to write for ``name``, which has a dot."""
+    member = name.rpartition(".")[2]
+    near = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
+    if near:
+        return "Did you mean " + " or ".join(f"'{PREFIX}{op}'" for op in near) + "?"
+    return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."
+
+
+#: reads one kind of expression; a wrong one notes its diagnostic and raises Refused
+Rule = Callable[[Scope, Any], Operand]

@@ -1,0 +1,23 @@
+"""Sketch to sketch: rewrites that keep the meaning, children of two sketches, and what makes sketches differ."""
+
+from __future__ import annotations
+
+from kernellab.sketch.rewrite.axes import Axes, Technique, axes
+from kernellab.sketch.rewrite.catalogue import REWRITES, rewrites
+from kernellab.sketch.rewrite.crossover import crossover
+from kernellab.sketch.rewrite.features import Features, features
+from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting
+
+__all__ = [
+    "REWRITES",
+    "Axes",
+    "Features",
+    "Rewrite",
+    "Rewritten",
+    "Setting",
+    "Technique",
+    "axes",
+    "crossover",
+    "features",
+    "rewrites",
+]

@@ -1,0 +1,81 @@
+"""Every rewrite by name, and which of its variants a sketch has on a chip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+
+from kernellab.errors import KernellabError
+from kernellab.sketch.check import CheckResult, check
+from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting, rewrite
+from kernellab.sketch.rewrite.rules import fuse, hints, lanes, launches, loops, online, tiles
+from kernellab.sketch.syntax.messages import nearest
+from kernellab.sketch.syntax.parse import parse
+from kernellab.target import Target
+
+_ALL = (
+    rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables),
+    rewrite("tile", "A tile beyond its set, or a set where a number was written.", tiles.sizes),
+    rewrite("interchange", "Two loops, one right inside the other, change places.", loops.interchange),
+    rewrite("split", "Each parallel iteration takes several tiles, one after another.", loops.split),
+    rewrite("split_k", "A loop that sums up in parts that run at once, and a launch that adds them.", launches.split_k),
+    rewrite("cut", "One launch as two, with what is alive between them stored.", launches.cut),
+    rewrite("fuse", "Two launches over one grid as one, with nothing stored between.", fuse.fuse),
+    rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
+    rewrite("placement", "A loop moves between the grid and the program.", loops.placement),
+    rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),
+    rewrite("pipeline", "Loads of later iterations beside this one's work, in a number of stages.", hints.pipeline),
+    rewrite("vectorise", "Iterations of a parallel loop as the lanes of one tile.", lanes.vectorise),
+    rewrite("unroll", "The body of a sequential loop, several times in a row.", loops.unroll),
+    rewrite("swizzle", "Tiles of a grid are visited in groups that share a cache.", hints.swizzle),
+    rewrite("precision", "Products split into narrower ones that are at least as exact.", hints.precision),
+    rewrite("warps", "Another number of warps a program, or of stages of its loads.", hints.warps),
+)
+
+#: name -> rewrite, in the order in which they are tried
+REWRITES: Mapping[str, Rewrite] = MappingProxyType({r.name: r for r in _ALL})
+
+
+def rewrites(text: str, target: Target, names: Collection[str] | None = None) -> list[Rewritten]:
+    """Every variant of a sketch that has no error on the target's chip, in order, none twice.
+
+    ``names`` are the rewrites that are tried, all by default. Pins and ``require:`` lines are kept: a variant that
+    breaks one is left out, and so is one that ``check`` warns of more than of the sketch itself.
+
+    Raises:
+        SketchError: the sketch cannot be read.
+        KernellabError: a name that no rewrite has.
+    """
+    chosen = _chosen(names)
+    before = check(text, chip=target.chip)
+    # values that the chip has no room for may be what a rewrite changes
+    if check(text).program is None:
+        parse(text)
+        return []
+    setting = Setting(text, parse(text), target.chip, target.dsl)
+    return list(_kept(setting, before, chosen))
+
+
+def _chosen(names: Collection[str] | None) -> list[Rewrite]:
+    for name in names or ():
+        if name not in REWRITES:
+            remedy = nearest(name, REWRITES) or f"Those known are {', '.join(REWRITES)}."
+            raise KernellabError(f"There is no rewrite {name!r}.", remedy)
+    return [r for r in _ALL if names is None or r.name in names]
+
+
+def _kept(setting: Setting, before: CheckResult, chosen: list[Rewrite]) -> Iterator[Rewritten]:
+    seen = {setting.text}
+    for rewriting in chosen:
+        for found in rewriting.apply(setting):
+            if found.text in seen:
+                continue
+            seen.add(found.text)
+            after = check(found.text, chip=setting.chip, parent=setting.text)
+            if after.program is not None and not _warnings(after) - _warnings(before):
+                yield found
+
+
+def _warnings(found: CheckResult) -> Counter[str]:
+    return Counter(d.rule for d in found.diagnostics if d.severity == "warning")

@@ -1,0 +1,364 @@
+"""Reading and changing the tree: where the loops stand, what a name becomes, hints, constants and fresh names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeGuard, TypeVar
+
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import library_call, statements
+
+Body = tuple[tree.Stmt, ...]
+Node = TypeVar("Node")
+
+_STATEMENTS = frozenset((tree.For, tree.If, tree.Assign, tree.Move, tree.CallStmt))
+
+
+# -- launches ---------------------------------------------------------------------------------------------------------
+
+
+def launches(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch]]:
+    """The launches that a rewrite may change: made of loops and statements that are known, and no library call."""
+    for number, sketch in enumerate(file.sketches):
+        if is_plain(sketch):
+            yield number, sketch
+
+
+def is_plain(sketch: tree.Sketch) -> bool:
+    """Is all of ``sketch`` loops and tile statements? A library call is the framework's own, and opaque is opaque."""
+    if any(d.kind == "opaque" for d in sketch.declarations):
+        return False
+    for stmt in statements(sketch.body):
+        if type(stmt) not in _STATEMENTS:
+            return False
+        if library_call(stmt) is not None:
+            return False
+    return True
+
+
+def with_launch(file: tree.SketchFile, number: int, *made: tree.Sketch) -> tree.SketchFile:
+    """``file`` with ``made`` in place of the launch of that number."""
+    return replace(file, sketches=(*file.sketches[:number], *made, *file.sketches[number + 1 :]))
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A loop and where it stands. ``body`` is the block that holds it, ``at`` its position there."""
+
+    launch: int
+    loop: tree.For
+    around: tuple[tree.For, ...]
+    body: Body
+    at: int
+    _put: Callable[[Body], tree.SketchFile]
+
+    def put(self, *made: tree.Stmt) -> tree.SketchFile:
+        """The file with ``made`` in place of the loop."""
+        return self.block((*self.body[: self.at], *made, *self.body[self.at + 1 :]))
+
+    def block(self, body: Body) -> tree.SketchFile:
+        """The file with ``body`` in place of the block that holds the loop."""
+        return self._put(body)
+
+
+def places(file: tree.SketchFile) -> Iterator[Place]:
+    """Every loop of every launch that may be changed, outer before inner."""
+    for number, sketch in launches(file):
+
+        def put(body: Body, number: int = number, sketch: tree.Sketch = sketch) -> tree.SketchFile:
+            return with_launch(file, number, replace(sketch, body=body))
+
+        yield from _places(number, sketch.body, (), put)
+
+
+def _places(
+    launch: int, body: Body, around: tuple[tree.For, ...], put: Callable[[Body], tree.SketchFile]
+) -> Iterator[Place]:
+    for at, stmt in enumerate(body):
+
+        def within(part: str, inner: Body, at: int = at, stmt: Any = stmt) -> tree.SketchFile:
+            return put((*body[:at], replace(stmt, **{part: inner}), *body[at + 1 :]))
+
+        if isinstance(stmt, tree.For):
+            yield Place(launch, stmt, around, body, at, put)
+            yield from _places(launch, stmt.body, (*around, stmt), lambda b, w=within: w("body", b))  # type: ignore[misc]
+        elif isinstance(stmt, tree.If):
+            yield from _places(launch, stmt.then, around, lambda b, w=within: w("then", b))  # type: ignore[misc]
+            yield from _places(launch, stmt.orelse, around, lambda b, w=within: w("orelse", b))  # type: ignore[misc]
+
+
+def grid(sketch: tree.Sketch) -> list[tree.For]:
+    """The nested parallel loops of a launch, outermost first."""
+    found: list[tree.For] = []
+    body = sketch.body
+    while body and isinstance(body[-1], tree.For) and is_parallel(body[-1]):
+        found.append(body[-1])
+        body = body[-1].body
+    return found
+
+
+def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
+    """``sketch`` with ``change`` applied to the body of the innermost parallel loop."""
+
+    def inner(body: Body) -> Body:
+        if body and isinstance(body[-1], tree.For) and is_parallel(body[-1]):
+            return (*body[:-1], replace(body[-1], body=inner(body[-1].body)))
+        return change(body)
+
+    return replace(sketch, body=inner(sketch.body))
+
+
+def bounds(loop: tree.For) -> tuple[tree.Expr, tree.Expr, tree.Expr]:
+    """Start, stop and step."""
+    given = loop.range
+    if len(given) == 1:
+        return number(0), given[0], number(1)
+    return (given[0], given[1], given[2] if len(given) > 2 else number(1))
+
+
+def is_parallel(loop: tree.For) -> bool:
+    return "parallel" in words(loop)
+
+
+# -- hints ------------------------------------------------------------------------------------------------------------
+
+
+def words(loop: tree.For) -> dict[str, tree.Expr | None]:
+    """The words of a loop's hints, each with the number that follows it."""
+    found: dict[str, tree.Expr | None] = {}
+    last = ""
+    for arg in (a for hint in loop.hints for a in hint.args):
+        if isinstance(arg, tree.Str):
+            last = arg.value
+            found[last] = None
+        elif last:
+            found[last] = arg
+    return found
+
+
+def hinted(loop: tree.For, word: str, value: tree.Expr | None = None) -> tree.For:
+    """``loop`` with the hint ``word``, in the place where it had it."""
+    args = [a for name, n in {**words(loop), word: value}.items() for a in (tree.Str(name), n) if a is not None]
+    return _with_args(loop, args)
+
+
+def unhinted(loop: tree.For, *gone: str) -> tree.For:
+    """``loop`` without the hints ``gone``."""
+    kept = {name: n for name, n in words(loop).items() if name not in gone}
+    return _with_args(loop, [a for name, n in kept.items() for a in (tree.Str(name), n) if a is not None])
+
+
+def sequential(loop: tree.For) -> tree.For:
+    """``loop`` without what places its iterations side by side."""
+    placed = [w for w in words(loop) if w.startswith(("grididx", "coreidx", "threadidx", "warp"))]
+    return unhinted(loop, "parallel", "swizzle", "persistent", *placed)
+
+
+def _with_args(loop: tree.For, args: Sequence[tree.Expr]) -> tree.For:
+    comments = tuple(c for hint in loop.hints for c in hint.comments.before)
+    if not args:
+        before = replace(loop.comments, before=(*comments, *loop.comments.before))
+        return replace(loop, hints=(), comments=before)
+    return replace(loop, hints=(tree.Hint(tuple(args), tree.Comments(comments)),))
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def consts(item: tree.Sketch | tree.SketchFile) -> dict[str, tree.ConstDecl]:
+    """The constexprs of a launch or of a file, in order."""
+    sketches = item.sketches if isinstance(item, tree.SketchFile) else (item,)
+    declared = (i for s in sketches for d in s.declarations for i in d.items if isinstance(i, tree.ConstDecl))
+    found: dict[str, tree.ConstDecl] = {}
+    for const in declared:
+        found.setdefault(const.name, const)
+    return found
+
+
+def with_value(file: tree.SketchFile, name: str, value: int, more: Collection[int] = ()) -> tree.SketchFile:
+    """``file`` with the constexpr ``name`` at ``value``, its set widened by ``more``, in every launch."""
+
+    def changed(item: Any) -> Any:
+        if not isinstance(item, tree.ConstDecl) or item.name != name:
+            return item
+        options = sorted({*integers(item.choices), *more}) if item.choices or more else []
+        choices = tuple(number(c) for c in options) if more else item.choices
+        return replace(item, value=number(value), choices=choices)
+
+    sketches = []
+    for sketch in file.sketches:
+        lines = (replace(d, items=tuple(changed(i) for i in d.items)) for d in sketch.declarations)
+        sketches.append(replace(sketch, declarations=tuple(lines)))
+    return replace(file, sketches=tuple(sketches))
+
+
+def declare(sketch: tree.Sketch, name: str, value: int, choices: Collection[int] = ()) -> tree.Sketch:
+    """``sketch`` with one more constexpr."""
+    item = tree.ConstDecl(name, number(value), tuple(number(c) for c in sorted(choices)))
+    lines = list(sketch.declarations)
+    at = next((i for i, d in enumerate(lines) if d.kind == "constexpr" and not d.pinned), None)
+    if at is None:
+        at = next((i for i, d in enumerate(lines) if d.kind == "require"), len(lines))
+        lines.insert(at, tree.Declaration("constexpr", (item,)))
+    else:
+        lines[at] = replace(lines[at], items=(*lines[at].items, item))
+    return replace(sketch, declarations=tuple(lines))
+
+
+def integers(given: Sequence[tree.Expr]) -> list[int]:
+    """The whole numbers among ``given``, ascending."""
+    return sorted(e.value for e in given if isinstance(e, tree.Num) and isinstance(e.value, int))
+
+
+def value_of(expr: tree.Expr, known: Mapping[str, tree.ConstDecl]) -> int | None:
+    """The number that ``expr`` is: a literal, or a constexpr's default; None where it is something else."""
+    if isinstance(expr, tree.Name) and expr.id in known:
+        value = known[expr.id].value
+        return value_of(value, {}) if value is not None else None
+    return expr.value if isinstance(expr, tree.Num) and isinstance(expr.value, int) else None
+
+
+def sizes(sketch: tree.Sketch) -> dict[str, int]:
+    """The symbols of a launch that have a value."""
+    items = (i for d in sketch.declarations for i in d.items if isinstance(i, tree.SymbolDecl))
+    return {i.name: v for i in items if i.value is not None and (v := value_of(i.value, {})) is not None}
+
+
+def trips(sketch: tree.Sketch, loop: tree.For) -> int | None:
+    """The number of iterations at the defaults; None where it is not known here."""
+    start, stop, step = bounds(loop)
+    known = consts(sketch)
+    found = [value_of(e, known) for e in (start, stop, step)]
+    given = sizes(sketch)
+    if found[1] is None and isinstance(stop, tree.Name):
+        found[1] = given.get(stop.id)
+    if found[0] is None or found[1] is None or not found[2]:
+        return None
+    return max(0, -(-(found[1] - found[0]) // found[2]))
+
+
+# -- names and expressions --------------------------------------------------------------------------------------------
+
+
+def number(value: int) -> tree.Num:
+    return tree.Num(value)
+
+
+def name(word: str) -> tree.Name:
+    return tree.Name(word)
+
+
+def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
+    """``left op right``, with what adds or multiplies nothing left out."""
+    if op in "+-" and right == number(0):
+        return left
+    if op == "+" and left == number(0):
+        return right
+    if op == "*" and number(1) in (left, right):
+        return left if right == number(1) else right
+    if isinstance(left, tree.Num) and isinstance(right, tree.Num) and op in "+-*":
+        pair = (left.value, right.value)
+        if all(isinstance(v, int) for v in pair):
+            return number({"+": pair[0] + pair[1], "-": pair[0] - pair[1], "*": pair[0] * pair[1]}[op])  # type: ignore[arg-type]
+    return tree.Binary(op, left, right)
+
+
+def nodes(node: object) -> Iterator[Any]:
+    """``node`` and every node of the tree below it; of a tuple, of its parts."""
+    if isinstance(node, tuple):
+        for part in node:
+            yield from nodes(part)
+    elif is_dataclass(node) and not isinstance(node, (tree.Span, tree.Comments)):
+        yield node
+        for f in fields(node):
+            value = getattr(node, f.name)
+            if isinstance(value, tuple) or is_dataclass(value):
+                yield from nodes(value)
+
+
+def used_names(item: tree.Sketch | tree.SketchFile) -> set[str]:
+    """Every name that stands anywhere in ``item``."""
+    words = (getattr(node, key, None) for node in nodes(item) for key in ("id", "name", "var", "func"))
+    return {word for word in words if isinstance(word, str)}
+
+
+def fresh(word: str, taken: set[str]) -> str:
+    """``word``, or it with the first number that makes it new; it is taken from then on."""
+    found = word
+    count = 2
+    while found in taken:
+        found = f"{word}{count}"
+        count += 1
+    taken.add(found)
+    return found
+
+
+def mentions(node: object, word: str) -> bool:
+    """Does the name ``word`` stand anywhere in a statement, an expression or a tuple of them?"""
+    return word in uses(node)
+
+
+def is_store(node: object) -> TypeGuard[tree.Move]:
+    """Is ``node`` a move that writes to a tensor?"""
+    return isinstance(node, tree.Move) and isinstance(node.dest, tree.Subscript)
+
+
+def is_load(node: object) -> TypeGuard[tree.Move]:
+    return isinstance(node, tree.Move) and node.op == "load"
+
+
+def into(move: tree.Move) -> str:
+    """The tensor that a store writes."""
+    return move.dest.name if isinstance(move.dest, tree.Subscript) else ""
+
+
+def uses(node: object) -> set[str]:
+    """Every name of a tile, a tensor or a number that stands in a statement, an expression or a tuple of them."""
+    found: set[str] = set()
+    for n in nodes(node):
+        if isinstance(n, tree.Name):
+            found.add(n.id)
+        elif isinstance(n, tree.Subscript):
+            found.add(n.name)
+    return found
+
+
+def rename(node: Node, change: Mapping[str, tree.Expr]) -> Node:
+    """``node`` with names replaced by expressions; a target of a write, and a tile's or tensor's name, by a name."""
+    return _rename(node, change)  # type: ignore[no-any-return]
+
+
+def _rename(node: Any, change: Mapping[str, tree.Expr]) -> Any:
+    if isinstance(node, tuple):
+        return tuple(_rename(part, change) for part in node)
+    if isinstance(node, tree.Name):
+        return change.get(node.id, node)
+    if not is_dataclass(node) or isinstance(node, (type, tree.Span, tree.Comments, tree.Num, tree.Str, tree.Bool)):
+        return node
+    values = {f.name: _rename(getattr(node, f.name), change) for f in fields(node) if f.name != "span"}
+    for key in ("name", "var"):
+        new = change.get(values.get(key, "")) if isinstance(node, (tree.Subscript, tree.For)) else None
+        if isinstance(new, tree.Name):
+            values[key] = new.id
+    return replace(node, **values)
+
+
+def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
+    """``node`` with every node for which ``change`` gives another one replaced by that; None keeps and goes on."""
+    return _substitute(node, change)  # type: ignore[no-any-return]
+
+
+def _substitute(node: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(node, tuple):
+        return tuple(_substitute(part, change) for part in node)
+    if not is_dataclass(node) or isinstance(node, (type, tree.Span, tree.Comments)):
+        return node
+    new = change(node)
+    if new is not None:
+        return new
+    values = {f.name: getattr(node, f.name) for f in fields(node) if f.name != "span"}
+    return replace(node, **{k: _substitute(v, change) for k, v in values.items()})

@@ -1,0 +1,137 @@
+"""What makes a sketch different from another: a normal form without names, and numbers of its schedule."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.printer import format_statement
+
+#: sizes from which on a number is a tile's or an extent's, and is known by its logarithm
+_SIZE = 8
+_Consts = Mapping[str, tree.ConstDecl]
+
+
+@dataclass(frozen=True)
+class Features:
+    """``normal`` is the sketch with names masked and sizes as powers of two; ``numbers`` are counts and log2 sizes."""
+
+    normal: str
+    numbers: Mapping[str, float]
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of the normal form: equal for sketches that differ in names, comments and sets of tunables."""
+        return hashlib.sha256(self.normal.encode()).hexdigest()[:16]
+
+    def similarity(self, other: Features) -> float:
+        """How near two sketches are, in [0, 1]: the weighted Jaccard index of their numbers; 1 for one normal form."""
+        if self.normal == other.normal:
+            return 1.0
+        keys = {*self.numbers, *other.numbers}
+        pairs = [(self.numbers.get(k, 0.0), other.numbers.get(k, 0.0)) for k in keys]
+        most = sum(max(p) for p in pairs)
+        return min(1.0, sum(min(p) for p in pairs) / most) if most else 1.0
+
+
+def features(text: str) -> Features:
+    """The features of a sketch. Raises SketchError: it cannot be read."""
+    file = parse(text)
+    known = edit.consts(file)
+    masks: dict[str, str] = {}
+    lines: list[str] = []
+    numbers: defaultdict[str, float] = defaultdict(float)
+    for at, sketch in enumerate(file.sketches):
+        lines.append("launch")
+        numbers["launches"] += 1
+        for depth, stmt in _lines(sketch.body, 0):
+            plain = _resolved(stmt, known)
+            lines.append(f"{depth} {format_statement(_masked(plain, masks))}")
+            numbers[f"line {format_statement(_masked(plain, None))}"] += 1
+            if isinstance(stmt, tree.For):
+                _schedule(stmt, known, f"launch {at} depth {depth}", numbers)
+                lines.append(str(sorted(_hints(stmt, known))))
+    for name in ("num_warps", "num_stages"):
+        value = edit.value_of(tree.Name(name), known)
+        if value:
+            lines.append(f"{name} {value}")
+            numbers[name] += math.log2(value) + 1
+    return Features("\n".join(lines), dict(numbers))
+
+
+def _lines(body: edit.Body, depth: int) -> Iterator[tuple[int, tree.Stmt]]:
+    for stmt in body:
+        yield depth, stmt
+        if isinstance(stmt, tree.For):
+            yield from _lines(stmt.body, depth + 1)
+        elif isinstance(stmt, tree.If):
+            yield from _lines(stmt.then, depth + 1)
+            yield from _lines(stmt.orelse, depth + 1)
+
+
+def _schedule(loop: tree.For, known: _Consts, where: str, numbers: dict[str, float]) -> None:
+    """Counts of one loop: where it runs, its hints, and how large its step is."""
+    kind = "parallel" if edit.is_parallel(loop) else "sequential"
+    numbers[f"{where} {kind}"] += 1
+    step = edit.value_of(edit.bounds(loop)[2], known)
+    if step:
+        numbers[f"{where} {kind} step"] += math.log2(step) / 4
+    for hint in _hints(loop, known):
+        numbers[f"{where} {hint}"] += 1
+
+
+def _hints(loop: tree.For, known: _Consts) -> list[str]:
+    found = []
+    for word, value in edit.words(loop).items():
+        size = edit.value_of(value, known) if value is not None else None
+        found.append(word if size is None else f"{word} {size}")
+    return found
+
+
+def _resolved(stmt: tree.Stmt, known: _Consts) -> tree.Stmt:
+    """A line with constexprs as their values, and whole numbers that are sizes as powers of two."""
+
+    def value(node: object) -> object:
+        if not isinstance(node, (tree.Name, tree.Num)):
+            return None
+        size = edit.value_of(node, known)
+        if size is None or abs(size) < _SIZE:
+            return None if size is None else edit.number(size)
+        return tree.Name(f"{'-' if size < 0 else ''}2^{round(math.log2(abs(size)))}")
+
+    return edit.substitute(_header(stmt), value)
+
+
+def _header(stmt: tree.Stmt) -> tree.Stmt:
+    if isinstance(stmt, tree.For):
+        return replace(stmt, body=(), hints=())
+    return replace(stmt, then=(), orelse=()) if isinstance(stmt, tree.If) else stmt
+
+
+def _masked(stmt: tree.Stmt, masks: dict[str, str] | None) -> tree.Stmt:
+    """A line with its names numbered as they come (``masks`` is what came before), or all of them alike."""
+
+    def mask(word: str) -> str:
+        if masks is None or word.startswith(("2^", "-2^")):
+            return word if word.startswith(("2^", "-2^")) else "_"
+        return masks.setdefault(word, f"n{len(masks)}")
+
+    def change(node: object) -> object:
+        if isinstance(node, tree.Name):
+            return tree.Name(mask(node.id))
+        if isinstance(node, tree.Subscript):
+            items = edit.substitute(node.items, change)
+            return tree.Subscript(mask(node.name), items)
+        if isinstance(node, tree.For):
+            given = tuple(edit.substitute(e, change) for e in node.range)
+            return tree.For(mask(node.var), given, ())
+        return None
+
+    return edit.substitute(stmt, change)

@@ -1,0 +1,154 @@
+"""What passes between two launches: tiles that are kept in temporary tensors, and what a launch no longer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernellab.sketch.check.limits import declared_tiles
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Loop, Tile
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Setting
+from kernellab.sketch.rewrite.rules.loops import written
+from kernellab.sketch.rewrite.rules.tiles import LAUNCH
+from kernellab.sketch.syntax import tree
+
+_INFIX = frozenset(("+", "-", "*", "//", "%"))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tile that a temporary tensor keeps for each iteration of the grid, under ``items`` there."""
+
+    tile: Tile
+    tensor: str
+    dims: tuple[tree.Expr, ...]
+    items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
+
+    def declared(self, more: Sequence[tree.Expr] = ()) -> tree.TensorDecl:
+        return tree.TensorDecl(self.tensor, (*more, *self.dims), self.tile.dtype.value, "temp")
+
+    def store(self, more: Sequence[tree.Expr] = ()) -> tree.Move:
+        return tree.Move("store", tree.Name(self.tile.name), tree.Subscript(self.tensor, (*more, *self.items)))
+
+    def load(self, name: str, more: Sequence[tree.Expr] = ()) -> tree.Move:
+        return tree.Move("load", tree.Subscript(self.tensor, (*more, *self.items)), tree.Name(name))
+
+
+def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile]:
+    """The tiles that the body of ``loop`` declares at its own level, by name."""
+    resolved = setting.resolved(launch, loop)
+    found: dict[str, Tile] = {}
+    for stmt in resolved.body if resolved is not None else ():
+        if not isinstance(stmt, Loop):
+            found.update({t.name: t for t in declared_tiles(stmt)})
+    return found
+
+
+def kept(tile: Tile, grid: Sequence[tree.For], taken: set[str]) -> Kept | None:
+    """Where ``tile`` is kept between two launches over ``grid``; None where a loop does not start at 0."""
+    if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _moving(grid):
+        return None
+    dims: list[tree.Expr] = []
+    items: list[tree.Expr | tree.Slice | tree.NewAxis] = []
+    sizes = [written_out(extent) for extent in tile.shape]
+    along = _along(sizes, grid)
+    for loop in grid:
+        _, stop, step = edit.bounds(loop)
+        if loop in along:
+            continue
+        one = step == edit.number(1)
+        dims.append(stop if one else tree.Call("ceil", (stop, step)))
+        items.append(tree.Name(loop.var) if one else tree.Binary("//", tree.Name(loop.var), step))
+    for size, walked in zip(sizes, along, strict=True):
+        start = edit.number(0) if walked is None else tree.Name(walked.var)
+        dims.append(size if walked is None else edit.bounds(walked)[1])
+        items.append(tree.Slice(start, edit.binary("+", start, size)))
+    return Kept(tile, edit.fresh(f"{tile.name}_kept", taken), tuple(dims), tuple(items))
+
+
+def _along(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.For | None]:
+    """For each dimension of a tile the loop that moves by as much, so that all tiles together are one tensor."""
+    found: list[tree.For | None] = []
+    for size in sizes:
+        match = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in found]
+        found.append(match[-1] if len(match) == 1 else None)
+    return found
+
+
+def _moving(grid: Sequence[tree.For]) -> bool:
+    """Do the bounds of one loop depend on another?"""
+    return any(edit.mentions(inner.range, outer.var) for outer in grid for inner in grid)
+
+
+def written_out(expr: IntExpr) -> tree.Expr:
+    """An index expression as the text has it."""
+    if expr.kind is IntKind.NUM:
+        return edit.number(expr.value)
+    if expr.kind is not IntKind.OP:
+        return tree.Name(expr.name)
+    args = tuple(written_out(a) for a in expr.args)
+    if expr.op in _INFIX and len(args) == 2:
+        return tree.Binary(expr.op, *args)
+    if len(args) == 1:
+        return tree.Unary(expr.op, args[0])
+    return tree.Call("ceil" if expr.op == "cdiv" else expr.op, args)
+
+
+def with_tensors(sketch: tree.Sketch, items: Sequence[tree.TensorDecl]) -> tree.Sketch:
+    """``sketch`` with more tensors."""
+    lines = list(sketch.declarations)
+    at = next(i for i, d in enumerate(lines) if d.kind == "tensors")
+    lines[at] = replace(lines[at], items=(*lines[at].items, *items))
+    return replace(sketch, declarations=tuple(lines))
+
+
+def pruned(sketch: tree.Sketch) -> tree.Sketch:
+    """``sketch`` without tiles that nothing reads, and without tensors, constants and symbols that nothing names."""
+    body = _pruned(sketch.body)
+    while body != sketch.body:
+        sketch = replace(sketch, body=body)
+        body = _pruned(body)
+    lines = sketch.declarations
+    for kinds in (("constexpr", "tensors"), ("constexpr",), ("symbols",)):
+        lines = tuple(_used(d, lines, sketch.body) if d.kind in kinds else d for d in lines)
+        lines = tuple(d for d in lines if d.items)
+    return replace(sketch, declarations=lines)
+
+
+def _pruned(body: edit.Body) -> edit.Body:
+    read: set[str] = set()
+    for node in edit.nodes(body):
+        if isinstance(node, tree.For):
+            read |= edit.uses((node.range, tuple(h.args for h in node.hints)))
+        elif isinstance(node, tree.If):
+            read |= edit.uses(node.cond)
+        elif isinstance(node, (tree.Assign, tree.Move, tree.CallStmt)):
+            # what a tile gets from itself is no use of it
+            read |= edit.uses(node) - set(written(node))
+    return _clean(body, read)
+
+
+def _clean(body: edit.Body, read: set[str]) -> edit.Body:
+    found: list[tree.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, tree.For):
+            inner = _clean(stmt.body, read)
+            if inner:
+                found.append(replace(stmt, body=inner))
+        elif stmt.pinned or not written(stmt) or set(written(stmt)) & read:
+            found.append(stmt)
+    return tuple(found)
+
+
+def _used(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:
+    named = edit.uses((body, tuple(h.args for n in edit.nodes(body) if isinstance(n, tree.For) for h in n.hints)))
+    # a declaration's own name is no Name in the tree
+    named |= edit.uses(tuple(d for d in lines))
+
+    def wanted(item: object) -> bool:
+        kinds = (tree.ConstDecl, tree.TensorDecl, tree.SymbolDecl)
+        return not isinstance(item, kinds) or item.name in named or item.name in LAUNCH
+
+    return line if line.pinned else replace(line, items=tuple(i for i in line.items if wanted(i)))

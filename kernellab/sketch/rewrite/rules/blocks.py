@@ -1,0 +1,209 @@
+"""A row that was one tile, in blocks of a tunable size: a pass over it for each reduction that needs one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.loops import written
+from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranks
+from kernellab.sketch.syntax import tree
+
+_LEAST, _MOST = 32, 4
+#: reductions that blocks can share, the operation that joins two blocks, and what it starts from
+_JOINS = {"reduce_sum": ("+", 0.0), "reduce_max": ("max", -float("inf")), "reduce_min": ("min", float("inf"))}
+
+
+def rows(setting: Setting) -> Iterator[Change]:
+    """Tiles that hold a whole row become blocks that divide it, with no element past its end.
+
+    Pointwise work is done block by block; what a later pass needs is read and made again.
+    """
+    for number, sketch in edit.launches(setting.tree):
+        grid = edit.grid(sketch)
+        if not grid or any(s.pinned for s in grid[-1].body):
+            continue
+        for extent in sorted(_extents(grid[-1].body)):
+            options = [extent // 2**n for n in range(1, 12) if extent % 2**n == 0 and extent // 2**n >= _LEAST][:_MOST]
+            if not options:
+                continue
+            taken = edit.used_names(setting.tree)
+            col, block = tree.Name(edit.fresh("col", taken)), tree.Name(edit.fresh("ROW_BLOCK", taken))
+            try:
+                body = _Blocking(extent, col, block, ranks(sketch)).body(grid[-1].body)
+            except Unknown:
+                continue
+            made = edit.in_grid(sketch, lambda _, body=body: body)  # type: ignore[misc]
+            made = edit.declare(made, block.id, options[min(1, len(options) - 1)], options)
+            why = f"cut the rows of {extent} elements in {sketch.name} into blocks of {block.id}"
+            yield edit.with_launch(setting.tree, number, made), why
+
+
+def _extents(body: edit.Body) -> set[int]:
+    """Numbers that are the whole last slice of what is loaded."""
+    found = set()
+    for stmt in body:
+        if edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript):
+            last = stmt.source.items[-1]
+            if isinstance(last, tree.Slice) and isinstance(last.stop, tree.Num) and last.start == edit.number(0):
+                found.add(int(last.stop.value))
+    return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A statement, whether its tile is as long as a row, and after how many passes it can be made."""
+
+    stmt: tree.Stmt
+    long: bool
+    level: int
+    #: of a reduction: how blocks are joined, and what they start from
+    join: str = ""
+    start: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Blocking:
+    extent: int
+    col: tree.Name
+    block: tree.Name
+    ranks: Mapping[str, int]
+
+    def body(self, body: edit.Body) -> edit.Body:
+        """Raises Unknown: something in ``body`` cannot be done in blocks."""
+        steps = self._steps(body)
+        last = max(s.level for s in steps)
+        found: list[tree.Stmt] = []
+        for level in range(last + 1):
+            found += [s.stmt for s in steps if not s.long and not s.join and s.level == level]
+            sums = [s for s in steps if s.join and s.level == level]
+            stores = [s for s in steps if s.long and edit.is_store(s.stmt) and (level == last)]
+            if sums or stores:
+                found += [self._start(s) for s in sums]
+                inner = (*self._needed(steps, [*sums, *stores]), *(self._joined(s) for s in sums))
+                inner = (*inner, *(self._cut(s.stmt) for s in stores))
+                span = (edit.number(0), edit.number(self.extent), self.block)
+                found.append(tree.For(self.col.id, span, inner))
+        return tuple(found)
+
+    # -- what each statement is
+
+    def _steps(self, body: edit.Body) -> list[_Step]:
+        long: set[str] = set()
+        level: dict[str, int] = {}
+        found: list[_Step] = []
+        stored = {edit.into(s) for s in body if edit.is_store(s)}
+        if any(edit.is_load(s) and edit.uses(s.source) & stored for s in body):
+            raise Unknown
+        for stmt in body:
+            names = written(stmt)
+            if any(name in level for name in names) or not isinstance(stmt, (tree.Assign, tree.Move)):
+                raise Unknown
+            step = self._step(stmt, long, max((level[n] for n in edit.uses(stmt) if n in level), default=0))
+            found.append(step)
+            level.update({name: step.level + bool(step.join) for name in names})
+            if step.long:
+                long.update(names)
+        return found
+
+    def _step(self, stmt: tree.Stmt, long: set[str], level: int) -> _Step:
+        if isinstance(stmt, tree.Move):
+            side = stmt.source if stmt.op == "load" else stmt.dest
+            if stmt.op not in ("load", "store") or not isinstance(side, tree.Subscript):
+                raise Unknown
+            is_long = self._is_row(side)
+            uses = bool(edit.uses(stmt.source) & long)
+            if stmt.op == "store":
+                if uses != is_long and (uses or not self._constant(stmt.source)):
+                    raise Unknown
+                if is_long:
+                    self._pointwise(stmt.source, long)
+            return _Step(stmt, is_long, level)
+        assert isinstance(stmt, tree.Assign)
+        value = stmt.value
+        if isinstance(value, tree.Call) and value.func in _JOINS and edit.uses(value.args[0]) & long:
+            rank = rank_of(value.args[0], self.ranks)
+            if axes_of(value, rank) != (rank - 1,) or keeps(value) or rank != 1 or len(stmt.targets) != 1:
+                raise Unknown
+            self._pointwise(value.args[0], long)
+            join, start = _JOINS[value.func]
+            return _Step(stmt, False, level, join, start)
+        is_long = bool(edit.uses(value) & long) or self._counts(value)
+        if is_long:
+            self._pointwise(value, long)
+        return _Step(stmt, is_long, level)
+
+    def _constant(self, expr: tree.Expr) -> bool:
+        return rank_of(expr, self.ranks) == 0
+
+    def _counts(self, expr: tree.Expr) -> bool:
+        """Is ``expr`` made of the numbers of a row's elements?"""
+        return any(isinstance(n, tree.Call) and n.func == "arange" and self._is_arange(n) for n in edit.nodes(expr))
+
+    def _is_arange(self, call: tree.Call) -> bool:
+        return call.args == (edit.number(self.extent),) and not call.keywords
+
+    def _pointwise(self, expr: tree.Expr, long: set[str]) -> None:
+        """Raises Unknown unless ``expr`` takes its elements one by one from rows and from single values."""
+        for node in edit.nodes(expr):
+            if isinstance(node, tree.Call) and node.func != "cast" and not self._is_arange(node):
+                op = OPS.get(node.func)
+                if op is None or op.kind not in (OpKind.POINTWISE, OpKind.COMPARE):
+                    raise Unknown
+            if isinstance(node, tree.Name) and self.ranks.get(node.id, 0) != (node.id in long):
+                raise Unknown
+            if isinstance(node, tree.Subscript):
+                raise Unknown
+
+    def _is_row(self, region: tree.Subscript) -> bool:
+        slices = [i for i in region.items if isinstance(i, tree.Slice)]
+        whole = tree.Slice(edit.number(0), edit.number(self.extent))
+        if not slices:
+            return False
+        if len(slices) > 1 or region.items[-1] != whole:
+            raise Unknown
+        return True
+
+    # -- one pass
+
+    def _needed(self, steps: list[_Step], ends: list[_Step]) -> list[tree.Stmt]:
+        """The rows that ``ends`` are made of, in blocks."""
+        wanted: set[str] = set()
+        for step in ends:
+            wanted |= edit.uses(step.stmt.source if isinstance(step.stmt, tree.Move) else step.stmt)
+        found: list[tree.Stmt] = []
+        for step in reversed(steps):
+            if step.long and set(written(step.stmt)) & wanted:
+                wanted |= edit.uses(step.stmt)
+                found.insert(0, self._cut(step.stmt))
+        return found
+
+    def _cut(self, node: tree.Stmt) -> tree.Stmt:
+        part = tree.Slice(self.col, tree.Binary("+", self.col, self.block))
+        whole = tree.Slice(edit.number(0), edit.number(self.extent))
+
+        def block(found: object) -> object:
+            if isinstance(found, tree.Call) and found.func == "arange" and self._is_arange(found):
+                return tree.Binary("+", self.col, tree.Call("arange", (self.block,)))
+            if isinstance(found, tree.Subscript) and found.items and found.items[-1] == whole:
+                return replace(found, items=(*found.items[:-1], part))
+            return None
+
+        return edit.substitute(node, block)
+
+    def _start(self, step: _Step) -> tree.Stmt:
+        start = tree.Num(step.start, "" if step.join == "+" else str(step.start))
+        assert isinstance(step.stmt, tree.Assign)
+        return tree.Assign(step.stmt.targets, start)
+
+    def _joined(self, step: _Step) -> tree.Stmt:
+        assert isinstance(step.stmt, tree.Assign)
+        (target,) = step.stmt.targets
+        cut = self._cut(step.stmt)
+        assert isinstance(cut, tree.Assign)
+        pair = (target, cut.value)
+        value = tree.Binary("+", *pair) if step.join == "+" else tree.Call(step.join, pair)
+        return replace(cut, value=value)

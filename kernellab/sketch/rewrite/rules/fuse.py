@@ -1,0 +1,153 @@
+"""Two launches as one: the second takes from the first's tiles what it read from a temporary tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.between import pruned
+from kernellab.sketch.rewrite.rules.loops import written
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.printer import format_expr
+
+_ACROSS = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT, OpKind.MATRIX))
+
+
+def fuse(setting: Setting) -> Iterator[Change]:
+    """Two launches that follow each other over the same grid become one.
+
+    What the second reads of the first's is what the same iteration wrote: the same slices of the same tensor. Where
+    a tile may reach past the tensor's edge, and the second sums or orders its elements, they stay apart: what it
+    would read there as padding, the tile has not.
+    """
+    plain = dict(edit.launches(setting.tree))
+    for number, first in plain.items():
+        second = plain.get(number + 1)
+        if second is None:
+            continue
+        change = _same_grid(first, second)
+        if change is None:
+            continue
+        later = setting.tree.sketches[number + 2 :]
+        made = _fused(first, edit.rename(second, change), later)
+        if made is not None:
+            file = edit.with_launch(setting.tree, number, made)
+            rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
+            yield replace(file, sketches=rest), f"fused {second.name} into {first.name}"
+
+
+def _same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] | None:
+    """New names for the second's loop variables under which both grids are one; None where they differ."""
+    ours, theirs = edit.grid(first), edit.grid(second)
+    if not ours or len(ours) != len(theirs) or any(s.pinned for s in (*ours, *theirs)):
+        return None
+    bodies = [first.body, second.body, *(loop.body for loop in (*ours[:-1], *theirs[:-1]))]
+    if any(len(body) != 1 for body in bodies):
+        return None
+    taken = edit.used_names(second)
+    change: dict[str, tree.Expr] = {}
+    for mine, other in zip(ours, theirs, strict=True):
+        if edit.rename(other.range, change) != mine.range:
+            return None
+        if mine.var != other.var:
+            if mine.var in taken:
+                return None
+            change[other.var] = tree.Name(mine.var)
+    return change
+
+
+def _fused(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...]) -> tree.Sketch | None:
+    body, more = edit.grid(first)[-1].body, edit.grid(second)[-1].body
+    stored = {edit.into(n): n for n in edit.nodes(body) if edit.is_store(n)}
+    places = {edit.into(s): s.dest for s in body if edit.is_store(s)}
+    reads = {n.source.name for n in edit.nodes(body) if edit.is_load(n) and isinstance(n.source, tree.Subscript)}
+    writes = {edit.into(n) for n in edit.nodes(more) if edit.is_store(n)}
+    moves = (n for n in edit.nodes((body, more)) if isinstance(n, tree.Move))
+    if writes & (reads | set(stored)) or any(n.op not in ("store", "load") for n in moves):
+        return None
+    tensors = {i.name: i for i in _declared(first)}
+    theirs = {i.name: i for i in _declared(second)}
+    shared = {name for name in stored if name in theirs and edit.mentions(more, name)}
+    if not shared or any(name not in places or tensors[name] != theirs[name] for name in shared):
+        return None
+    names = edit.used_names(first) | edit.used_names(second)
+    clash = {w for n in edit.nodes(more) for w in written(n)} & {w for n in edit.nodes(body) for w in written(n)}
+    clash |= {n.var for n in edit.nodes(more) if isinstance(n, tree.For)} & edit.used_names(first)
+    more = edit.rename(more, {w: tree.Name(edit.fresh(w, names)) for w in sorted(clash)})
+    across = any(isinstance(n, tree.Call) and _across(n.func) for n in edit.nodes(more))
+    given: dict[str, tree.Name] = {}
+    kept: list[tree.Stmt] = []
+    for stmt in body:
+        kept.append(stmt)
+        if edit.is_store(stmt) and edit.into(stmt) in shared:
+            item = tensors[edit.into(stmt)]
+            if across and not _inside(stmt.dest, item):
+                return None
+            given[item.name] = tree.Name(edit.fresh(f"{item.name}_tile", names))
+            rounded = tree.Call("cast", (stmt.source, tree.Name(item.dtype)))
+            kept.insert(len(kept) - 1, tree.Assign((given[item.name],), rounded))
+            kept[-1] = tree.Move(stmt.op, given[item.name], stmt.dest, stmt.keywords, stmt.comments, stmt.pinned)
+            # nothing else reads it: the tile is enough
+            if item.role == "temp" and not any(edit.mentions(s.body, item.name) for s in later):
+                kept.pop()
+    taken = _taken(more, given, places)
+    if taken is None:
+        return None
+    joined = edit.in_grid(first, lambda _: (*kept, *taken))
+    return pruned(replace(joined, declarations=_lines(first, second)))
+
+
+def _taken(more: edit.Body, given: dict[str, tree.Name], places: dict[str, tree.Expr]) -> edit.Body | None:
+    """``more`` with tiles in place of loads of what was stored; None where it reads something else of that tensor."""
+    found: list[tree.Stmt] = []
+    for stmt in more:
+        if isinstance(stmt, tree.For):
+            inner = _taken(stmt.body, given, places)
+            if inner is None:
+                return None
+            found.append(replace(stmt, body=inner))
+        elif edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript) and stmt.source.name in given:
+            name = stmt.source.name
+            if format_expr(stmt.source) != format_expr(places[name]) or not isinstance(stmt.dest, tree.Name):
+                return None
+            found.append(tree.Assign((stmt.dest,), given[name], stmt.comments))
+        elif any(edit.mentions(stmt, name) for name in given):
+            return None
+        else:
+            found.append(stmt)
+    return tuple(found)
+
+
+def _inside(region: tree.Expr, item: tree.TensorDecl) -> bool:
+    """Is every slice of ``region`` the whole of its dimension?"""
+    items = region.items if isinstance(region, tree.Subscript) else ()
+    whole = [tree.Slice(edit.number(0), d) for d in item.shape]
+    return all(not isinstance(i, tree.Slice) or i == w or i == tree.Slice() for i, w in zip(items, whole, strict=False))
+
+
+def _lines(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Declaration, ...]:
+    """The declarations of both, each name once."""
+    lines = list(first.declarations)
+    have = {getattr(i, "name", None) for d in lines for i in d.items}
+    for line in second.declarations:
+        items = tuple(i for i in line.items if getattr(i, "name", None) not in have or line.kind == "require")
+        at = next((n for n, d in enumerate(lines) if d.kind == line.kind and d.kind != "require"), None)
+        if not items:
+            continue
+        if at is None:
+            lines.append(replace(line, items=items, comments=tree.NO_COMMENTS))
+        else:
+            lines[at] = replace(lines[at], items=(*lines[at].items, *items))
+    order = ("symbols", "opaque", "tensors", "constexpr", "require")
+    return tuple(sorted(lines, key=lambda d: order.index(d.kind)))
+
+
+def _declared(sketch: tree.Sketch) -> list[tree.TensorDecl]:
+    return [i for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)]
+
+
+def _across(func: str) -> bool:
+    return func in ("gemm", "dot", "welford") or (func in OPS and OPS[func].kind in _ACROSS)

@@ -1,0 +1,292 @@
+"""A loop's iterations as lanes of wider tiles: each tile that differs between them gets a first axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.ranks import SHAPED, Unknown, argument, axes_of, keeps, rank_of, ranks, region_rank
+from kernellab.sketch.syntax import tree
+
+_LANES = (2, 4, 8, 16)
+#: operations of a row that take their axis from 0
+_ALONG = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT))
+
+
+def vectorise(setting: Setting) -> Iterator[Change]:
+    """A parallel loop in steps of 1 takes several iterations at once: their values are one tile, a row an iteration.
+
+    By construction: iterations of a parallel loop do not see each other, so lanes do not. A lane past the end of the
+    loop reads padding and writes nothing where the loop runs over the whole dimension of what it stores; elsewhere
+    lanes divide the extent.
+    """
+    for place in edit.places(setting.tree):
+        loop = place.loop
+        start, stop, step = edit.bounds(loop)
+        if not edit.is_parallel(loop) or step != edit.number(1) or start != edit.number(0):
+            continue
+        sketch = setting.tree.sketches[place.launch]
+        taken = edit.used_names(setting.tree)
+        word = edit.fresh("LANES", taken)
+        try:
+            lifting = _Lifting(loop.var, tree.Name(word), ranks(sketch), taken)
+            body = lifting.loop_body(loop.body)
+        except Unknown:
+            continue
+        options = _options(sketch, loop, stop)
+        if not options:
+            continue
+        changed = place.put(replace(loop, range=(start, stop, tree.Name(word)), body=body))
+        made = edit.declare(changed.sketches[place.launch], word, options[min(1, len(options) - 1)], options)
+        why = f"made {word} iterations of the loop over {loop.var} in {sketch.name} the lanes of one tile"
+        yield edit.with_launch(changed, place.launch, made), why
+
+
+def _options(sketch: tree.Sketch, loop: tree.For, stop: tree.Expr) -> list[int]:
+    """How many lanes there may be: divisors of the extent, unless what is stored ends where the loop does."""
+    trips = edit.trips(sketch, loop)
+    shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
+    for node in edit.nodes(loop.body):
+        if isinstance(node, tree.Move) and isinstance(node.dest, tree.Subscript):
+            dims = shapes.get(node.dest.name, ())
+            ends = [d == stop for i, d in zip(node.dest.items, dims, strict=False) if i == tree.Name(loop.var)]
+            if ends != [True]:
+                return [n for n in _LANES if trips and trips % n == 0]
+    return [n for n in _LANES if trips is None or n <= trips]
+
+
+@dataclass
+class _Lifting:
+    """Writes a loop's body with ``lanes`` iterations at once. ``lifted`` are the tiles that have the new axis."""
+
+    var: str
+    lanes: tree.Name
+    #: tile -> its dimensions as they were
+    ranks: dict[str, int]
+    taken: set[str]
+    lifted: set[str] = field(default_factory=set)
+    #: the name of the iterations' numbers, once one is asked for
+    numbers: str = ""
+    #: what must stand before the statement that is being written
+    before: list[tree.Stmt] = field(default_factory=list)
+
+    def loop_body(self, body: edit.Body) -> edit.Body:
+        """Raises Unknown: something in ``body`` has no meaning with one more axis."""
+        while True:
+            size = len(self.lifted)
+            self._mark(body)
+            if len(self.lifted) == size:
+                break
+        made = self.body(body)
+        if not self.numbers:
+            return made
+        arange = tree.Call("arange", (self.lanes,))
+        numbers = tree.Assign((tree.Name(self.numbers),), tree.Binary("+", tree.Name(self.var), arange))
+        return (numbers, *made)
+
+    # -- which tiles differ between iterations
+
+    def _mark(self, body: edit.Body) -> None:
+        for stmt in body:
+            if isinstance(stmt, tree.For):
+                if edit.mentions(stmt.range, self.var):
+                    raise Unknown
+                self._mark(stmt.body)
+            elif isinstance(stmt, tree.Assign):
+                if self._differs(stmt.value):
+                    self.lifted |= {t.id for t in stmt.targets}
+            elif isinstance(stmt, tree.Move):
+                if isinstance(stmt.dest, tree.Name) and self._differs(stmt.source):
+                    self.lifted.add(stmt.dest.id)
+            elif isinstance(stmt, tree.If) or self._differs(stmt):
+                raise Unknown
+
+    def _differs(self, node: object) -> bool:
+        return any(edit.mentions(node, word) for word in (self.var, *self.lifted))
+
+    # -- statements
+
+    def body(self, body: edit.Body) -> edit.Body:
+        made: list[tree.Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, tree.For):
+                made.append(replace(stmt, body=self.body(stmt.body)))
+                continue
+            changed = self._statement(stmt)
+            made += [*self.before, changed]
+            self.before = []
+        return tuple(made)
+
+    def _statement(self, stmt: tree.Stmt) -> tree.Stmt:
+        if isinstance(stmt, tree.Assign):
+            return self._assign(stmt)
+        if isinstance(stmt, tree.Move):
+            return self._move(stmt)
+        return stmt
+
+    def _assign(self, stmt: tree.Assign) -> tree.Stmt:
+        if stmt.targets[0].id not in self.lifted:
+            return stmt
+        value = stmt.value
+        if self._differs(value):
+            expr, _, wide = self.expr(value)
+            if not wide:
+                raise Unknown
+            return replace(stmt, value=expr)
+        if not isinstance(value, tree.Call):
+            raise Unknown
+        # a tile that later gets what differs: the same start in every lane
+        if value.func in ("alloc", "full"):
+            return replace(stmt, value=self._shaped(value))
+        if value.func == "cast" and isinstance(value.args[0], tree.Num):
+            args = (tree.List((self.lanes,)), value.args[0], *value.args[1:])
+            return replace(stmt, value=tree.Call("full", args, value.keywords))
+        raise Unknown
+
+    def _move(self, stmt: tree.Move) -> tree.Stmt:
+        if stmt.op == "load" and isinstance(stmt.dest, tree.Name):
+            if self._differs(stmt.source) != (stmt.dest.id in self.lifted):
+                raise Unknown
+            return replace(stmt, source=self._region(stmt.source))
+        if stmt.op not in ("store", "atomic_add") or not edit.mentions(stmt.dest, self.var):
+            raise Unknown
+        rank = region_rank(stmt.dest)
+        value, own, wide = self.expr(stmt.source)
+        if wide and own != rank:
+            value = self._spread(value, own, rank)
+        return replace(stmt, source=value, dest=self._region(stmt.dest))
+
+    def _region(self, region: tree.Expr) -> tree.Expr:
+        """A rectangle with the lanes as its first dimension."""
+        if not isinstance(region, tree.Subscript) or any(edit.mentions(region, tile) for tile in self.ranks):
+            raise Unknown
+        items = list(region.items)
+        moving = [n for n, item in enumerate(items) if edit.mentions(item, self.var)]
+        if not moving:
+            return region
+        at = moving[0]
+        item = items[at]
+        if len(moving) > 1 or isinstance(item, (tree.Slice, tree.NewAxis)):
+            raise Unknown
+        if any(isinstance(i, tree.Slice) for i in items[:at]):
+            raise Unknown
+        factor = _factor(item, self.var)
+        if factor is None or factor < 1:
+            raise Unknown
+        size = edit.binary("*", self.lanes, edit.number(factor))
+        step = None if factor == 1 else edit.number(factor)
+        items[at] = tree.Slice(item, edit.binary("+", item, size), step)
+        return replace(region, items=tuple(items))
+
+    # -- expressions
+
+    def expr(self, expr: tree.Expr) -> tuple[tree.Expr, int, bool]:
+        """``expr`` with the new axis, its dimensions without it, and whether it has it."""
+        if not self._differs(expr):
+            return expr, rank_of(expr, self.ranks), False
+        if isinstance(expr, tree.Name):
+            if expr.id == self.var:
+                self.numbers = self.numbers or edit.fresh(f"{self.var}_lanes", self.taken)
+                return tree.Name(self.numbers), 0, True
+            return expr, self.ranks[expr.id], True
+        if isinstance(expr, tree.Subscript):
+            return replace(expr, items=(tree.Slice(), *expr.items)), len(expr.items), True
+        if isinstance(expr, tree.Unary):
+            inner, rank, wide = self.expr(expr.operand)
+            return replace(expr, operand=inner), rank, wide
+        if isinstance(expr, tree.Binary):
+            (left, right), rank = self._together((expr.left, expr.right))
+            return replace(expr, left=left, right=right), rank, True
+        if isinstance(expr, tree.Call):
+            return self._call(expr)
+        raise Unknown
+
+    def _together(self, given: tuple[tree.Expr, ...]) -> tuple[tuple[tree.Expr, ...], int]:
+        """Operands of one operation, aligned at the right below the lanes."""
+        found = [self.expr(e) for e in given]
+        rank = max(r for _, r, _ in found)
+        return tuple(self._spread(e, r, rank) if wide and r < rank else e for e, r, wide in found), rank
+
+    def _spread(self, expr: tree.Expr, rank: int, wanted: int) -> tree.Expr:
+        """``expr`` with new axes behind the lanes: only a name can be indexed, so another value is given one."""
+        if rank > wanted:
+            raise Unknown
+        if not isinstance(expr, tree.Name):
+            name = tree.Name(edit.fresh("wide", self.taken))
+            self.before.append(tree.Assign((name,), expr))
+            expr = name
+        items: list[tree.Expr | tree.Slice | tree.NewAxis] = [tree.Slice()]
+        items += [tree.NewAxis()] * (wanted - rank) + [tree.Slice()] * rank
+        return tree.Subscript(expr.id, tuple(items))
+
+    def _call(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
+        if call.func in ("reshape", "broadcast") and self._differs(call.args[0]):
+            inner, _, _ = self.expr(call.args[0])
+            shaped = self._shaped(replace(call, args=(inner, *call.args[1:])))
+            return shaped, rank_of(call, self.ranks), True
+        if call.func == "cast":
+            inner, rank, wide = self.expr(call.args[0])
+            return replace(call, args=(inner, *call.args[1:])), rank, wide
+        op = OPS.get(call.func)
+        if op is not None and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
+            if call.keywords:
+                raise Unknown
+            args, rank = self._together(call.args)
+            return replace(call, args=args), rank, True
+        if call.func == "transpose":
+            return self._turned(call)
+        if (op is not None and op.kind in _ALONG) or call.func in ("welford", "sort", "topk"):
+            return self._along(call)
+        raise Unknown
+
+    def _along(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
+        """A reduction, a scan or an order along an axis, which is now the next one."""
+        inner, rank, _ = self.expr(call.args[0])
+        axis = argument(call, 9, "axis")
+        if axis is None or rank < 1 or any(self._differs(a) for a in call.args[1:]):
+            raise Unknown
+        moved = tuple(edit.number(a + 1) for a in axes_of(call, rank))
+        new = moved[0] if len(moved) == 1 and not isinstance(axis, tree.List) else tree.List(moved)
+        keywords = tuple(replace(k, value=new) if k.name == "axis" else k for k in call.keywords)
+        reduces = call.func == "welford" or (call.func in OPS and OPS[call.func].kind is OpKind.REDUCE)
+        left = rank - len(moved) if reduces and not keeps(call) else rank
+        return replace(call, args=(inner, *call.args[1:]), keywords=keywords), left, True
+
+    def _turned(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
+        inner, rank, _ = self.expr(call.args[0])
+        perm = argument(call, 1, "perm")
+        if not isinstance(perm, tree.List) or len(edit.integers(perm.items)) != rank:
+            raise Unknown
+        moved = [i.value + 1 for i in perm.items if isinstance(i, tree.Num)]
+        items = tuple(edit.number(int(p)) for p in (0, *moved))
+        return tree.Call("transpose", (inner,), (tree.Keyword("perm", tree.List(items)),)), rank, True
+
+    def _shaped(self, call: tree.Call) -> tree.Call:
+        """``call`` with the lanes before the shape that it writes out."""
+        position = SHAPED[call.func]
+        shape = call.args[position] if len(call.args) > position else None
+        if not isinstance(shape, tree.List):
+            raise Unknown
+        wide = replace(shape, items=(self.lanes, *shape.items))
+        return replace(call, args=(*call.args[:position], wide, *call.args[position + 1 :]))
+
+
+def _factor(expr: tree.Expr, var: str) -> int | None:
+    """By how much ``expr`` grows with ``var``; None where that is no number."""
+    if not edit.mentions(expr, var):
+        return 0
+    if isinstance(expr, tree.Name):
+        return 1
+    if isinstance(expr, tree.Binary) and expr.op in "+-*":
+        left, right = _factor(expr.left, var), _factor(expr.right, var)
+        if left is None or right is None:
+            return None
+        if expr.op != "*":
+            return left + right if expr.op == "+" else left - right
+        for factor, other in ((left, expr.right), (right, expr.left)):
+            if factor and isinstance(other, tree.Num) and isinstance(other.value, int):
+                return factor * other.value
+    return None

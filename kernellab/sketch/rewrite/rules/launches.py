@@ -1,0 +1,228 @@
+"""One launch as two: what comes after a statement in a launch of its own, or the parts of a long loop at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kernellab.sketch.check.split import cannot_split
+from kernellab.sketch.program.program import DType, Tile
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.rewrite.rules.between import Kept, kept, pruned, tiles_of, with_tensors
+from kernellab.sketch.rewrite.rules.loops import writes_memory, written
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.printer import format_statement
+
+#: tiles that pass from one launch to the next, at most; and places in which one launch is cut, at most
+_PASSED, _CUTS = 2, 3
+_PARTS = (2, 4, 8)
+_JOINS = {"max": "max", "min": "min"}
+
+
+def cut(setting: Setting) -> Iterator[Change]:
+    """A launch is cut between two statements: what is alive there is stored, and a second launch goes on from it.
+
+    What is only read from inputs, or made of indices, is read or made again instead.
+    """
+    for number, sketch in edit.launches(setting.tree):
+        grid = edit.grid(sketch)
+        if not grid or any(s.pinned for s in (*grid, *grid[-1].body)):
+            continue
+        body = grid[-1].body
+        tiles = tiles_of(setting, number, grid[-1])
+        steps = _steps(body)
+        found = [(p, alive) for p in range(1, len(body)) if (alive := _alive(steps, p, tiles)) is not None]
+        for at, (again, passed) in sorted(found, key=lambda f: (len(f[1][1]), f[0]))[:_CUTS]:
+            taken = edit.used_names(setting.tree)
+            temps = [kept(tiles[name], grid, taken) for name in passed]
+            if None in temps:
+                continue
+            places = [t for t in temps if t is not None]
+            made = _halves(sketch, at, again, places, taken)
+            between = f"with {' and '.join(passed)} stored between" if passed else "with nothing stored between"
+            why = f"cut {sketch.name} in two before '{format_statement(body[at])}', {between}"
+            yield edit.with_launch(setting.tree, number, *made), why
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One statement of a launch's body, what it writes and what it names, all inside it included."""
+
+    stmt: tree.Stmt
+    writes: frozenset[str]
+    names: frozenset[str]
+    stores: frozenset[str]
+    #: what a load or an assignment is made of; None for any other statement
+    of: frozenset[str] | None
+
+
+def _steps(body: edit.Body) -> list[_Step]:
+    found = []
+    for stmt in body:
+        inside = list(edit.nodes(stmt))
+        writes = frozenset(name for n in inside for name in written(n))
+        stores = frozenset(edit.into(n) for n in inside if edit.is_store(n))
+        made = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
+        of = None if made is None else frozenset(edit.uses(made))
+        found.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, of))
+    return found
+
+
+def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list[tree.Stmt], list[str]] | None:
+    """What the second launch does again, and the tiles that it gets; None where the cut is no use."""
+    first, second = steps[:at], steps[at:]
+    stored = frozenset().union(*(s.stores for s in first))
+    made = frozenset().union(*(s.writes for s in first))
+    counts = Counter(name for s in steps for name in s.writes)
+    needed = set(made & frozenset().union(*(s.names for s in second)))
+    again: list[tree.Stmt] = []
+    for step in reversed(first):
+        # written once, from an input or from indices alone
+        once = step.writes & needed and all(counts[name] == 1 for name in step.writes)
+        if once and _cheap(step, made, stored):
+            needed -= step.writes
+            again.insert(0, step.stmt)
+    passed = sorted(needed)
+    work = any(not _cheap(s, made, frozenset()) for s in first)
+    if not work or len(passed) > _PASSED or any(name not in tiles for name in passed):
+        return None
+    # the second must do more than store what it was given, the first must leave something behind
+    busy = any(not (isinstance(s.stmt, tree.Move) and isinstance(s.stmt.source, tree.Name)) for s in second)
+    bools = any(tiles[name].dtype is DType.BOOL for name in passed)
+    return (again, passed) if (passed or stored) and busy and any(s.stores for s in second) and not bools else None
+
+
+def _cheap(step: _Step, made: frozenset[str], stored: frozenset[str]) -> bool:
+    """A load of what this launch does not write, or something made of indices alone."""
+    return step.of is not None and not step.of & (made | stored)
+
+
+def _halves(
+    sketch: tree.Sketch, at: int, again: list[tree.Stmt], places: list[Kept], taken: set[str]
+) -> tuple[tree.Sketch, tree.Sketch]:
+    wide = with_tensors(sketch, [place.declared() for place in places])
+    first = edit.in_grid(wide, lambda body: (*body[:at], *(place.store() for place in places)))
+    loads = [place.load(place.tile.name) for place in places]
+    second = edit.in_grid(wide, lambda body: (*again, *loads, *body[at:]))
+    names = [edit.fresh(f"{sketch.name}_{word}", taken) for word in ("begin", "end")]
+    return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
+
+
+def split_k(setting: Setting) -> Iterator[Change]:
+    """A loop that sums up is done in parts at once, each in a program of its own; a second launch adds them up.
+
+    What the loop carries must combine associatively and start from what changes nothing: only rounding differs.
+    """
+    for number, sketch in edit.launches(setting.tree):
+        grid = edit.grid(sketch)
+        if not grid or any(s.pinned for s in grid):
+            continue
+        body = grid[-1].body
+        for at, loop in enumerate(body):
+            if not isinstance(loop, tree.For) or writes_memory(loop) or edit.bounds(loop)[0] != edit.number(0):
+                continue
+            resolved = setting.resolved(number, loop)
+            carried = _joins(body[:at], loop)
+            if resolved is None or cannot_split(resolved) or not carried or len(carried) > _PASSED:
+                continue
+            tiles = tiles_of(setting, number, grid[-1])
+            trips = edit.trips(sketch, loop)
+            options = [p for p in _PARTS if trips is None or p <= trips]
+            if not options or any(name not in tiles for name in carried) or _stores_in(body[:at]):
+                continue
+            taken = edit.used_names(setting.tree)
+            temps = [kept(tiles[name], grid, taken) for name in carried]
+            if None in temps:
+                continue
+            made = _parts(sketch, at, loop, carried, [t for t in temps if t is not None], options, taken)
+            why = f"split the loop over {loop.var} in {sketch.name} into parts that run at once, then adds them up"
+            yield edit.with_launch(setting.tree, number, *made), why
+
+
+def _stores_in(body: edit.Body) -> bool:
+    return any(edit.is_store(node) for node in edit.nodes(body))
+
+
+def _parts(
+    sketch: tree.Sketch, at: int, loop: tree.For, joins: Mapping[str, str], places: list[Kept], options: list[int],
+    taken: set[str],
+) -> tuple[tree.Sketch, tree.Sketch]:  # fmt: skip
+    count, part = tree.Name(edit.fresh("PARTS", taken)), tree.Name(edit.fresh("part", taken))
+    wide = with_tensors(sketch, [place.declared((count,)) for place in places])
+    wide = edit.declare(wide, count.id, options[min(1, len(options) - 1)], options)
+    _, stop, step = edit.bounds(loop)
+    steps = stop if step == edit.number(1) else tree.Call("ceil", (stop, step))
+    span = edit.binary("*", tree.Call("ceil", (steps, count)), step)
+    begin = edit.binary("*", part, span)
+    end = tree.Call("min", (edit.binary("+", begin, span), stop))
+    some = replace(loop, range=(begin, end) if step == edit.number(1) else (begin, end, step))
+    first = edit.in_grid(wide, lambda body: (*body[:at], some, *(place.store((part,)) for place in places)))
+    outer = edit.grid(first)[0]
+    axis = next((w for w in edit.words(outer) if w.startswith(("grididx", "coreidx"))), "grididx").partition(".")[0]
+    hint = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
+    whole = tree.For(part.id, (count,), (_flat(outer),), (hint,))
+    first = replace(first, body=(*first.body[:-1], whole))
+    joined: list[tree.Stmt] = []
+    for place in places:
+        name = place.tile.name
+        loaded = edit.fresh(f"{name}_part", taken)
+        pair = (tree.Name(name), tree.Name(loaded))
+        value = tree.Call(joins[name], pair) if joins[name] in _JOINS else tree.Binary(joins[name], *pair)
+        joined += [place.load(loaded, (part,)), tree.Assign((tree.Name(name),), value)]
+    combine = tree.For(part.id, (count,), tuple(joined))
+    second = edit.in_grid(wide, lambda body: (*body[:at], combine, *body[at + 1 :]))
+    names = [edit.fresh(f"{sketch.name}_{word}", taken) for word in ("parts", "sum")]
+    return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
+
+
+def _flat(loop: tree.For) -> tree.For:
+    """A grid whose axes are not numbered: one more loop stands around it."""
+    words = {w.partition(".")[0] if w.startswith("grididx") else w: n for w, n in edit.words(loop).items()}
+    args = tuple(a for w, n in words.items() for a in (tree.Str(w), n) if a is not None)
+    body = tuple(_flat(s) if isinstance(s, tree.For) and edit.is_parallel(s) else s for s in loop.body)
+    return replace(loop, hints=(replace(loop.hints[0], args=args),) if loop.hints else (), body=body)
+
+
+def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
+    """How two parts of each tile that ``loop`` carries combine; empty where one does not start from nothing."""
+    starts = {name: stmt for stmt in before if isinstance(stmt, tree.Assign) for name in written(stmt)}
+    others = {name for stmt in before if not isinstance(stmt, tree.Assign) for name in written(stmt)}
+    found: dict[str, str] = {}
+    for node in edit.nodes(loop.body):
+        for name in written(node):
+            if name in others:
+                return {}
+            if name not in starts:
+                continue
+            join = _join(node, name)
+            if join is None or found.setdefault(name, join) != join or not _is_nothing(starts[name], join):
+                return {}
+    return found
+
+
+def _join(node: object, name: str) -> str | None:
+    if isinstance(node, tree.CallStmt):
+        return "+" if node.call.func == "gemm" else None
+    value = node.value if isinstance(node, tree.Assign) else None
+    if isinstance(value, tree.Call) and value.func in _JOINS:
+        return value.func
+    if isinstance(value, tree.Binary) and value.op in ("+", "-", "*"):
+        return "*" if value.op == "*" else "+"
+    return None
+
+
+#: what a carried tile starts from so that a part adds nothing of its own
+_NOTHING = {"+": "0", "*": "1", "max": "-inf", "min": "inf"}
+
+
+def _is_nothing(start: tree.Assign, join: str) -> bool:
+    value = start.value
+    if not isinstance(value, tree.Call):
+        return False
+    if value.func == "alloc":
+        return join == "+" and any(n == tree.Str("init_zero") for n in edit.nodes(value))
+    position = {"full": 1, "cast": 0}.get(value.func)
+    given = value.args[position] if position is not None and len(value.args) > position else None
+    return isinstance(given, tree.Num) and float(given.value) == float(_NOTHING[join])

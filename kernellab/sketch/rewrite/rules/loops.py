@@ -1,0 +1,177 @@
+"""Loops in another order, in chunks, and in other places: what changes is who does an iteration, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernellab.sketch.check.split import cannot_split
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.rewrite.record import Change, Setting
+from kernellab.sketch.syntax import tree
+
+#: tiles that one parallel iteration takes one after another
+_CHUNKS = (2, 4, 8, 16)
+#: how often a loop's body is repeated
+_REPEATS = (2, 4, 8)
+
+
+def interchange(setting: Setting) -> Iterator[Change]:
+    """Two loops that stand right inside each other change places; hints stay where they are.
+
+    Parallel iterations run in any order by definition. Sequential ones are changed where what they carry combines
+    associatively and nothing is written to memory, so that only rounding differs.
+    """
+    for place in edit.places(setting.tree):
+        outer = place.loop
+        inner = outer.body[-1] if outer.body else None
+        if not isinstance(inner, tree.For) or edit.is_parallel(outer) != edit.is_parallel(inner):
+            continue
+        if edit.mentions((inner.range, outer.body[:-1]), outer.var) or edit.mentions(outer.range, inner.var):
+            continue
+        if not edit.is_parallel(outer) and not (len(outer.body) == 1 and _reorders(setting, place)):
+            continue
+        swapped = replace(inner, var=outer.var, range=outer.range)
+        changed = replace(outer, var=inner.var, range=inner.range, body=(*outer.body[:-1], swapped))
+        yield (
+            place.put(changed),
+            f"interchanged the loops over {outer.var} and {inner.var} in {_launch(setting, place)}",
+        )
+
+
+def _reorders(setting: Setting, place: edit.Place) -> bool:
+    loop = setting.resolved(place.launch, place.loop)
+    return loop is not None and not writes_memory(place.loop) and not cannot_split(loop)
+
+
+def writes_memory(loop: tree.For) -> bool:
+    """Does the body of ``loop`` write to a tensor?"""
+    return any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in edit.nodes(loop.body))
+
+
+def split(setting: Setting) -> Iterator[Change]:
+    """The innermost parallel loop in parts: each parallel iteration takes several tiles, one after another."""
+    for number, sketch in edit.launches(setting.tree):
+        loops = edit.grid(sketch)
+        if not loops or loops[-1].pinned:
+            continue
+        loop = loops[-1]
+        taken = edit.used_names(setting.tree)
+        start, stop, step = edit.bounds(loop)
+        trips = edit.trips(sketch, loop)
+        options = [c for c in _CHUNKS if trips is None or c <= trips]
+        if not options:
+            continue
+        chunk, part = edit.fresh("CHUNK", taken), edit.fresh(f"{loop.var}_part", taken)
+        size = edit.binary("*", step, edit.name(chunk))
+        end = tree.Call("min", (edit.binary("+", edit.name(part), size), stop))
+        inner = replace(edit.sequential(loop), range=_range(edit.name(part), end, step), comments=tree.NO_COMMENTS)
+        outer = replace(loop, var=part, range=(start, stop, size), body=(inner,))
+        made = edit.declare(_with_innermost(sketch, outer), chunk, options[min(1, len(options) - 1)], options)
+        why = f"split the loop over {loop.var} in {sketch.name} into parts of {chunk} tiles, done one after another"
+        yield edit.with_launch(setting.tree, number, made), why
+
+
+def placement(setting: Setting) -> Iterator[Change]:
+    """A parallel loop moves into the program, or a sequential one that carries nothing becomes parallel."""
+    for place in edit.places(setting.tree):
+        where = _launch(setting, place)
+        loop = place.loop
+        if edit.is_parallel(loop):
+            innermost = edit.grid(setting.tree.sketches[place.launch])[-1]
+            if loop == innermost and place.around:
+                changed = place.put(edit.sequential(loop))
+                yield changed, f"moved the loop over {loop.var} in {where} from the grid into each program"
+        elif _independent(place):
+            words = [edit.words(outer) for outer in place.around]
+            axis = next((w for w in words[-1] if w.startswith(("grididx", "coreidx"))), "") if words else ""
+            axis = axis.partition(".")[0] or ("grididx" if setting.gpu else "coreidx")
+            hints = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
+            # what stands before is done again in each iteration: its loops are inside this one then
+            var = edit.fresh(loop.var, {n.var for n in edit.nodes(place.body[: place.at]) if isinstance(n, tree.For)})
+            moved = edit.rename(edit.unhinted(loop, "pipeline", "unroll"), {loop.var: tree.Name(var)})
+            changed = place.put(replace(moved, hints=(hints,)))
+            yield changed, f"made the loop over {loop.var} in {where} part of the grid"
+
+
+def _independent(place: edit.Place) -> bool:
+    """May the iterations run at once: last in the grid, nothing carried, and each writes its own piece of a tensor?"""
+    loop, before = place.loop, place.body[: place.at]
+    if place.at + 1 != len(place.body) or not all(edit.is_parallel(o) for o in place.around):
+        return False
+    if any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in edit.nodes(before)):
+        return False
+    outside = {w for n in edit.nodes(before) for w in written(n)}
+    inside = [n for s in loop.body for n in edit.nodes(s)]
+    if not writes_memory(loop) or any(w in outside for n in inside for w in written(n)):
+        return False
+    stores = [n for n in inside if isinstance(n, tree.Move) and n.op not in ("load", "gather")]
+    loads = {n.source.name for n in inside if isinstance(n, tree.Move) and isinstance(n.source, tree.Subscript)}
+    return all(
+        s.op == "store" and isinstance(s.dest, tree.Subscript) and _steps(s.dest, loop) and s.dest.name not in loads
+        for s in stores
+    )
+
+
+def _steps(region: tree.Subscript, loop: tree.For) -> bool:
+    """Does the loop's variable move exactly one index of ``region``, by as much as it covers?"""
+    step = edit.bounds(loop)[2]
+    moving = [i for i in region.items if edit.mentions(i, loop.var)]
+    var = tree.Name(loop.var)
+    cut = tree.Slice(var, tree.Binary("+", var, step))
+    return len(moving) == 1 and (moving[0] == cut or (moving[0] == var and step == edit.number(1)))
+
+
+def written(node: object) -> tuple[str, ...]:
+    """The tiles that a statement writes."""
+    if isinstance(node, tree.Assign):
+        return tuple(t.id for t in node.targets)
+    if isinstance(node, tree.Move):
+        return (node.dest.id,) if isinstance(node.dest, tree.Name) else ()
+    if isinstance(node, tree.CallStmt):
+        named = [k.value for k in node.call.keywords if k.name in ("dst", "acc")]
+        dest = named[0] if named else _last(node.call)
+        return (dest.id,) if isinstance(dest, tree.Name) else ()
+    return ()
+
+
+def _last(call: tree.Call) -> tree.Expr | None:
+    return call.args[-1] if call.args else None
+
+
+def unroll(setting: Setting) -> Iterator[Change]:
+    """The body of a sequential loop is repeated by the compiler, or no longer."""
+    for place in edit.places(setting.tree):
+        loop = place.loop
+        if edit.is_parallel(loop):
+            continue
+        words, where = edit.words(loop), _launch(setting, place)
+        trips = edit.trips(setting.tree.sketches[place.launch], loop)
+        for times in _REPEATS:
+            if words.get("unroll") != edit.number(times) and (trips is None or trips >= times):
+                changed = place.put(edit.hinted(loop, "unroll", edit.number(times)))
+                yield changed, f"unrolled the loop over {loop.var} in {where} {times} times"
+        if "unroll" in words:
+            yield place.put(edit.unhinted(loop, "unroll")), f"no longer unrolls the loop over {loop.var} in {where}"
+
+
+def _range(start: tree.Expr, stop: tree.Expr, step: tree.Expr) -> tuple[tree.Expr, ...]:
+    return (start, stop) if step == edit.number(1) else (start, stop, step)
+
+
+def _with_innermost(sketch: tree.Sketch, loop: tree.For) -> tree.Sketch:
+    """``sketch`` with ``loop`` in place of its innermost parallel loop."""
+
+    def inner(body: edit.Body) -> edit.Body:
+        outer = body[-1]
+        assert isinstance(outer, tree.For)
+        last = outer.body[-1] if outer.body else None
+        if isinstance(last, tree.For) and edit.is_parallel(last):
+            return (*body[:-1], replace(outer, body=inner(outer.body)))
+        return (*body[:-1], loop)
+
+    return replace(sketch, body=inner(sketch.body))
+
+
+def _launch(setting: Setting, place: edit.Place) -> str:
+    return setting.tree.sketches[place.launch].name

@@ -1,0 +1,120 @@
+"""How many dimensions the expressions of a launch have, read from the tree alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.sketch.rewrite import edit
+from kernellab.sketch.syntax import tree
+
+#: operations whose result has the shape that is written as this argument
+SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1}
+_PAIRS = ("welford", "sort", "topk")
+
+
+class Unknown(Exception):
+    """An expression whose dimensions cannot be told."""
+
+
+def ranks(sketch: tree.Sketch) -> dict[str, int]:
+    """Tile -> number of its dimensions. Raises Unknown: a name stands for tiles of two ranks, or one cannot be told."""
+    found: dict[str, int] = {}
+    for stmt in _statements(sketch.body):
+        for name, rank in _written(stmt, found):
+            if found.setdefault(name, rank) != rank and name not in _carried(stmt):
+                raise Unknown
+    return found
+
+
+def _carried(stmt: tree.Stmt) -> set[str]:
+    """Names that a statement may write with a value of fewer dimensions, which broadcasts."""
+    return {n.id for n in edit.nodes(stmt) if isinstance(n, tree.Name)}
+
+
+def _statements(body: edit.Body) -> Iterator[tree.Stmt]:
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, tree.For):
+            yield from _statements(stmt.body)
+        elif isinstance(stmt, tree.If):
+            yield from _statements((*stmt.then, *stmt.orelse))
+
+
+def _written(stmt: tree.Stmt, known: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    if isinstance(stmt, tree.Assign):
+        rank = rank_of(stmt.value, known)
+        yield from ((t.id, rank) for t in stmt.targets)
+    elif isinstance(stmt, tree.Move) and isinstance(stmt.dest, tree.Name):
+        if stmt.op != "load":
+            raise Unknown
+        yield stmt.dest.id, region_rank(stmt.source)
+    elif isinstance(stmt, tree.CallStmt) and stmt.call.func != "gemm":
+        raise Unknown
+
+
+def region_rank(region: tree.Expr) -> int:
+    """The dimensions of a part of a tensor. Raises Unknown: it is not written with its indices."""
+    if not isinstance(region, tree.Subscript):
+        raise Unknown
+    return sum(isinstance(i, tree.Slice) for i in region.items)
+
+
+def rank_of(expr: tree.Expr, known: Mapping[str, int]) -> int:
+    """The dimensions of ``expr``; a name that is no tile is a number."""
+    if isinstance(expr, tree.Name):
+        return known.get(expr.id, 0)
+    if isinstance(expr, tree.Binary):
+        return max(rank_of(expr.left, known), rank_of(expr.right, known))
+    if isinstance(expr, tree.Unary):
+        return rank_of(expr.operand, known)
+    if isinstance(expr, tree.Subscript):
+        return len(expr.items)
+    if isinstance(expr, tree.Call):
+        return _call(expr, known)
+    return 0
+
+
+def _call(call: tree.Call, known: Mapping[str, int]) -> int:
+    if call.func in SHAPED:
+        shape = argument(call, SHAPED[call.func], "shape")
+        if not isinstance(shape, tree.List):
+            raise Unknown
+        return len(shape.items)
+    if call.func == "arange":
+        return 1
+    if call.func in ("dot", "load"):
+        return 2 if call.func == "dot" else region_rank(call.args[0])
+    given = [rank_of(a, known) for a in call.args]
+    if not given:
+        raise Unknown
+    op = OPS.get(call.func)
+    if op is None and call.func not in _PAIRS and call.func != "cast":
+        raise Unknown
+    if (op is not None and op.kind is OpKind.REDUCE) or call.func == "welford":
+        return given[0] if keeps(call) else given[0] - len(axes_of(call, given[0]))
+    return given[0] if call.func in (*_PAIRS, "cast", "transpose") else max(given)
+
+
+def argument(call: tree.Call, position: int, name: str) -> tree.Expr | None:
+    """An argument by position or by name."""
+    named = next((k.value for k in call.keywords if k.name == name), None)
+    return named if named is not None else (call.args[position] if len(call.args) > position else None)
+
+
+def axes_of(call: tree.Call, rank: int) -> tuple[int, ...]:
+    """The axes that a reduction takes away, from 0. Raises Unknown: they are not numbers."""
+    given = argument(call, 1, "axis")
+    if given is None:
+        return tuple(range(rank))
+    items = given.items if isinstance(given, tree.List) else (given,)
+    found = edit.integers(items)
+    if len(found) != len(items):
+        raise Unknown
+    return tuple(sorted(a % rank if rank else a for a in found))
+
+
+def keeps(call: tree.Call) -> bool:
+    """Does a reduction keep its axes, of one element each? A softmax keeps its shape."""
+    given = next((k.value for k in call.keywords if k.name == "keepdims"), None)
+    return call.func == "softmax" or (isinstance(given, tree.Bool) and given.value)

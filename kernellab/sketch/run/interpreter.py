@@ -1,0 +1,233 @@
+"""The interpreter: what a sketch means, computed over torch tensors.
+
+Slow and exact. Undefined tiles and unwritten outputs are poisoned (NaN, the smallest integer), outputs that are only
+added to start at 0, reading past a tensor gives the pad, writing past it writes nothing, and rounding happens only
+where the sketch writes into a narrower type. With ``f64`` every float is float64 and float casts are the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import NotRunnable, SketchError
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.program import Program, Tensor, TensorRole
+from kernellab.sketch.program.walk import only_added_to, statements
+from kernellab.sketch.run.machine import Machine, Watch
+from kernellab.sketch.run.values import Scope, convert, poison, zeros
+
+if TYPE_CHECKING:
+    import torch
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outputs by tensor name, which of their elements were stored to, and the sizes that were used."""
+
+    outputs: dict[str, torch.Tensor]
+    written: dict[str, torch.Tensor]
+    symbols: dict[str, int]
+    constexpr: dict[str, Number]
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    symbols: Mapping[str, int] | None = None,
+    constexpr: Mapping[str, Number] | None = None,
+    f64: bool = False,
+) -> dict[str, torch.Tensor]:
+    """The program's out and inout tensors, by name, for ``inputs`` (tensors or arrays, by tensor name).
+
+    Symbols come from the inputs' shapes; ``symbols`` gives those that no input shows. An input may have any shape of
+    the declared number of elements. Inputs are not changed.
+
+    Raises:
+        NotRunnable: an opaque operation, or a constexpr, symbol or input without a value (named).
+        SketchError: inputs that do not fit, or a statement whose operands do not go together.
+    """
+    return execute(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64).outputs
+
+
+def execute(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    symbols: Mapping[str, int] | None = None,
+    constexpr: Mapping[str, Number] | None = None,
+    f64: bool = False,
+    keep: int | None = None,
+    watch: Watch | None = None,
+    deadline: float = inf,
+) -> Outcome:
+    """As :func:`run`, with what was written; ``keep``, ``watch`` and ``deadline`` as in :class:`Machine`."""
+    import torch
+
+    if program.opaque:
+        raise NotRunnable(
+            f"The sketch uses the opaque operation {program.opaque[0]!r}, which has no meaning to run.",
+            "Spell it out, or go on without running the sketch.",
+        )
+    numbers = constexpr_values(program, constexpr or {})
+    arrays = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    for tensor in program.inputs:
+        if tensor.name not in arrays:
+            raise NotRunnable(f"The input {tensor.name} has no value.", f"Give inputs={{'{tensor.name}': ...}}.")
+    sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols or {})
+    scope = Scope({**_integers(numbers), **sizes}, numbers, f64)
+    sums = only_added_to(s for kernel in program.kernels for s in statements(kernel.body))
+    memory = {t.name: _contents(t, arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
+    written = {n: torch.zeros(m.shape, dtype=torch.bool) for n, m in memory.items()}
+    machine = Machine(memory, written, keep, watch, deadline)
+    for kernel in program.kernels:
+        machine.launch(kernel, Scope(dict(scope.indices), numbers, f64))
+    names = [t.name for t in program.outputs]
+    return Outcome({n: memory[n] for n in names}, {n: written[n] for n in names}, sizes, numbers)
+
+
+def constexpr_values(
+    program: Program, given: Mapping[str, Number], default_extent: int | None = None
+) -> dict[str, Number]:
+    """Every constexpr's value: given, else declared, else (an extent) ``default_extent`` or the smallest legal one.
+
+    Raises:
+        NotRunnable: a constexpr without a value, or values that break a ``require:`` line.
+    """
+    values: dict[str, Number] = {}
+    for item in program.constexprs:
+        value = given.get(item.name, item.value)
+        if value is not None:
+            if item.is_extent and not float(value).is_integer():
+                raise NotRunnable(f"{item.name} = {value} is an extent and not a whole number.", "Give a whole number.")
+            values[item.name] = int(value) if item.is_extent else value
+    for item in program.constexprs:
+        if item.name not in values:
+            candidates: tuple[Number, ...] = item.choices or tuple(1 << k for k in range(14))
+            if default_extent is not None and (default_extent in candidates or not item.choices):
+                candidates = (default_extent, *candidates)
+            legal = (c for c in candidates if _holds(program, {**values, item.name: c}))
+            found = next(legal, None) if item.is_extent or item.choices else None
+            if found is None:
+                raise NotRunnable(
+                    f"The constexpr {item.name} has no value.",
+                    f"Give it one in the sketch, or with --set {item.name}=VALUE.",
+                )
+            values[item.name] = found
+    for rule in program.requires:
+        if not _holds(program, values, (rule,)):
+            raise NotRunnable(
+                f"The constexprs break `require: {rule}`.",
+                "Choose values that keep it, or have its author change it.",
+            )
+    return values
+
+
+def symbol_values(
+    program: Program,
+    shapes: Mapping[str, Sequence[int]],
+    constexpr: Mapping[str, Number],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """The symbols' values, from the inputs' shapes and ``given``; the sketch's own for those that neither shows.
+
+    Raises:
+        NotRunnable: a symbol that nothing gives.
+        SketchError: shapes that contradict each other or the declarations.
+    """
+    sizes = dict(given)
+    declared = dict(program.sizes)
+    tensors = [t for t in program.tensors if t.name in shapes]
+    for tensor in tensors:
+        for expr, actual in zip(tensor.shape, shapes[tensor.name], strict=False):
+            if expr.kind is IntKind.SYMBOL and len(tensor.shape) == len(shapes[tensor.name]):
+                known = sizes.setdefault(expr.name, int(actual))
+                if known != actual:
+                    raise SketchError(
+                        f"The symbol {expr.name} is {known} and {actual} ({tensor.name}) in the same inputs.",
+                        "Give inputs whose shapes agree with the declarations.",
+                    )
+    environment: dict[str, int] = {**_integers(constexpr), **sizes}
+    for tensor in tensors:
+        _solve(tensor, shapes[tensor.name], environment)
+    sizes = {**declared, **{s: environment[s] for s in program.symbols if s in environment}}
+    environment = {**environment, **sizes}
+    missing = [s for s in program.symbols if s not in sizes]
+    if missing and any(missing[0] in e.names() for t in program.tensors for e in t.shape):
+        raise NotRunnable(
+            f"Nothing gives the symbol {missing[0]} a value.", f"Name it in an input's shape, or give {missing[0]}."
+        )
+    for tensor in tensors:
+        extents = tuple(e.evaluate(environment) for e in tensor.shape)
+        if prod(extents) != prod(shapes[tensor.name]):
+            raise SketchError(
+                f"{tensor.name} is declared {list(extents)} and given with the shape {list(shapes[tensor.name])}.",
+                "Give an input of the declared shape.",
+            )
+    return sizes
+
+
+def _solve(tensor: Tensor, shape: Sequence[int], environment: dict[str, int]) -> None:
+    """Finds symbols that stand in products or sums with known ones, by trying the extents that could be."""
+    rank_matches = len(tensor.shape) == len(shape)
+    for position, expr in enumerate(tensor.shape):
+        unknown = [n for n in sorted(expr.names()) if n not in environment]
+        if len(unknown) != 1:
+            continue
+        if rank_matches:
+            value = _invert(expr, unknown[0], int(shape[position]), environment)
+        else:
+            others = [e for i, e in enumerate(tensor.shape) if i != position]
+            if any(n not in environment for e in others for n in e.names()):
+                continue
+            rest = prod(e.evaluate(environment) for e in others)
+            value = _invert(expr, unknown[0], prod(shape) // rest, environment) if rest else None
+        if value is not None:
+            environment[unknown[0]] = value
+
+
+def _invert(expr: IntExpr, name: str, wanted: int, environment: Mapping[str, int]) -> int | None:
+    """The smallest value of ``name`` at which ``expr`` is ``wanted``; None when there is none up to 4 x wanted + 64."""
+    if expr.kind is IntKind.SYMBOL:
+        return wanted
+    if expr.kind is IntKind.OP and expr.op == "*":
+        known = prod(a.evaluate(environment) for a in expr.args if name not in a.names())
+        inner = [a for a in expr.args if name in a.names()]
+        if len(inner) == 1 and known and wanted % known == 0:
+            return _invert(inner[0], name, wanted // known, environment)
+    low, high = 0, 4 * wanted + 64
+    while low < high:
+        middle = (low + high) // 2
+        if expr.evaluate({**environment, name: middle}) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if expr.evaluate({**environment, name: low}) == wanted else None
+
+
+def _contents(tensor: Tensor, given: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:
+    shape = scope.extents(tensor.shape)
+    dtype = scope.dtype(tensor.dtype)
+    if tensor.role in (TensorRole.IN, TensorRole.INOUT):
+        assert given is not None
+        return convert(given.detach().reshape(shape), dtype).contiguous().clone()
+    return zeros(shape, dtype) if zeroed else poison(shape, dtype)
+
+
+def _integers(values: Mapping[str, Number]) -> dict[str, int]:
+    return {k: int(v) for k, v in values.items() if float(v).is_integer()}
+
+
+def _holds(program: Program, values: Mapping[str, Number], rules: Sequence[IntExpr] | None = None) -> bool:
+    """Do the ``require:`` lines that the values decide hold? (Chip facts are the checker's.)"""
+    integers = _integers(values)
+    return all(
+        rule.evaluate(integers) != 0
+        for rule in (program.requires if rules is None else rules)
+        if rule.names() <= set(integers)
+    )

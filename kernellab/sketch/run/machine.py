@@ -1,0 +1,390 @@
+"""Executes the statements of a resolved sketch.
+
+The iterations of parallel loops are computed together, as the first axis of every tile, wherever no inner loop bound
+or condition depends on them; the others run one after another. Memory is touched only inside a tensor's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+from time import thread_time
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kernellab.errors import NotRunnable, SketchError
+from kernellab.sketch.program.program import (
+    Alloc,
+    Apply,
+    Assign,
+    AtomicAdd,
+    Const,
+    DType,
+    Gemm,
+    If,
+    Kernel,
+    LibraryCall,
+    Load,
+    Loop,
+    MultiAssign,
+    Point,
+    Region,
+    Scatter,
+    Statement,
+    Store,
+    Tile,
+    Type,
+    whole,
+)
+from kernellab.sketch.program.program import Tensor as Memory
+from kernellab.sketch.program.walk import statements
+from kernellab.sketch.run.gather import places, read_at
+from kernellab.sketch.run.library import called
+from kernellab.sketch.run.values import (
+    IndexValue,
+    Scope,
+    convert,
+    evaluate,
+    in_order,
+    matmul,
+    poison,
+    stretch,
+    welford,
+    zeros,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+_NO_TILE = Tile("gathered", "gathered", (), DType.F32)
+
+
+class OutOfTime(NotRunnable):
+    """The deadline of a run has passed; nothing is known of its outputs."""
+
+
+#: elements of the largest tile, times iterations computed together, that one step may make
+_BATCH_ELEMENTS = 1 << 20
+
+
+class Watch(Protocol):
+    """Sees every execution of a statement that is no loop; with it, iterations run one by one."""
+
+    def access(
+        self,
+        stmt: Load | Store | AtomicAdd | Scatter,
+        elements: Tensor,
+        inside: Tensor,
+        indices: Mapping[str, IndexValue],
+    ) -> None:
+        """``elements`` are flat element numbers of the region's tensor, of which those ``inside`` exist."""
+
+    def step(self, stmt: Statement, scope: Scope) -> None:
+        """Before ``stmt`` runs."""
+
+
+@dataclass
+class Machine:
+    """Memory (tensor name -> contents) and how to walk the grid.
+
+    ``keep`` bounds how many iterations of each parallel loop run (first, last, and evenly between); None runs all.
+    ``written`` marks the elements of each tensor that were stored to. ``watch`` sees every step.
+    """
+
+    memory: dict[str, Tensor]
+    written: dict[str, Tensor]
+    keep: int | None = None
+    watch: Watch | None = None
+    #: time.thread_time() at which to give up: a busy machine must not make a run end sooner
+    deadline: float = inf
+    _together: dict[int, bool] = field(default_factory=dict)
+    _widest: int = 1
+    #: how often each element was scattered to in this launch, by tensor
+    _scattered: dict[str, Tensor] = field(default_factory=dict)
+    _at: Statement = field(default_factory=lambda: Alloc(_NO_TILE, False))
+
+    def launch(self, kernel: Kernel, scope: Scope) -> None:
+        """Runs one kernel to its end.
+
+        Raises:
+            SketchError: an operation that its operands do not allow (named with its line).
+        """
+        self._scattered.clear()
+        scope.gather = self._gather
+        self._widest = max([1, *(prod(scope.extents(t.shape)) for t in _tiles(kernel.body))])
+        self._body(kernel.body, scope, 1)
+
+    def _body(self, body: Sequence[Statement], scope: Scope, count: int) -> None:
+        for stmt in body:
+            if thread_time() > self.deadline:
+                raise OutOfTime(
+                    "The sketch takes too long to interpret at this size.", "Let the code be verified instead."
+                )
+            try:
+                self._step(stmt, scope, count)
+            except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError) as error:
+                reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+                raise SketchError(
+                    f"Line {stmt.span.line} of the sketch cannot be computed: {reason}.",
+                    "Check that its shapes and dtypes agree.",
+                ) from error
+
+    def _step(self, stmt: Statement, scope: Scope, count: int) -> None:
+        self._at = stmt
+        if self.watch is not None and not isinstance(stmt, (Loop, If)):
+            self.watch.step(stmt, scope)
+        match stmt:
+            case Alloc():
+                shape = (1, *scope.extents(stmt.tile.shape))
+                dtype = scope.dtype(stmt.tile.dtype)
+                scope.tiles[stmt.tile.uid] = zeros(shape, dtype) if stmt.init_zero else poison(shape, dtype)
+            case Load():
+                value = self._read(stmt, scope)
+                self._set(stmt.tile, value, scope)
+            case Store() | AtomicAdd():
+                self._write(stmt, scope, count)
+            case Scatter():
+                self._scatter(stmt, scope, count)
+            case Assign():
+                self._set(stmt.tile, evaluate(stmt.value, scope), scope)
+            case Gemm():
+                dtype = scope.dtype(stmt.acc.dtype)
+                product = matmul(evaluate(stmt.a, scope), evaluate(stmt.b, scope), dtype)
+                self._set(stmt.acc, scope.tiles[stmt.acc.uid] + product, scope)
+            case MultiAssign():
+                self._several(stmt, scope)
+            case LibraryCall():
+                self._library(stmt, scope)
+            case Loop():
+                self._loop(stmt, scope, count)
+            case If():
+                self._body(stmt.then if _plain(scope.index(stmt.cond)) else stmt.orelse, scope, count)
+
+    def _set(self, tile: Tile, value: Tensor, scope: Scope) -> None:
+        scope.tiles[tile.uid] = stretch(convert(value, scope.dtype(tile.dtype)), scope.extents(tile.shape))
+
+    def _several(self, stmt: MultiAssign, scope: Scope) -> None:
+        attrs = dict(stmt.attrs)
+        if stmt.op in ("sort", "topk"):
+            count = scope.extents(stmt.tiles[1].shape)[cast(int, attrs["axis"])]
+            x = evaluate(stmt.args[0], scope)
+            pair = in_order(x, cast(int, attrs["axis"]) + 1, bool(attrs["descending"]), count)
+            for tile, value in zip(stmt.tiles, pair, strict=True):
+                self._set(tile, value, scope)
+            return
+        if stmt.op != "welford":
+            raise NotImplementedError(f"{stmt.op} does not give several results")
+        axes = cast("tuple[int, ...]", attrs.get("axes", ()))
+        x = evaluate(stmt.args[0], scope)
+        results = welford(x, axes, bool(attrs.get("keepdims", False)), scope.dtype(stmt.tiles[0].dtype))
+        for tile, value in zip(stmt.tiles, results, strict=True):
+            self._set(tile, value, scope)
+
+    def _library(self, stmt: LibraryCall, scope: Scope) -> None:
+        if self.watch is not None:
+            for operand in stmt.operands:
+                flat, inside = _elements(operand.region, scope)
+                self.watch.access(Load(_NO_TILE, operand.region, 0.0, False, stmt.span), flat, inside, scope.indices)
+            flat, inside = _elements(whole(stmt.out), scope)
+            nothing = Const(Type((), stmt.out.dtype), 0.0)
+            self.watch.access(Store(whole(stmt.out), nothing, stmt.span), flat, inside, scope.indices)
+        given = [
+            self.memory[o.tensor.name].reshape(scope.extents(o.tensor.shape)).permute(o.order) for o in stmt.operands
+        ]
+        made = called(stmt, given, scope.extents(stmt.out.shape))
+        target = self.memory[stmt.out.name]
+        target.copy_(convert(made, target.dtype).reshape(target.shape))
+        self.written[stmt.out.name].fill_(True)
+
+    # -- loops
+
+    def _loop(self, loop: Loop, scope: Scope, count: int) -> None:
+        start, stop, step = (_plain(scope.index(e)) for e in (loop.start, loop.stop, loop.step))
+        if step <= 0:
+            raise ValueError(f"the loop over {loop.var} has the step {step}")
+        turns = list(range(start, stop, step))
+        if loop.hints.parallel and self.keep is not None:
+            turns = _spread(turns, self.keep)
+        if not turns:
+            return
+        if not loop.hints.parallel:
+            outer = scope.indices
+            for i in turns:
+                scope.indices = {**outer, loop.var: i}
+                self._body(loop.body, scope, count)
+            scope.indices = outer
+            return
+        if self.watch is not None or not self._may_run_together(loop):
+            for i in turns:
+                inner = Scope({**scope.indices, loop.var: i}, scope.numbers, scope.f64, dict(scope.tiles), scope.gather)
+                self._body(loop.body, inner, count)
+            return
+        for chunk in self._chunks(len(turns) * count):
+            inner = _widen(scope, loop.var, turns, chunk, count)
+            self._body(loop.body, inner, len(chunk))
+
+    def _chunks(self, total: int) -> Iterator[range]:
+        most = max(1, _BATCH_ELEMENTS // self._widest)
+        for first in range(0, total, most):
+            yield range(first, min(first + most, total))
+
+    def _may_run_together(self, loop: Loop) -> bool:
+        """No loop bound or condition inside depends on the loop's variable."""
+        key = id(loop)
+        if key not in self._together:
+            controls = [
+                e
+                for s in statements(loop.body)
+                for e in ((s.start, s.stop, s.step) if isinstance(s, Loop) else (s.cond,) if isinstance(s, If) else ())
+            ]
+            self._together[key] = not any(loop.var in e.loop_vars() for e in controls)
+        return self._together[key]
+
+    # -- memory
+
+    def _read(self, stmt: Load, scope: Scope) -> Tensor:
+        source = self.memory[stmt.region.tensor.name]
+        flat, inside = _elements(stmt.region, scope)
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        return read_at(source, flat, inside, stmt.pad)
+
+    def _gather(self, value: Apply, index: list[Tensor], scope: Scope) -> Tensor:
+        tensor = value.attr("tensor")
+        pad = value.attr("pad", 0.0)
+        assert isinstance(tensor, Memory) and isinstance(pad, float)
+        source = self.memory[tensor.name]
+        flat, inside = places(index, source.shape, scope.extents(value.type.shape))
+        if self.watch is not None:
+            stmt = Load(_NO_TILE, Region(tensor, ()), pad, False, self._at.span)
+            self.watch.access(stmt, flat, inside, scope.indices)
+        return read_at(source, flat, inside, pad)
+
+    def _scatter(self, stmt: Scatter, scope: Scope, count: int) -> None:
+        target = self.memory[stmt.tensor.name]
+        index = [evaluate(v, scope) for v in stmt.index]
+        flat, inside = places(index, target.shape, scope.extents(stmt.shape))
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
+        rows = max(flat.shape[0], value.shape[0], count)
+        flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
+        places_, values = flat[inside], value[inside]
+        if stmt.add:
+            target.view(-1).index_put_((places_,), values, accumulate=True)
+        else:
+            self._once(stmt, places_, target.numel())
+            _raw(target).view(-1)[places_] = _raw(values.contiguous())
+        self.written[stmt.tensor.name].view(-1)[places_] = True
+
+    def _once(self, stmt: Scatter, chosen: Tensor, elements: int) -> None:
+        """Refuses an element that this launch has scattered to before: the author has said that none is."""
+        import torch
+
+        counts = self._scattered.setdefault(stmt.tensor.name, torch.zeros(elements, dtype=torch.int64))
+        counts.index_put_((chosen,), torch.ones_like(chosen), accumulate=True)
+        if bool((counts[chosen] > 1).any()):
+            raise SketchError(
+                f"Line {stmt.span.line} of the sketch scatters to one element of {stmt.tensor.name} twice.",
+                "unique=true promises that no index repeats: give indices that keep it, or use atomic_add.",
+            )
+
+    def _write(self, stmt: Store | AtomicAdd, scope: Scope, count: int) -> None:
+        target = self.memory[stmt.region.tensor.name]
+        flat, inside = _elements(stmt.region, scope)
+        if self.watch is not None:
+            self.watch.access(stmt, flat, inside, scope.indices)
+        value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
+        # every iteration adds, also where all of them share place and value
+        rows = max(flat.shape[0], value.shape[0], count if isinstance(stmt, AtomicAdd) else 1)
+        flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
+        places, values = flat[inside], value[inside]
+        if isinstance(stmt, AtomicAdd):
+            target.view(-1).index_put_((places,), values, accumulate=True)
+        else:
+            _raw(target).view(-1)[places] = _raw(values.contiguous())
+        self.written[stmt.region.tensor.name].view(-1)[places] = True
+
+
+def _elements(region: Region, scope: Scope) -> tuple[Tensor, Tensor]:
+    """Flat element numbers of a region, [iterations, *extents], and which of them lie inside the tensor."""
+    import torch
+
+    # the kernel's own view, of as many elements
+    shape = scope.extents(region.tensor.shape)
+    ranges = [i for i in region.index if not isinstance(i, Point)]
+    extents = scope.extents([r.extent for r in ranges])
+    rank = len(ranges)
+    flat = torch.zeros((1, *(1,) * rank), dtype=torch.int64)
+    inside = torch.ones((1, *(1,) * rank), dtype=torch.bool)
+    axis = 0
+    for dim, item in enumerate(region.index):
+        if isinstance(item, Point):
+            at = _column(scope.index(item.at), rank)
+        else:
+            extent = extents[axis]
+            steps = torch.arange(extent).reshape(1, *(extent if k == axis else 1 for k in range(rank)))
+            at = _column(scope.index(item.start), rank) + steps * _column(scope.index(item.step), rank)
+            axis += 1
+        flat = flat + at * prod(shape[dim + 1 :])
+        inside = inside & (at >= 0) & (at < shape[dim])
+    full = (max(flat.shape[0], inside.shape[0]), *extents)
+    return flat.expand(full), inside.expand(full)
+
+
+def _column(index: IndexValue, rank: int) -> Tensor:
+    import torch
+
+    values = torch.tensor([index]) if isinstance(index, int) else index
+    return values.reshape(-1, *(1,) * rank)
+
+
+def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: int) -> Scope:
+    """The scope of a slice of (outer iterations x ``turns``) computed together; tiles from outside are repeated."""
+    import torch
+
+    number = torch.arange(chunk.start, chunk.stop)
+    outer, turn = number // len(turns), number % len(turns)
+    indices: dict[str, IndexValue] = {k: v if isinstance(v, int) else v[outer] for k, v in scope.indices.items()}
+    indices[var] = torch.tensor(turns)[turn]
+    tiles = {k: t if t.shape[0] == 1 else t[outer] for k, t in scope.tiles.items()}
+    return Scope(indices, scope.numbers, scope.f64, tiles, scope.gather)
+
+
+def _spread(turns: list[int], keep: int) -> list[int]:
+    """First, last, the one before, and evenly between: at most ``keep`` of ``turns``."""
+    if len(turns) <= keep:
+        return turns
+    count = len(turns)
+    picked = {0, count - 1, max(0, count - 2), *(i * (count - 1) // max(1, keep - 2) for i in range(max(0, keep - 2)))}
+    return [turns[i] for i in sorted(picked)[:keep]] if keep > 1 else [turns[-1]]
+
+
+def _plain(value: IndexValue) -> int:
+    if isinstance(value, int):
+        return value
+    first = int(value.reshape(-1)[0])
+    if bool((value != first).any()):
+        raise ValueError("a loop bound or condition differs between iterations that run together")
+    return first
+
+
+def _raw(x: Tensor) -> Tensor:
+    """Eight-bit floats as bytes, for indexing that their dtype lacks."""
+    import torch
+
+    return x.view(torch.uint8) if x.dtype.itemsize == 1 and x.is_floating_point() else x
+
+
+def _tiles(body: Sequence[Statement]) -> Iterator[Tile]:
+    for stmt in statements(tuple(body)):
+        match stmt:
+            case Alloc() | Load() | Assign():
+                yield stmt.tile
+            case Gemm():
+                yield stmt.acc
+            case MultiAssign():
+                yield from stmt.tiles

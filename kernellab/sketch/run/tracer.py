@@ -1,0 +1,142 @@
+"""What each iteration of a sketch reads and writes, and the bytes that move at each memory level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import NotRunnable
+from kernellab.sketch.program.program import (
+    Assign,
+    AtomicAdd,
+    Gemm,
+    Load,
+    Loop,
+    MultiAssign,
+    Program,
+    Read,
+    Scatter,
+    Statement,
+    Store,
+    Tile,
+)
+from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.run.interpreter import execute
+from kernellab.sketch.run.values import IndexValue, Scope
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+LEVELS = ("fastest", "fast", "medium", "slow")
+_MOST_STEPS = 200_000
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One execution of a load or store: where the loops stood and which elements were touched.
+
+    ``elements`` are flat row-major numbers of the elements inside the tensor; ``outside`` counts the places of the
+    region beyond its edge.
+    """
+
+    line: int
+    tensor: str
+    is_write: bool
+    loops: Mapping[str, int]
+    elements: tuple[int, ...]
+    outside: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run, access by access in order of execution, and the bytes moved by memory level (tiles by their hint)."""
+
+    touches: tuple[Touch, ...]
+    bytes_by_level: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    outputs: Mapping[str, Any]
+
+    def count(self, tensor: str, is_write: bool) -> list[int]:
+        """How often each element of ``tensor`` is read (or written), flat."""
+        counts = [0] * prod(self.shapes[tensor])
+        for touch in self.touches:
+            if touch.tensor == tensor and touch.is_write is is_write:
+                for element in touch.elements:
+                    counts[element] += 1
+        return counts
+
+
+def trace(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    symbols: Mapping[str, int] | None = None,
+    constexpr: Mapping[str, int | float] | None = None,
+    most_steps: int = _MOST_STEPS,
+) -> Trace:
+    """Runs ``program`` on small ``inputs``, iteration by iteration, and records what it touches.
+
+    Raises:
+        NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than ``most_steps`` steps.
+    """
+    loops = {s.var for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
+    recorder = _Recorder(loops, most_steps)
+    outcome = execute(program, inputs, symbols=symbols, constexpr=constexpr, watch=recorder)
+    integers = {k: int(v) for k, v in outcome.constexpr.items() if float(v).is_integer()}
+    names = {**integers, **outcome.symbols}
+    shapes = {t.name: tuple(e.evaluate(names) for e in t.shape) for t in program.tensors}
+    return Trace(tuple(recorder.touches), recorder.bytes, shapes, outcome.outputs)
+
+
+class _Recorder:
+    def __init__(self, loops: set[str], most_steps: int) -> None:
+        self.loops = loops
+        self.most_steps = most_steps
+        self.touches: list[Touch] = []
+        self.bytes = dict.fromkeys(LEVELS, 0)
+        self.steps = 0
+
+    def access(
+        self,
+        stmt: Load | Store | AtomicAdd | Scatter,
+        elements: Tensor,
+        inside: Tensor,
+        indices: Mapping[str, IndexValue],
+    ) -> None:
+        found = tuple(int(e) for e in elements[inside].tolist())
+        tensor = stmt.tensor if isinstance(stmt, Scatter) else stmt.region.tensor
+        loops = {k: v for k, v in indices.items() if k in self.loops and isinstance(v, int)}
+        is_write = not isinstance(stmt, Load)
+        touch = Touch(stmt.span.line, tensor.name, is_write, loops, found, elements.numel() - len(found))
+        self.touches.append(touch)
+        self.bytes["slow"] += len(found) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
+
+    def step(self, stmt: Statement, scope: Scope) -> None:
+        self.steps += 1
+        if self.steps > self.most_steps:
+            raise NotRunnable("The run is too long to trace.", "Trace it on smaller inputs.")
+        for tile in _tiles(stmt):
+            size = prod(scope.extents(tile.shape)) * tile.dtype.bytes
+            self.bytes[next((h for h in tile.hints if h in LEVELS), "fast")] += size
+
+
+def _adds(stmt: Load | Store | AtomicAdd | Scatter) -> bool:
+    return isinstance(stmt, AtomicAdd) or (isinstance(stmt, Scatter) and stmt.add)
+
+
+def _tiles(stmt: Statement) -> list[Tile]:
+    """Each tile that one execution of ``stmt`` reads or writes, once a time."""
+    written: tuple[Tile, ...] = ()
+    match stmt:
+        case Load() | Assign():
+            written = (stmt.tile,)
+        case Gemm():
+            written = (stmt.acc, stmt.acc)
+        case MultiAssign():
+            written = stmt.tiles
+    read = [v.tile for value in values_of(stmt) for v in subvalues(value) if isinstance(v, Read)]
+    return [*read, *written]

@@ -1,0 +1,144 @@
+"""Pins and constraints: what a revision by an agent may not change."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from kernellab.errors import SketchError
+from kernellab.records import Author, Diagnostic
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.layout import LineKind, LogicalLine, cut
+from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.parse import parse_with_faults
+from kernellab.sketch.syntax.printer import format_expr, format_statement
+
+_MARK = "#: pin"
+_ELSE = re.compile(r"\s*else\b")
+
+#: a pinned line: its canonical text, and the headers (hints included) of the loops and ifs around it
+_Pin = tuple[str, tuple[str, ...]]
+
+
+def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagnostic]:
+    """What ``child_text`` breaks of the pins and constraints of ``parent_text``.
+
+    A pinned line must stand in the child as often as in the parent, pinned, inside the same loop headers; of a loop
+    only header and hints are held, not the body. Constraints may be changed by a person alone, whose revisions are
+    free in everything else too.
+    """
+    if author is Author.HUMAN:
+        return []
+    parent, _ = parse_with_faults(parent_text)
+    child, _ = parse_with_faults(child_text)
+    if parent is None or child is None:
+        return []
+    found: list[Diagnostic] = []
+    kept = Counter(pin for pin, _ in _pins(child))
+    wanted: Counter[_Pin] = Counter()
+    for pin, span in _pins(parent):
+        wanted[pin] += 1
+        if kept[pin] < wanted[pin]:
+            found.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
+    return found + _constraints(parent, child)
+
+
+def pinned_lines(text: str) -> list[tuple[int, str]]:
+    """The pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
+    file, _ = parse_with_faults(text)
+    return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
+
+
+def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
+    """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
+
+    Raises:
+        SketchError: there is no statement that could be pinned at that line.
+    """
+    group = _statement(text, line)
+    what = "pinned" if on else "unpinned"
+    if not group:
+        raise SketchError(
+            f"Line {line} holds no statement that can be {what}.", "Choose the line of a declaration or a statement."
+        )
+    if any(part.pinned for part in group) == on:
+        raise SketchError(f"Line {line} is {'pinned already' if on else 'not pinned'}.", "Nothing was changed.")
+    lines = text.split("\n")
+    if on:
+        last = _last(group[-1]) - 1
+        words = " ".join(reason.replace("#", " ").split())
+        comment = f"  # {words}" if words and "#" not in lines[last] else ""
+        lines[last] = f"{lines[last].rstrip()}{comment}  {_MARK}"
+    else:
+        for at in range(group[0].line - 1, _last(group[-1])):
+            if lines[at].rstrip().endswith(_MARK):
+                lines[at] = lines[at].rstrip().removesuffix(_MARK).rstrip()
+    return "\n".join(lines)
+
+
+def _statement(text: str, line: int) -> list[LogicalLine]:
+    """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
+    group: list[LogicalLine] = []
+    for found in cut(text).lines:
+        group.append(found)
+        if found.text.lstrip().startswith("@"):
+            continue
+        if line <= _last(found):
+            code = found.kind in (LineKind.CODE, LineKind.DECLARATIONS) and not _ELSE.match(found.text)
+            inside = any(part.line <= line <= _last(part) for part in group)
+            return group if code and inside else []
+        group = []
+    return []
+
+
+def _last(line: LogicalLine) -> int:
+    return line.line + line.text.count("\n")
+
+
+def _near(child: tree.SketchFile, span: tree.Span) -> int:
+    last = max((s.span.end_line for s in child.sketches), default=1)
+    return min(span.line, last)
+
+
+def _constraints(parent: tree.SketchFile, child: tree.SketchFile) -> list[Diagnostic]:
+    before, after = dict(_requires(parent)), dict(_requires(child))
+    changed = [(text, _near(child, span)) for text, span in before.items() if text not in after]
+    changed += [(text, span.line) for text, span in after.items() if text not in before]
+    return [diagnostic("require-author", line, 1, what=f"'{text}'") for text, line in changed]
+
+
+def _requires(file: tree.SketchFile) -> Iterator[tuple[str, tree.Span]]:
+    for sketch in file.sketches:
+        for declaration in sketch.declarations:
+            if declaration.kind == "require":
+                for item in declaration.items:
+                    if not isinstance(item, (tree.SymbolDecl, tree.TensorDecl, tree.ConstDecl, tree.OpaqueDecl)):
+                        yield format_expr(item), item.span
+
+
+def _pins(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Span]]:
+    for sketch in file.sketches:
+        for declaration in sketch.declarations:
+            if declaration.pinned:
+                yield (format_statement(declaration), (sketch.name,)), declaration.span
+        yield from _body(sketch.body, (sketch.name,))
+
+
+def _body(body: tuple[tree.Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[_Pin, tree.Span]]:
+    for stmt in body:
+        header = _header(stmt)
+        if stmt.pinned:
+            yield (header, around), stmt.span
+        if isinstance(stmt, tree.For):
+            yield from _body(stmt.body, (*around, header))
+        elif isinstance(stmt, tree.If):
+            yield from _body(stmt.then, (*around, header))
+            yield from _body(stmt.orelse, (*around, f"else of {header}"))
+
+
+def _header(stmt: tree.Stmt) -> str:
+    hints = ""
+    if isinstance(stmt, tree.For):
+        hints = "".join(f"@llm_hint({', '.join(map(format_expr, h.args))}) " for h in stmt.hints)
+    return hints + format_statement(stmt)

@@ -1,0 +1,210 @@
+"""Tree to canonical text: four spaces a level, one statement a line, keywords last, comments and pins kept."""
+
+from __future__ import annotations
+
+import re
+from typing import Union
+
+from kernellab.sketch.syntax import tree
+
+_LEVELS = (
+    ("or",), ("and",), ("not",), ("<", "<=", ">", ">=", "==", "!="), ("|",), ("^",), ("&",), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "//", "%"),
+)  # fmt: skip
+_PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS, 1) for op in ops}
+_UNARY, _POWER, _ATOM = 11, 12, 13
+_PIN = "#: pin"
+_BLANKS = re.compile(r" ([-+*/%<>=!&|^]+) ")
+
+
+def format(source: str | tree.SketchFile) -> str:
+    """``source`` in canonical form, a fixed point of parse and print. Raises SketchError for unreadable text."""
+    if isinstance(source, str):
+        from kernellab.sketch.syntax.parse import parse
+
+        source = parse(source)
+    blocks = [_sketch(s) for s in source.sketches]
+    text = "\n\n".join("\n".join(lines) for lines in blocks)
+    if source.trailing:
+        text += ("\n\n" if text else "") + "\n".join(_comment(c) for c in source.trailing)
+    return text + "\n" if text else ""
+
+
+def format_expr(expr: tree.Expr) -> str:
+    """One expression in canonical form."""
+    return _expr(expr)[0]
+
+
+def format_statement(node: tree.Stmt | tree.Declaration) -> str:
+    """One line: a statement without comments; of a loop or an if the header alone."""
+    if isinstance(node, tree.Declaration):
+        return _declaration(node)
+    return _head(node)
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _sketch(sketch: tree.Sketch) -> list[str]:
+    lines: list[str] = []
+    _put(lines, 0, f"sketch {sketch.name} {{", sketch.comments, False)
+    for declaration in sketch.declarations:
+        _put(lines, 1, _declaration(declaration), declaration.comments, declaration.pinned)
+    if sketch.declarations and sketch.body:
+        lines.append("")
+    _body(lines, 1, sketch.body)
+    lines.extend(f"    {_comment(c)}" for c in sketch.trailing)
+    lines.append("}")
+    return lines
+
+
+def _put(lines: list[str], depth: int, text: str, comments: tree.Comments, pinned: bool) -> None:
+    indent = "    " * depth
+    lines.extend(indent + _comment(c) for c in comments.before)
+    tail = "" if comments.behind is None else f"  {_comment(comments.behind)}"
+    lines.append(indent + text + tail + (f"  {_PIN}" if pinned else ""))
+
+
+def _comment(text: str) -> str:
+    return f"# {text}" if text else "#"
+
+
+def _body(lines: list[str], depth: int, body: tuple[tree.Stmt, ...]) -> None:
+    for stmt in body:
+        _stmt(lines, depth, stmt)
+
+
+def _stmt(lines: list[str], depth: int, stmt: tree.Stmt) -> None:
+    if isinstance(stmt, tree.For):
+        for hint in stmt.hints:
+            _put(lines, depth, _hint(hint), hint.comments, False)
+        _put(lines, depth, _head(stmt), stmt.comments, stmt.pinned)
+        _body(lines, depth + 1, stmt.body)
+    elif isinstance(stmt, tree.If):
+        _if(lines, depth, stmt, "if")
+    else:
+        _put(lines, depth, _head(stmt), stmt.comments, stmt.pinned)
+
+
+def _if(lines: list[str], depth: int, stmt: tree.If, word: str) -> None:
+    _put(lines, depth, f"{word} {format_expr(stmt.cond)}:", stmt.comments, stmt.pinned)
+    _body(lines, depth + 1, stmt.then)
+    if len(stmt.orelse) == 1 and isinstance(stmt.orelse[0], tree.If):
+        _if(lines, depth, stmt.orelse[0], "elif")
+    elif stmt.orelse:
+        lines.append("    " * depth + "else:")
+        _body(lines, depth + 1, stmt.orelse)
+
+
+def _hint(hint: tree.Hint) -> str:
+    return f"@llm_hint({', '.join(format_expr(a) for a in hint.args)})"
+
+
+def _head(stmt: tree.Stmt) -> str:
+    if isinstance(stmt, tree.For):
+        return f"for {stmt.var} in range({', '.join(format_expr(a) for a in stmt.range)}):"
+    if isinstance(stmt, tree.If):
+        return f"if {format_expr(stmt.cond)}:"
+    if isinstance(stmt, tree.Assign):
+        return f"{', '.join(t.id for t in stmt.targets)} = {format_expr(stmt.value)}"
+    if isinstance(stmt, tree.CallStmt):
+        return format_expr(stmt.call)
+    source = stmt.source
+    given = ", ".join(map(format_expr, source.items)) if isinstance(source, tree.List) else format_expr(source)
+    keywords = "".join(f", {_keyword(k)}" for k in stmt.keywords)
+    return f"{stmt.op}({given} -> {format_expr(stmt.dest)}{keywords})"
+
+
+def _declaration(declaration: tree.Declaration) -> str:
+    items = declaration.items
+    if declaration.kind == "symbols":
+        return f"symbols: {', '.join(map(_item, items))};"
+    return f"{declaration.kind}: {' '.join(_item(i) + ';' for i in items)}"
+
+
+def _item(item: Union[tree.SymbolDecl, tree.TensorDecl, tree.ConstDecl, tree.OpaqueDecl, tree.Expr]) -> str:
+    if isinstance(item, tree.SymbolDecl):
+        return item.name if item.value is None else f"{item.name} = {format_expr(item.value)}"
+    if isinstance(item, tree.TensorDecl):
+        return _tensor(item)
+    if isinstance(item, tree.ConstDecl):
+        value = "" if item.value is None else f" = {format_expr(item.value)}"
+        choices = f" in {{{', '.join(map(format_expr, item.choices))}}}" if item.choices else ""
+        return item.name + value + choices
+    if isinstance(item, tree.OpaqueDecl):
+        shape = ", ".join(map(format_expr, item.result_shape))
+        return f"{item.name}({', '.join(map(_tensor, item.params))}) -> [{shape}]: {item.result_dtype}"
+    return format_expr(item)
+
+
+def _tensor(item: tree.TensorDecl) -> str:
+    role = f" {item.role}" if item.role else ""
+    return f"{item.name}[{', '.join(map(format_expr, item.shape))}]: {item.dtype}{role}"
+
+
+# -- expressions ------------------------------------------------------------------------------------------------------
+
+
+def _expr(expr: tree.Expr) -> tuple[str, int]:
+    """The text and how tightly it binds."""
+    if isinstance(expr, tree.Name):
+        return expr.id, _ATOM
+    if isinstance(expr, tree.Num):
+        return _num(expr), (_ATOM if expr.value >= 0 and not _is_negative_zero(expr) else _UNARY)
+    if isinstance(expr, tree.Binary):
+        return _binary(expr)
+    if isinstance(expr, tree.Unary):
+        if expr.op == "not":
+            return f"not {_within(expr.operand, _PRECEDENCE['not'])}", _PRECEDENCE["not"]
+        return f"{expr.op}{_within(expr.operand, _UNARY)}", _UNARY
+    if isinstance(expr, tree.Call):
+        return f"{expr.func}({', '.join([*map(format_expr, expr.args), *map(_keyword, expr.keywords)])})", _ATOM
+    if isinstance(expr, tree.Subscript):
+        return f"{expr.name}[{', '.join(map(_index, expr.items))}]", _ATOM
+    if isinstance(expr, tree.List):
+        return f"[{', '.join(map(format_expr, expr.items))}]", _ATOM
+    if isinstance(expr, tree.Str):
+        quote = "'" if '"' in expr.value else '"'
+        return f"{quote}{expr.value}{quote}", _ATOM
+    return ("true" if expr.value else "false"), _ATOM
+
+
+def _num(expr: tree.Num) -> str:
+    return expr.text or repr(expr.value)
+
+
+def _is_negative_zero(expr: tree.Num) -> bool:
+    return _num(expr).startswith("-")
+
+
+def _binary(expr: tree.Binary) -> tuple[str, int]:
+    if expr.op == "**":
+        return f"{_within(expr.left, _ATOM)} ** {_within(expr.right, _UNARY)}", _POWER
+    level = _PRECEDENCE[expr.op]
+    comparison = level == _PRECEDENCE["<"]
+    left = _within(expr.left, level + 1 if comparison else level)
+    return f"{left} {expr.op} {_within(expr.right, level + 1)}", level
+
+
+def _within(expr: tree.Expr, level: int) -> str:
+    text, binds = _expr(expr)
+    return text if binds >= level else f"({text})"
+
+
+def _keyword(keyword: tree.Keyword) -> str:
+    return f"{keyword.name}={format_expr(keyword.value)}"
+
+
+def _index(item: Union[tree.Expr, tree.Slice, tree.NewAxis]) -> str:
+    if isinstance(item, tree.NewAxis):
+        return "None"
+    if not isinstance(item, tree.Slice):
+        return format_expr(item)
+    parts = [item.start, item.stop] if item.step is None else [item.start, item.stop, item.step]
+    return ":".join("" if b is None else _closed_up(b) for b in parts)
+
+
+def _closed_up(expr: tree.Expr) -> str:
+    """A bound of a slice without blanks around operators: ``n:n+BLOCK`` reads as two bounds."""
+    text = format_expr(expr)
+    return _BLANKS.sub(r"\1", text) if '"' not in text and "'" not in text else text

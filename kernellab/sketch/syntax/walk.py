@@ -1,0 +1,130 @@
+"""Walks over the syntax tree that several passes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.sketch.syntax import tree
+
+
+def statements(body: tuple[tree.Stmt, ...]) -> Iterator[tree.Stmt]:
+    """Every statement in ``body``, outer before inner."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, tree.For):
+            yield from statements(stmt.body)
+        elif isinstance(stmt, tree.If):
+            yield from statements(stmt.then)
+            yield from statements(stmt.orelse)
+
+
+def names(expr: object) -> Iterator[str]:
+    """Names that ``expr`` (an expression, a slice, or a tuple of them) mentions."""
+    if isinstance(expr, tree.Name):
+        yield expr.id
+    elif isinstance(expr, tuple):
+        for part in expr:
+            yield from names(part)
+    elif isinstance(expr, tree.Binary):
+        yield from names(expr.left)
+        yield from names(expr.right)
+    elif isinstance(expr, tree.Unary):
+        yield from names(expr.operand)
+    elif isinstance(expr, tree.Slice):
+        yield from names((expr.start, expr.stop, expr.step))
+    elif isinstance(expr, (tree.Subscript, tree.List)):
+        yield from names(expr.items)
+    elif isinstance(expr, tree.Call):
+        yield from names(expr.args)
+        yield from names(tuple(k.value for k in expr.keywords))
+
+
+def destination(call: tree.Call) -> tree.Expr | None:
+    """The destination of an operation in call spelling: ``dst=``, else the last positional argument."""
+    for keyword in call.keywords:
+        if keyword.name == "dst":
+            return keyword.value
+    return call.args[-1] if call.args else None
+
+
+def written(stmt: tree.Stmt) -> tuple[str, ...]:
+    """Names of tiles that a simple statement writes."""
+    if isinstance(stmt, tree.Assign):
+        return tuple(t.id for t in stmt.targets)
+    if isinstance(stmt, tree.Move):
+        return (stmt.dest.id,) if isinstance(stmt.dest, tree.Name) else ()
+    if isinstance(stmt, tree.CallStmt):
+        dest = destination(stmt.call)
+        return (dest.id,) if isinstance(dest, tree.Name) else ()
+    return ()
+
+
+def is_written(name: str, body: tuple[tree.Stmt, ...]) -> bool:
+    """Whether any statement in ``body`` writes ``name``."""
+    return any(name in written(stmt) for stmt in statements(body))
+
+
+def library_call(stmt: tree.Stmt) -> tree.Call | None:
+    """The call of ``library.`` that ``stmt`` is, as a value or alone; None for any other statement."""
+    call = stmt.value if isinstance(stmt, tree.Assign) else stmt.call if isinstance(stmt, tree.CallStmt) else None
+    return call if isinstance(call, tree.Call) and "." in call.func else None
+
+
+def tensor_of(expr: tree.Expr) -> tree.Name | None:
+    """The tensor that a move speaks of: ``X[...]``, or ``X`` alone."""
+    if isinstance(expr, tree.Subscript):
+        return tree.Name(expr.name, expr.span)
+    return expr if isinstance(expr, tree.Name) else None
+
+
+def index_names(sketch: tree.Sketch) -> set[str]:
+    """Names that stand where only an index expression can: extents, ranges, slices, conditions of ``if``."""
+    found: set[str] = set()
+    assigned: dict[str, tree.Expr] = {}
+    for declaration in sketch.declarations:
+        for item in declaration.items:
+            if isinstance(item, tree.TensorDecl):
+                found.update(names(item.shape))
+    for stmt in statements(sketch.body):
+        if isinstance(stmt, tree.For):
+            found.update(names(stmt.range))
+        elif isinstance(stmt, tree.If):
+            found.update(names(stmt.cond))
+        elif isinstance(stmt, tree.Move):
+            found.update(n for e in (stmt.source, stmt.dest) if isinstance(e, tree.Subscript) for n in names(e.items))
+        elif isinstance(stmt, tree.Assign):
+            found.update(_extents(stmt.value))
+            if not isinstance(stmt.value, tree.Call):
+                assigned.update((t.id, stmt.value) for t in stmt.targets)
+        else:
+            found.update(_extents(stmt.call))
+    # row = pid * BLOCK: what an index name is made of
+    for _ in range(3):
+        more = {n for name in found & assigned.keys() for n in names(assigned[name])} - found
+        if not more:
+            break
+        found |= more
+    return found
+
+
+_SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1, "arange": 0, "load": 0}
+
+
+def _extents(expr: tree.Expr) -> Iterator[str]:
+    if isinstance(expr, tree.Call):
+        if expr.func in _SHAPED:
+            position = _SHAPED[expr.func]
+            if expr.func == "arange":
+                yield from names(expr.args)
+            elif len(expr.args) > position:
+                yield from names(expr.args[position])
+            for keyword in expr.keywords:
+                if keyword.name == "shape":
+                    yield from names(keyword.value)
+        for arg in expr.args:
+            yield from _extents(arg)
+    elif isinstance(expr, tree.Binary):
+        yield from _extents(expr.left)
+        yield from _extents(expr.right)
+    elif isinstance(expr, tree.Unary):
+        yield from _extents(expr.operand)

@@ -1,0 +1,221 @@
+"""The registration gate: a task whose outputs a degenerate candidate can match proves nothing about a kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import TaskError
+from kernellab.task.degenerate import OF_INPUTS, WORDS, matches, passing
+from kernellab.task.dtypes import computable
+from kernellab.task.sample.inputs import Family, families, redraw, small_sample
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.task.task import Task, TaskFlag
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: relative Frobenius error below which an output counts as matched (the error rule's class floors)
+FLOORS = {
+    "float64": 1e-9,
+    "float32": 1e-5,
+    "float16": 2e-3,
+    "bfloat16": 1e-2,
+    "float8_e4m3fn": 6e-2,
+    "float8_e5m2": 6e-2,
+}
+_SEEDS = (0, 1, 2)
+#: faults that no kernel can pass with, and what mends them
+_REFUSED = {
+    "random": "Pass random values in as inputs, and leave out dropout.",
+    "not-finite": "See that inputs() gives values for which the reference is defined.",
+}
+
+
+def admit(task: Task) -> tuple[TaskFlag, ...]:
+    """The flags of a task that a kernel can pass; what degenerate kernels pass too stays a flag.
+
+    Raises:
+        TaskError: no kernel can match the reference: it is random, or gives only NaN; or :func:`feasible` raises.
+    """
+    feasible(task)
+    flags = quality(task)
+    for flag in flags:
+        if flag.rule in _REFUSED:
+            raise TaskError(flag.reason, _REFUSED[flag.rule])
+    return flags
+
+
+def feasible(task: Task) -> None:
+    """Raises TaskError for a task that cannot be run here at its own sizes, or whose outputs are empty at them."""
+    size, memory = input_bytes(task), _memory()
+    need, have = (f"{n / 1e9:.0f} GB" for n in (size, memory))
+    if size > memory:
+        raise TaskError(
+            f"The task's inputs and outputs take {need}, and this machine has {have} of memory.",
+            "Give inputs() smaller sizes.",
+        )
+    sizes = task.module().default_sizes()
+    if all(0 in output.extents(sizes) for output in task.outputs) and not task.module().written:
+        raise TaskError(
+            "The task's outputs are empty at its own sizes, so that every kernel is right.",
+            "Give inputs() sizes above 0; a Dim may begin at 0.",
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that this process may have: the machine's, or its control group's."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return found
+    return min(found, int(limit)) if limit.isdigit() else found
+
+
+@lru_cache(maxsize=256)
+def quality(task: Task) -> tuple[TaskFlag, ...]:
+    """Flags with reasons; empty for a task on which a wrong kernel fails.
+
+    Runs the reference a few times on its own inputs, at a small size where the task has Dims.
+    """
+    try:
+        return _audit(task)
+    except TaskError as error:
+        return (TaskFlag("not-audited", f"The reference runs on its own inputs only: {error.message}"),)
+
+
+def _audit(task: Task) -> tuple[TaskFlag, ...]:
+    samples = [s for s in (small_sample(task, seed) for seed in _SEEDS) if s is not None]
+    if not samples:
+        return (TaskFlag("not-audited", "The task's only size is too large to try degenerate candidates on."),)
+    module = task.module()
+    outputs = [_seeded_reference(module, args, 0) for args in samples]
+    if _differ(outputs[0], _seeded_reference(module, samples[0], 1), task):
+        return (TaskFlag("random", "The reference gives two results for the same inputs, so no kernel can match it."),)
+    if any(o.is_floating_point() and o.numel() and bool(o.isnan().all()) for o in outputs[0]):
+        return (TaskFlag("not-finite", "The reference gives only NaN on the task's own inputs."),)
+    flags = [*_independence(task, samples, outputs), *_degenerate(task, samples, outputs)]
+    if not any(f.rule in ("constant", "input-independent") for f in flags):
+        flags.extend(_unused(task, samples[0], outputs[0]))
+    return tuple(flags)
+
+
+def floor_of(task: Task, output: int) -> float:
+    return task.tolerance.get("floor", FLOORS.get(task.outputs[output].dtype, 1e-5))
+
+
+def _independence(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]]) -> list[TaskFlag]:
+    if _all_equal_everywhere(outputs):
+        return [TaskFlag("constant", "Every element of the output is the same number for all inputs.")]
+    redrawn = [redraw(task, samples[0], Family.NORMAL, 7), *samples[1:]]
+    has_inputs = any(_is_float(a) for a in samples[0]) or _distinct(samples)
+    if has_inputs and not any(_differ(outputs[0], task.module().reference(args), task) for args in redrawn):
+        return [TaskFlag("input-independent", "The output is the same for all inputs.")]
+    return []
+
+
+def _degenerate(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]]) -> list[TaskFlag]:
+    found = _passing(task, samples, outputs, Family.OWN)
+    if not found:
+        return []
+    family = proposed(task)
+    better = f"; judge it on the family {family.value}" if family is not None else ""
+    flags = []
+    for name in found:
+        rule, _, argument = name.partition(":")
+        if argument:
+            reason = (
+                f"A kernel that returns its input {argument} passes on the task's own inputs; give inputs that it "
+                f"must change, or DOMAIN = {{{argument!r}: 'real'}}{better}."
+            )
+        else:
+            reason = f"A kernel that {WORDS[rule]} passes on the task's own inputs{better}."
+        flags.append(TaskFlag(rule, reason))
+    return flags
+
+
+@lru_cache(maxsize=256)
+def proposed(task: Task) -> Family | None:
+    """The first legal family on which every degenerate candidate fails: the task's own inputs where they tell right
+    from wrong, None where no family does."""
+    for family in families(task):
+        samples = _drawn(task, family)
+        outputs = [task.module().reference(args) for args in samples]
+        if samples and not _passing(task, samples, outputs, family):
+            return family
+    return None
+
+
+def _drawn(task: Task, family: Family) -> list[tuple[Any, ...]]:
+    samples = [(seed, small_sample(task, seed)) for seed in _SEEDS]
+    return [redraw(task, args, family, seed + 17) for seed, args in samples if args is not None]
+
+
+def _passing(
+    task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]], family: Family
+) -> list[str]:
+    """What passes by the fault of these inputs, and not by the reference's nature."""
+    floors = [floor_of(task, i) for i in range(len(task.outputs))]
+    found = passing(task, samples, outputs, floors)
+    blind = [name for name in found if name in OF_INPUTS]
+    if blind:
+        # a reference that is blind to a change of its inputs shows it on random signs and sizes too
+        drawn = _drawn(task, Family.NORMAL) if family is not Family.NORMAL else samples
+        nature = passing(task, drawn, [task.module().reference(args) for args in drawn], floors)
+        found = [name for name in found if name not in blind or name not in nature]
+    return found
+
+
+def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[TaskFlag]:
+    import torch
+
+    flags = []
+    for position, spec in enumerate(task.args):
+        value = args[position]
+        # a Model in training mode does not read its running statistics, nor a bias before its norm
+        if spec.key or not _is_float(value) or value.numel() == 0:
+            continue
+        changed = list(args)
+        fresh = redraw(task, args, Family.NORMAL, 11)[position]
+        if torch.equal(fresh, value):
+            continue
+        changed[position] = fresh
+        if not _differ(outputs, task.module().reference(changed), task):
+            flags.append(TaskFlag("unused-input", f"The output does not depend on the input {spec.name}."))
+    return flags
+
+
+def _seeded_reference(module: Any, args: Sequence[Any], seed: int) -> tuple[Tensor, ...]:
+    from kernellab.task.module import seeded
+
+    with seeded(seed + 12345):
+        return module.reference(args)  # type: ignore[no-any-return]
+
+
+def _differ(first: Sequence[Tensor], second: Sequence[Tensor], task: Task) -> bool:
+    """More than threads that sum in another order can explain."""
+    return not all(matches(b, a, floor_of(task, i) / 10) for i, (a, b) in enumerate(zip(first, second, strict=True)))
+
+
+def _all_equal_everywhere(outputs: Sequence[Sequence[Tensor]]) -> bool:
+    filled = [computable(o).reshape(-1) for run in outputs for o in run if o.numel()]
+    return bool(filled) and all(bool((o == filled[0][0]).all()) for o in filled)
+
+
+def _is_float(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _distinct(samples: Sequence[Sequence[Any]]) -> bool:
+    import torch
+
+    pairs = zip(samples[0], samples[-1], strict=True)
+    return any(isinstance(a, torch.Tensor) and not torch.equal(a, b) for a, b in pairs)

@@ -1,0 +1,46 @@
+"""Tensors of dtypes in which torch computes little: 8-bit floats and unsigned integers of 16 bits and more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def computable(tensor: Tensor) -> Tensor:
+    """The same values in a dtype with all of torch's operators: 8-bit floats as float32, large unsigned integers as
+    int64 (uint64 by its bits); all else as it is."""
+    import torch
+
+    if is_float8(tensor):
+        return tensor.to(torch.float32)
+    if tensor.dtype in (torch.uint16, torch.uint32):
+        return tensor.to(torch.int64)
+    return tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor
+
+
+def is_float8(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() == 1
+
+
+def scaled(tensor: Tensor, factor: float) -> Tensor:
+    """A float tensor times ``factor``, in its own dtype."""
+    return (computable(tensor) * factor).to(tensor.dtype)
+
+
+def finite(tensor: Tensor) -> bool:
+    """Is every element of a float or complex tensor finite? True for integers."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    return bool(computable(tensor).isfinite().all())
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Are both the same in every element, a NaN like a NaN?"""
+    import torch
+
+    one, other = (computable(t).nan_to_num() for t in (one, other))
+    return bool(torch.equal(one, other))

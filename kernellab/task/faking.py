@@ -1,0 +1,34 @@
+"""Fake tensors for one thread: shapes and dtypes without memory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of
+#: their own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
+TRACING = threading.RLock()
+
+
+@contextmanager
+def faking() -> Iterator[None]:
+    """While it lasts, tensors that this thread makes are fake ones, and no gradient is kept."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from logging the tracebacks of shape errors, which become one sentence."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before

@@ -1,0 +1,84 @@
+"""Expressions over Dim names that give the extents seen at a few sizes: ``N``, ``2*M*N``, ``M + N - 1``, ``N // 2``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations, product
+from math import prod
+
+from kernellab.task.dims import Extent, extent
+
+Sizes = dict[str, int]
+
+
+def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> Extent | None:
+    """The simplest expression over ``names`` that gives ``values`` at ``sizes``; None when none fits."""
+    if len(set(values)) == 1:
+        return values[0]
+    for make in (_single, _products, _linear, _multilinear, _quotient):
+        found = make(values, sizes, names)
+        if found is not None and all(extent(found, s) == v for s, v in zip(sizes, values, strict=True)):
+            return found
+    return None
+
+
+def _single(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    return next((n for n in names if all(s[n] == v for s, v in zip(sizes, values, strict=True))), None)
+
+
+def _products(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    for count in range(1, len(names) + 1):
+        for subset in combinations(names, count):
+            ratios = {Fraction(v, prod(s[n] for n in subset) or 1) for s, v in zip(sizes, values, strict=True)}
+            ratio = next(iter(ratios))
+            if len(ratios) == 1 and ratio > 0:
+                text = _term(ratio.numerator, subset)
+                return text if ratio.denominator == 1 else f"{text} // {ratio.denominator}"
+    return None
+
+
+def _linear(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    return _polynomial(values, sizes, [(), *((n,) for n in names)])
+
+
+def _multilinear(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    terms = [subset for count in range(len(names) + 1) for subset in combinations(names, count)]
+    return _polynomial(values, sizes, terms) if len(terms) <= len(set(map(str, sizes))) else None
+
+
+def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[tuple[str, ...]]) -> str | None:
+    import numpy as np
+
+    matrix = np.array([[prod(s[n] for n in term) for term in terms] for s in sizes], dtype=float)
+    found, _, rank, _ = np.linalg.lstsq(matrix, np.array(values, dtype=float), rcond=None)
+    rounded = np.rint(found)
+    if rank < len(terms) or not np.allclose(found, rounded, atol=1e-3):
+        return None
+    parts = [(int(c), term) for c, term in zip(rounded, terms, strict=True) if c]
+    parts.sort(key=lambda p: (p[0] < 0, -len(p[1])))
+    text = ""
+    for factor, term in parts:
+        joint = (" - " if factor < 0 else " + ") if text else ("-" if factor < 0 else "")
+        text += joint + _term(abs(factor), term)
+    return text or None
+
+
+def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    """``(a*N + b) // c [+ d]``: strided windows and ceiling divisions."""
+    for name, divisor, factor in product(names, range(2, 65), range(1, 5)):
+        if factor % divisor == 0:
+            continue
+        for shift in range(-2 * divisor, 2 * divisor + 1):
+            if all((factor * s[name] + shift) // divisor == v for s, v in zip(sizes, values, strict=True)):
+                top = _term(factor, (name,))
+                if shift == 0:
+                    return f"{top} // {divisor}"
+                return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}"
+    return None
+
+
+def _term(factor: int, names: Sequence[str]) -> str:
+    if not names:
+        return str(factor)
+    return "*".join([*([str(factor)] if factor != 1 else []), *names])

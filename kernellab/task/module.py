@@ -1,0 +1,485 @@
+"""Runs a task's module text: finds the form, samples inputs, calls the reference."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import inspect
+import linecache
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError, TaskError
+from kernellab.task.dims import Dim, TaskForm
+from kernellab.task.faking import faking
+from kernellab.task.given.cases import CHOSEN, LISTS, Listed, inputs_at, listed
+from kernellab.task.given.randomness import may_draw
+from kernellab.task.given.slots import Slot, arguments, filled, holes, is_array, slots_of
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+DEFAULT_SIZE = 1024
+#: sessions sample in threads of their own
+_SEEDING = threading.RLock()
+_DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
+_FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
+
+
+class TaskModule:
+    """The module that a task's text makes, with one way in for both forms.
+
+    Raises:
+        TaskError: the text has a syntax error, raises, or lacks what its form needs.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.hash = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.filename = f"<task {name} {self.hash}>"
+        self.namespace = self._execute()
+        self.form = self._form()
+        #: the places of a call's values, as the last inputs had them
+        self.slots: tuple[Slot, ...] | None = None
+        #: how the cases hang together that the task lists; None where it draws inputs by sizes
+        self.listed = self._listed()
+        self.dims = self.listed.dims if self.listed else self._dims()
+        self._models: dict[str, Any] = {}
+        self._evaluates: bool | None = None
+        #: the reference writes into its own arguments, so it gets copies
+        self.mutates = False
+        #: places of those that it writes into, in order; a Model's own state is not among them
+        self.written: tuple[int, ...] = ()
+        #: the reference works on NumPy arrays
+        self.numpy = False
+        #: fake tensors do not carry it: shapes are found by real runs
+        self.needs_values = False
+
+    # -- what the verifier, the designer and the session call
+
+    def default_sizes(self) -> dict[str, int]:
+        """The sizes that the task states (the defaults of ``inputs``), by Dim."""
+        if not self.dims:
+            return {}
+        if self.listed:
+            return dict(self.listed.main_sizes)
+        parameters = inspect.signature(self.namespace["inputs"]).parameters
+        sizes = {}
+        for dim in self.dims:
+            default = parameters[dim.name].default
+            sizes[dim.name] = int(default) if isinstance(default, int) else min(max(DEFAULT_SIZE, dim.min), dim.max)
+        return sizes
+
+    def sample(self, sizes: Mapping[str, int] | None = None, seed: int = 0) -> tuple[Any, ...]:
+        """The flattened arguments exactly as ``kernel(*args)`` gets them: tensors (CPU unless the task says
+        otherwise) and Python scalars, then the Model's state in state_dict order.
+
+        ``seed`` sets torch's, NumPy's and Python's generators, and leaves them as they were. Parameters and buffers
+        are the Model's own; :func:`kernellab.task.sample.inputs.redraw` gives random ones.
+        """
+        with seeded(seed):
+            given = self.raw_inputs(self._all_sizes(sizes))
+        return (*(as_tensor(v) for v in self._with_defaults(given)), *self.state().values())
+
+    def reference(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
+        """The reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""
+        return self._results(args)[0]
+
+    def results(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
+        """As :meth:`reference`, and behind the outputs what is in the inputs that it writes into (:attr:`written`)."""
+        outputs, after = self._results(args)
+        return (*outputs, *(as_tensor(after[i]) for i in self.written))
+
+    def _results(self, args: Sequence[Any]) -> tuple[tuple[Tensor, ...], Sequence[Any]]:
+        import torch
+
+        if self.mutates:
+            args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+        device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        with torch.no_grad():
+            if device.type in ("cpu", "meta"):
+                return self.flatten(self.call(args)), args
+            with torch.device(device):
+                return self.flatten(self.call(args)), args
+
+    @property
+    def call_signature(self) -> inspect.Signature:
+        """The signature of ``reference`` or ``Model.forward`` (without self)."""
+        if self.form is TaskForm.NATIVE:
+            return inspect.signature(self.namespace["reference"])
+        # read from the class, for a Model built here could be one of fake tensors
+        signature = inspect.signature(self.namespace["Model"].forward)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    # -- steps that the description and the audit share
+
+    def call(self, args: Sequence[Any], model: Any = None) -> Any:
+        """The reference on flattened arguments, its raw result."""
+        if self.form is TaskForm.NATIVE:
+            given = [to_numpy(a) for a in args] if self.numpy else list(args)
+            positional, keywords = self._bind(given)
+            return self._guard("reference", self.namespace["reference"], *positional, **keywords)
+        from torch.func import functional_call
+
+        model = model if model is not None else self.model(_device(args))
+        state = model.state_dict()
+        split = len(args) - len(state)
+        positional, keywords = self._bind(args[:split])
+        values = dict(zip(state, args[split:], strict=True))
+        return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
+
+    def raw_inputs(self, sizes: Mapping[str, int]) -> list[Any]:
+        """A kernel's arguments among what ``inputs`` or ``get_inputs`` gives: tensors and scalars only."""
+        native = self.form is TaskForm.NATIVE
+        if self.listed:
+            what = LISTS[native]
+            given, slots = inputs_at(lambda: self._guard(what, self.namespace[what]), self.listed, dict(sizes), what)
+        else:
+            what = "inputs" if native else "get_inputs"
+            values = self._guard(what, self.namespace[what], **(sizes if native else {}))
+            values = list(values) if isinstance(values, (tuple, list)) else [values]
+            slots = slots_of(values, what)
+            given = arguments(values, slots)
+            if values and not given:
+                raise TaskError(
+                    f"{what}() gives a {type(values[0]).__name__} and no tensor.", "Give what the kernel computes from."
+                )
+        if self.slots not in (None, slots):
+            raise TaskError(
+                f"What {what}() gives besides tensors and numbers changes between sizes or draws.",
+                "Keep words, None and lists of sizes the same, or let the reference read sizes from its tensors.",
+            )
+        self.slots = slots
+        return given
+
+    def argument_names(self) -> list[str]:
+        """The names of what :meth:`raw_inputs` gives."""
+        slots = self.placed()
+        names = [p.name for p in self.parameters()]
+        return holes(slots, [*names, *(f"arg{i}" for i in range(len(names), len(slots)))][: len(slots)])
+
+    def placed(self) -> tuple[Slot, ...]:
+        """The places of a call's values."""
+        if self.slots is None:
+            with seeded(0):
+                self.raw_inputs(self.default_sizes())
+        assert self.slots is not None
+        return self.slots
+
+    def narrow(self) -> bool:
+        """Takes less of a listed task: Dims from the smallest case on, then the main case alone. False when there is
+        no less."""
+        if not self.listed or not self.dims:
+            return False
+        lower = self.listed.at_least(low=False)
+        self.listed = lower if self.dims != lower.dims else self.listed.fixed()
+        self.dims, self.slots = self.listed.dims, None
+        return True
+
+    def model(self, device: Any = None) -> Any:
+        """The Model, built once a device with seed 0."""
+        key = str(device or "cpu")
+        if key not in self._models:
+            model = self.new_model()
+            self._models[key] = model.to(device) if device is not None else model
+        return self._models[key]
+
+    def new_model(self) -> Any:
+        """A fresh Model with seed 0, on whatever mode or device is active: as it is built, in training mode unless it
+        says otherwise, or in eval mode where :attr:`evaluates`."""
+        model = self._built()
+        return model.eval() if self.evaluates else model
+
+    @property
+    def evaluates(self) -> bool:
+        """Is the Model random in training mode (dropout)? Then eval mode is what a kernel can match."""
+        if self._evaluates is None:
+            self._evaluates = self.form is TaskForm.KERNELBENCH and may_draw(self._built(), self.text)
+        return self._evaluates
+
+    def _built(self) -> Any:
+        with seeded(0):
+            positional, keywords = self.init_arguments()
+            return self._guard("Model", self.namespace["Model"], *positional, **keywords)
+
+    def init_arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What the Model's constructor is given."""
+        init = self.namespace.get("get_init_inputs")
+        return _init_arguments(self._guard("get_init_inputs", init) if init else [])
+
+    def state_of(self, seed: int) -> tuple[Tensor, ...]:
+        """As the values of :meth:`state`, of a Model that is constructed right after the generators were set to
+        ``seed``; empty for the native form."""
+        if self.form is TaskForm.NATIVE:
+            return ()
+        positional, keywords = self.init_arguments()
+        with seeded(seed):
+            model = self._guard("Model", self.namespace["Model"], *positional, **keywords)
+        return tuple(v.detach() for v in model.state_dict().values())
+
+    def state(self) -> dict[str, Tensor]:
+        """The Model's parameters and buffers in state_dict order; empty for the native form."""
+        if self.form is TaskForm.NATIVE:
+            return {}
+        return {k: v.detach() for k, v in self.model().state_dict().items()}
+
+    def flatten(self, result: Any) -> tuple[Tensor, ...]:
+        """Every output as a tensor, in order."""
+        outputs = tuple(as_tensor(v, number=True) for v in _leaves(result))
+        if not outputs:
+            raise TaskError(
+                "The reference returns nothing that a kernel could compute.", "Return a tensor or a tuple of tensors."
+            )
+        return outputs
+
+    # -- inside
+
+    def _execute(self) -> dict[str, Any]:
+        linecache.cache[self.filename] = (len(self.text), None, self.text.splitlines(keepends=True), self.filename)
+        try:
+            code = compile(self.text, self.filename, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise TaskError(
+                f"The task has a syntax error on line {error.lineno}: {error.msg}.", "Fix that line and run it again."
+            ) from None
+        except ValueError as error:
+            raise TaskError(f"The task's text cannot be compiled: {error}.", "Give plain Python text.") from None
+        module = types.ModuleType(f"kernellab_task_{self.hash}")
+        module.__file__ = self.filename
+        # dataclasses and pickle look a class's module up by name
+        sys.modules[module.__name__] = module
+        self._guard("the task's text", exec, code, module.__dict__)
+        return module.__dict__
+
+    def _form(self) -> TaskForm:
+        has = self.namespace.__contains__
+        if has("reference"):
+            if not callable(self.namespace["reference"]):
+                raise TaskError("`reference` is not a function.", "Write def reference(...).")
+            if not any(callable(self.namespace.get(name)) for name in ("inputs", LISTS[1])):
+                raise TaskError(
+                    "The task defines reference but no inputs().",
+                    "Add def inputs(): that returns the reference's arguments as a tensor, tuple or list.",
+                )
+            return TaskForm.NATIVE
+        if has("Model"):
+            if not any(callable(self.namespace.get(name)) for name in ("get_inputs", LISTS[0])):
+                raise TaskError(
+                    "The task defines Model but no get_inputs().", "Add get_inputs() as KernelBench has it."
+                )
+            return TaskForm.KERNELBENCH
+        raise TaskError("The task defines no reference.", _FORMS)
+
+    def _listed(self) -> Listed | None:
+        what = LISTS[self.form is TaskForm.NATIVE]
+        if not callable(self.namespace.get(what)):
+            return None
+        chosen = self.namespace.get(CHOSEN)
+
+        def known() -> Listed:
+            return listed(self._guard(what, self.namespace[what]), chosen, what)
+
+        try:
+            with faking(), seeded(0):
+                return known()
+        except TaskError:
+            # what needs values is drawn for real; any other fault comes again
+            with seeded(0):
+                return known()
+
+    def _dims(self) -> tuple[Dim, ...]:
+        found: dict[str, Dim] = {}
+        for value in self.namespace.values():
+            for dim in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(dim, Dim) and found.setdefault(dim.name, dim) != dim:
+                    raise TaskError(f"Two Dims are named {dim.name}.", "Give each Dim its own name.")
+        if not found:
+            return ()
+        if self.form is TaskForm.KERNELBENCH:
+            raise TaskError("A task with Model and get_inputs has fixed shapes.", "State it with reference and inputs.")
+        parameters = inspect.signature(self.namespace["inputs"]).parameters
+        for dim in found.values():
+            if dim.name not in parameters:
+                raise TaskError(
+                    f"inputs() does not take the Dim {dim.name}.",
+                    f"Write def inputs({', '.join(found)}), with defaults.",
+                )
+            default = parameters[dim.name].default
+            if isinstance(default, int) and not dim.min <= default <= dim.max:
+                raise TaskError(
+                    f"The default {dim.name}={default} of inputs() lies outside its Dim ({dim.min} to {dim.max}).",
+                    "Change the default or the Dim's range.",
+                )
+        return tuple(sorted(found.values(), key=lambda d: list(parameters).index(d.name)))
+
+    def _all_sizes(self, sizes: Mapping[str, int] | None) -> dict[str, int]:
+        unknown = set(sizes or ()) - {d.name for d in self.dims}
+        if unknown:
+            raise TaskError(f"The task has no Dim named {sorted(unknown)[0]}.", "Name the Dims that it declares.")
+        return {**self.default_sizes(), **(sizes or {})}
+
+    def _with_defaults(self, given: Sequence[Any]) -> list[Any]:
+        return [*given, *(p.default for p in self.trailing_scalars(len(self.placed())))]
+
+    def trailing_scalars(self, given: int) -> list[inspect.Parameter]:
+        """The reference's parameters behind the first ``given`` whose defaults are numbers."""
+        return [p for p in self.parameters()[given:] if isinstance(p.default, (bool, int, float))]
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """The reference's parameters that can be given one by one."""
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [p for p in self.call_signature.parameters.values() if p.kind not in kinds]
+
+    def _bind(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        rest = iter(values)
+        given = filled(self.placed(), rest)
+        parameters = self.parameters()
+        # behind *args no parameter has a place
+        open_ended = any(p.kind is p.VAR_POSITIONAL for p in self.call_signature.parameters.values())
+        in_place = [p for p in parameters if not (open_ended and p.kind is p.KEYWORD_ONLY)]
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for i, value in enumerate(given):
+            if i < len(in_place) and (keywords or in_place[i].kind is inspect.Parameter.KEYWORD_ONLY):
+                keywords[in_place[i].name] = value
+            else:
+                positional.append(value)
+        for parameter, value in zip(self.trailing_scalars(len(given)), rest, strict=False):
+            keywords[parameter.name] = value
+        return positional, keywords
+
+    def _guard(self, what: str, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        """Calls the task's code; whatever it raises becomes one sentence with the line."""
+        try:
+            return function(*args, **keywords)
+        except KernellabError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self._explain(what, error) from error
+
+    def _explain(self, what: str, error: BaseException) -> TaskError:
+        line = self._line(error)
+        at = f" at line {line}" if line else ""
+        if isinstance(error, NameError) and error.name and not hasattr(builtins, error.name):
+            return TaskError(f"The name {error.name!r} is not defined{at} of the task.", _DEFINE_IT)
+        if isinstance(error, ImportError):
+            return TaskError(f"The task imports what is not here{at}: {error}.", "Install it, or do without it.")
+        shown = what if " " in what else f"{what}()"
+        text = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        # a function keeps its name as it is written
+        shown = shown[:1].upper() + shown[1:] if " " in shown else shown
+        message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."
+        if what in ("reference", "Model.forward"):
+            return TaskError(message, "See that inputs() gives what the reference takes, and that it runs on its own.")
+        return TaskError(message, "Fix it: it must run on its own.")
+
+    def _line(self, error: BaseException) -> int | None:
+        line, trace = None, error.__traceback__
+        while trace:
+            if trace.tb_frame.f_code.co_filename == self.filename:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return line
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Sets torch's, NumPy's and Python's generators to ``seed`` and restores them (device generators excepted).
+
+    One thread at a time: the generators are the process's.
+    """
+    import numpy as np
+    import torch
+
+    with _SEEDING:
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            try:
+                yield
+            finally:
+                np.random.set_state(numpy_state)
+                random.setstate(python_state)
+
+
+def as_tensor(value: Any, number: bool = False) -> Any:
+    """NumPy arrays as tensors that share their memory where that is possible; ``number`` also takes numbers."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.array(value)
+        try:
+            return torch.from_numpy(array if array.flags.writeable else array.copy())
+        except TypeError:
+            raise TaskError(
+                f"An array of NumPy dtype {array.dtype} has no tensor dtype.", "Use a float, integer or bool dtype."
+            ) from None
+    if number:
+        return torch.as_tensor(value)
+    return value
+
+
+def to_numpy(value: Any) -> Any:
+    import torch
+
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _leaves(result: Any) -> Iterator[Any]:
+    if isinstance(result, Mapping):
+        result = tuple(result.values())
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            yield from _leaves(item)
+    elif is_array(result) or isinstance(result, (bool, int, float)):
+        yield result
+    elif result is not None:
+        raise TaskError(
+            f"The reference returns a {type(result).__name__}, which no kernel can compute.",
+            "Return a tensor, or a tuple of tensors and numbers.",
+        )
+
+
+def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
+    """KernelBench's list of positional arguments; also ``[args, kwargs]`` and a bare dict."""
+    if isinstance(given, Mapping):
+        return [], dict(given)
+    given = list(given)
+    if len(given) == 2 and isinstance(given[0], (list, tuple)) and isinstance(given[1], Mapping):
+        return list(given[0]), dict(given[1])
+    return given, {}
+
+
+def _device(args: Sequence[Any]) -> Any:
+    import torch
+
+    device = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return device if device is not None and device.type not in ("cpu", "meta") else None
+
+
+@lru_cache(maxsize=64)
+def task_module(name: str, text: str) -> TaskModule:
+    """The running module of a task's text, made once a process."""
+    return TaskModule(name, text)
+
+
+def forget_modules() -> None:
+    """Lets go of all tasks' modules, and so of the weights that they hold; they are made again when asked for."""
+    task_module.cache_clear()

@@ -1,0 +1,100 @@
+"""TOLERANCE, PRECISION, DOMAIN and STATIC of a task's module, checked and normalised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import TaskError
+from kernellab.task.task import Arg
+
+OPERATOR_CLASSES = ("matmul", "conv")
+PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "tf32x3", "bf16", "f16")
+#: words of DOMAIN; those with a pattern take arguments
+DOMAINS = ("prob", "unit", "positive", "nonnegative", "sorted", "fixed", "real")
+_WITH_ARGUMENTS = re.compile(r"(index|range)\(([^()]*)\)")
+_TOLERANCES = ("floor", "tau", "rtol", "atol")
+
+
+@dataclass(frozen=True)
+class Policy:
+    precision: Mapping[str, str] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    domain: Mapping[str, str] = field(default_factory=dict)
+    static: tuple[str, ...] = ()
+
+
+def read_policy(namespace: Mapping[str, Any], args: Sequence[Arg]) -> Policy:
+    """The four optional declarations of a task.
+
+    Raises:
+        TaskError: a declaration of the wrong form, or one that names no argument.
+    """
+    names = [a.name for a in args]
+    return Policy(
+        _precision(namespace.get("PRECISION")),
+        _tolerance(namespace.get("TOLERANCE")),
+        _domain(namespace.get("DOMAIN"), names),
+        _static(namespace.get("STATIC"), names),
+    )
+
+
+def _precision(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    table = dict.fromkeys(OPERATOR_CLASSES, given) if isinstance(given, str) else given
+    remedy = (
+        f"Write PRECISION = {{'matmul': 'ieee'}}, with {', '.join(PRECISIONS)} for {' or '.join(OPERATOR_CLASSES)}."
+    )
+    if not isinstance(table, Mapping):
+        raise TaskError("PRECISION is neither a word nor a dictionary.", remedy)
+    for operator, word in table.items():
+        if operator not in OPERATOR_CLASSES or word not in PRECISIONS:
+            raise TaskError(f"PRECISION says {operator!r}: {word!r}, which is not known.", remedy)
+    return dict(table)
+
+
+def _tolerance(given: Any) -> dict[str, float]:
+    if given is None:
+        return {}
+    table = given if isinstance(given, Mapping) else {"floor": given}
+    for name, value in table.items():
+        if name not in _TOLERANCES or isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise TaskError(
+                f"TOLERANCE says {name!r}: {value!r}, which is not known.",
+                f"Write TOLERANCE = 1e-3 (relative), or a dictionary of {', '.join(_TOLERANCES)}.",
+            )
+    return {k: float(v) for k, v in table.items()}
+
+
+def _domain(given: Any, names: Sequence[str]) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TaskError("DOMAIN is not a dictionary.", "Write DOMAIN = {'p': 'prob'}.")
+    for name, word in given.items():
+        _known(name, names, "DOMAIN")
+        if not isinstance(word, str) or not (word in DOMAINS or _WITH_ARGUMENTS.fullmatch(word)):
+            raise TaskError(
+                f"DOMAIN says {name!r}: {word!r}, which is not known.",
+                f"Use {', '.join(DOMAINS)}, index(N) or range(a, b).",
+            )
+    return dict(given)
+
+
+def _static(given: Any, names: Sequence[str]) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    listed = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list, set)) else None
+    if listed is None:
+        raise TaskError("STATIC is not a list of argument names.", "Write STATIC = ['w'].")
+    for name in listed:
+        _known(name, names, "STATIC")
+    return tuple(n for n in names if n in listed)
+
+
+def _known(name: Any, names: Sequence[str], where: str) -> None:
+    if name not in names:
+        raise TaskError(f"{where} names {name!r}, which is not an argument.", f"The arguments are {', '.join(names)}.")

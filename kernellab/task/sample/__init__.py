@@ -1,0 +1,1 @@
+"""Samples of a task: sizes that show edges, legal values, smaller inputs."""

@@ -1,0 +1,332 @@
+"""Cutting a task of fixed shapes down to a small one that its reference still accepts.
+
+Axes of equal extent are tried together, leading ones first: whether an axis may vary is decided by running the
+reference on fake tensors, and at last on the real cut inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import TaskError
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.task.task import ArgKind, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+Shape = tuple[int, ...]
+Args = tuple[Any, ...]
+#: inputs larger than this are not made even once to be cut
+_LARGEST_SAMPLE = 64 << 20
+#: extents that a convolution's or a pooling's window is tried on, smallest first
+_WINDOWS = (9, 17, 33, 65, 129)
+#: the smallest extent to which an axis is cut that a window slides over
+LEAST_SLIDING = _WINDOWS[0]
+#: torch's factories: those that take extents one by one, those that take a length, those that take a shape
+_BY_EXTENTS = frozenset(("rand", "randn", "empty", "zeros", "ones", "eye"))
+_BY_LENGTH = frozenset(("arange", "randperm"))
+_BY_SHAPE = _BY_EXTENTS | frozenset(("randint", "full", "normal", "poisson"))
+
+
+@dataclass(frozen=True)
+class FreeAxis:
+    """Axes (argument position, dimension) that vary together, with their extent at the task's own size.
+
+    ``outputs`` are the output axes (output number, dimension) that follow them one to one.
+    """
+
+    size: int
+    axes: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=256)
+def free_axes(task: Task) -> tuple[FreeAxis, ...]:
+    """The axes along which a task of fixed shapes may be cut, leading axes first; each holds by itself and with those
+    before it."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
+    found: list[FreeAxis] = []
+    cut: dict[int, Shape] = dict(shapes)
+    for size, axes in _groups(shapes, state):
+        if any(cut[i][d] != size for i, d in axes):
+            continue  # already cut with a wider group
+        small = _trial_size(size, len(found))
+        trial = _resize(cut, axes, small)
+        before, after = _outputs(task, cut), _outputs(task, trial)
+        if before is None or after is None or [len(o) for o in before] != [len(o) for o in after]:
+            continue
+        changed = [
+            (o, d, b, a)
+            for o, (x, y) in enumerate(zip(before, after, strict=True))
+            for d, (b, a) in enumerate(zip(x, y, strict=True))
+            if b != a
+        ]
+        if any(b != size or a != small for _, _, b, a in changed):
+            continue
+        found.append(FreeAxis(size, axes, tuple((o, d) for o, d, _, _ in changed)))
+        cut = trial
+    return tuple(found)
+
+
+def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
+    """``args`` with each free axis of ``sizes`` cut to its first elements, contiguous."""
+    result = list(args)
+    for axis, size in sizes.items():
+        for position, dim in axis.axes:
+            result[position] = result[position].narrow(dim, 0, min(size, axis.size))
+    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in result)
+
+
+def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: int = 0) -> Args | None:
+    """A sample of the task's inputs cut to at most ``limit_bytes`` with the reference still running; None when it
+    cannot be. ``most_bytes`` is what may be given where weights keep it from being that small."""
+    full = input_bytes(task)
+    sizes, total = _small_sizes(task, limit_bytes)
+    if total > max(limit_bytes, most_bytes):
+        return None
+    args = drawn(task, sizes, seed)
+    if args is None and full <= _LARGEST_SAMPLE:
+        args = cut(task, task.module().sample(seed=seed), sizes)
+    if args is None:
+        return None
+    try:
+        task.module().reference(args)
+    except TaskError:
+        return None
+    return args
+
+
+@lru_cache(maxsize=256)
+def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
+    """Sizes of the axes at which all tensors have about ``limit_bytes``, and the bytes that they then have."""
+    total = input_bytes(task)
+    axes = free_axes(task)
+    sizes: dict[FreeAxis, int] = {}
+    for axis in axes:
+        ratio = total / limit_bytes
+        if ratio <= 1:
+            break
+        # not below a few dozen: statistics of the cut inputs are looked at
+        sizes[axis] = max(min(axis.size, 24), int(axis.size / ratio))
+        total = bytes_after(task, sizes)
+    if total > limit_bytes:
+        sizes = {axis: min(axis.size, 5 + 2 * i) for i, axis in enumerate(axes)}
+        total = bytes_after(task, sizes)
+    return (sizes, total) if total <= limit_bytes else _windows(task, sizes, limit_bytes)
+
+
+def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
+    """Cuts further the axes that a convolution's or a pooling's window runs over: their outputs have other extents."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    groups = [(n, axes) for n, axes in _groups(shapes, state) if not any(i in state for i, _ in axes)]
+    now = dict(shapes)
+    for axis, size in sizes.items():
+        now = _resize(now, axis.axes, size)
+    rank = [len(o.shape) for o in task.outputs]
+    for size, axes in sorted(groups, key=lambda g: -g[0]):
+        if _bytes_of(task, now) <= limit_bytes:
+            break
+        if any(now[i][d] != size for i, d in axes):
+            continue
+        for small in (n for n in _WINDOWS if n < size):
+            trial = _resize(now, axes, small)
+            given = _outputs(task, trial)
+            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
+                now = trial
+                sizes = {**sizes, FreeAxis(size, axes, ()): small}
+                break
+    return sizes, _bytes_of(task, now)
+
+
+def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> dict[FreeAxis, int]:
+    """Axes that a window slides over, with extents of ``least`` or more that bring a task already cut to ``sizes`` to
+    about ``limit_bytes``; the longest is cut first, to no less than the next one."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    now = dict(shapes)
+    for axis, size in sizes.items():
+        now = _resize(now, axis.axes, size)
+    rank = [len(o.shape) for o in task.outputs]
+    found: dict[FreeAxis, int] = {}
+    # one axis alone, never the batch: the size of a group says which
+    alone = [
+        (n, a) for n, a in _groups(shapes, state) if len(a) == 1 and a[0][1] > 1 and a[0][0] not in state and n > least
+    ]
+    left = {FreeAxis(n, axes, ()): n for n, axes in alone if now[axes[0][0]][axes[0][1]] == n}
+    while left and _bytes_of(task, now) > limit_bytes:
+        axis = max(left, key=lambda a: left[a])
+        size = max(least, left[axis] * 3 // 4)
+        trial = _resize(now, axis.axes, size)
+        given = _outputs(task, trial)
+        if size == left[axis] or given is None or [len(o) for o in given] != rank or not all(all(o) for o in given):
+            del left[axis]
+            continue
+        now, left[axis], found[axis] = trial, size, size
+    return found
+
+
+@lru_cache(maxsize=256)
+def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
+    """Axes of one input each that a window slides over: they may be cut, and outputs follow with other extents."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    state = {i for i, a in enumerate(task.args) if a.key}
+    taken = {place for axis in free_axes(task) for place in axis.axes}
+    rank = [len(o.shape) for o in task.outputs]
+    found = []
+    for i, shape in shapes.items():
+        for d, n in enumerate(shape):
+            if i in state or d == 0 or n < _WINDOWS[0] or (i, d) in taken:
+                continue
+            given = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
+            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
+                found.append(FreeAxis(n, ((i, d),), ()))
+    return tuple(found)
+
+
+def bytes_at(task: Task, sizes: Mapping[FreeAxis, int]) -> int | None:
+    """As :func:`bytes_after`, with axes that a window slides over among ``sizes``; None where the reference does not
+    take them."""
+    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    for axis, size in sizes.items():
+        shapes = _resize(shapes, axis.axes, size)
+    outputs = _outputs(task, shapes)
+    return _bytes_of(task, shapes) if outputs is not None and all(all(o) for o in outputs) else None
+
+
+def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
+    import torch
+
+    outputs = _outputs(task, shapes) or [_shape(o.shape) for o in task.outputs]
+    given = sum(prod(s) * int(getattr(torch, task.args[i].dtype).itemsize) for i, s in shapes.items())
+    return given + sum(
+        prod(s) * int(getattr(torch, o.dtype).itemsize) for s, o in zip(outputs, task.outputs, strict=False)
+    )
+
+
+def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
+    """The inputs as :func:`cut` gives them, with nothing drawn that is cut away; None where ``inputs()`` does more
+    with its sizes than to hand them to torch's factories."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    module = task.module()
+    if module.numpy:
+        return None
+    module.state()  # a Model is built once, at its own sizes
+    full = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor and not a.key}
+    small = dict(full)
+    for axis, size in sizes.items():
+        small = _resize(small, tuple((i, d) for i, d in axis.axes if i in small), min(size, axis.size))
+    pending = {shape: [small[i] for i in full if full[i] == shape] for shape in full.values()}
+    extents: dict[int, int] = {}
+    for axis, size in sizes.items():
+        extents.setdefault(axis.size, min(size, axis.size))
+
+    def resized(shape: Sequence[int]) -> tuple[int, ...]:
+        wanted = pending.get(tuple(shape))
+        # arguments of one shape are drawn in order
+        return wanted.pop(0) if wanted else tuple(extents.get(n, n) for n in shape)
+
+    class Small(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            kwargs = dict(kwargs or {})
+            if name in _BY_EXTENTS and args and all(type(a) is int for a in args):
+                args = resized(args)
+            elif name in _BY_LENGTH and args and type(args[0]) is int:
+                args = (resized(args[:1])[0], *args[1:])
+            elif name in _BY_SHAPE:
+                args = tuple(resized(a) if _is_shape(a) else a for a in args)
+                kwargs |= {k: resized(kwargs[k]) for k in ("size", "shape") if _is_shape(kwargs.get(k))}
+            return func(*args, **kwargs)
+
+    try:
+        with Small():
+            given = list(module.sample(seed=seed))
+    except TaskError:
+        return None
+    if any(not isinstance(given[i], torch.Tensor) or tuple(given[i].shape) != small[i] for i in small):
+        return None
+    state = {i for i, a in enumerate(task.args) if a.key}
+    only = {a: n for a, n in sizes.items() if any(i in state for i, _ in a.axes)}
+    for axis, size in only.items():
+        for i, d in axis.axes:
+            if i in state:
+                given[i] = given[i].narrow(d, 0, min(size, axis.size))
+    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in given)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and bool(value) and all(type(n) is int for n in value)
+
+
+def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+    """Candidates of one extent: the inputs' leading axes, all of the inputs', one axis alone, the weights' too.
+
+    A batch that is as large as another axis is cut alone: rows of a square matrix keep their length."""
+    places = [(i, d, n) for i, shape in shapes.items() for d, n in enumerate(shape) if n > 2]
+    sizes = sorted({n for _, _, n in places}, key=lambda n: (min(d for _, d, m in places if m == n), -n))
+    groups: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    for size in sizes:
+        everywhere = tuple((i, d) for i, d, n in places if n == size)
+        inputs = tuple((i, d) for i, d in everywhere if i not in state)
+        leading = tuple((i, d) for i, d in inputs if d == min((e for _, e in inputs), default=0))
+        single = [((i, d),) for i, d in inputs]
+        for group in (leading, inputs, *single, everywhere):
+            if group and (size, group) not in groups:
+                groups.append((size, group))
+    return groups
+
+
+def _trial_size(size: int, seen: int) -> int:
+    primes = (7, 11, 13, 17, 19, 23)
+    return min(size - 1, primes[seen % len(primes)])
+
+
+def _resize(shapes: Mapping[int, Shape], axes: Sequence[tuple[int, int]], size: int) -> dict[int, Shape]:
+    resized = {i: list(s) for i, s in shapes.items()}
+    for i, d in axes:
+        resized[i][d] = size
+    return {i: tuple(s) for i, s in resized.items()}
+
+
+@lru_cache(maxsize=1024)
+def _run_fake(task: Task, shapes: tuple[tuple[int, Shape], ...]) -> tuple[Shape, ...] | None:
+    from kernellab.task.fakes import fake_outputs
+
+    outputs = fake_outputs(task, dict(shapes))
+    return None if outputs is None else tuple(tuple(o.shape) for o in outputs)
+
+
+def _outputs(task: Task, shapes: Mapping[int, Shape]) -> tuple[Shape, ...] | None:
+    return _run_fake(task, tuple(sorted(shapes.items())))
+
+
+def _shape(shape: Sequence[int | str]) -> Shape:
+    return tuple(int(n) for n in shape)
+
+
+def bytes_after(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
+    """Bytes of all tensors, outputs too, with each free axis of ``sizes`` cut."""
+    import torch
+
+    inputs = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    outputs = {i: _shape(o.shape) for i, o in enumerate(task.outputs)}
+    for axis, size in sizes.items():
+        inputs = _resize(inputs, axis.axes, size)
+        outputs = _resize(outputs, axis.outputs, size)
+
+    def item(dtype: str) -> int:
+        return int(getattr(torch, dtype).itemsize)
+
+    total = sum(prod(s) * item(task.args[i].dtype) for i, s in inputs.items())
+    return total + sum(prod(s) * item(task.outputs[i].dtype) for i, s in outputs.items())

@@ -1,0 +1,344 @@
+"""Symbolic shapes of a task's arguments and outputs, found by running it at a few distinct sizes.
+
+The runs use fake tensors (shapes without memory); a reference that needs values, and NumPy, runs for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, islice
+from typing import TYPE_CHECKING, Any, Union, overload
+
+from kernellab.errors import TaskError
+from kernellab.task.dims import Dim, Extent, TaskForm
+from kernellab.task.fit import Sizes, fit
+from kernellab.task.given.slots import is_array
+from kernellab.task.task import OutputSpec
+
+if TYPE_CHECKING:
+    from kernellab.task.module import TaskModule
+
+#: what one argument is: (shape, dtype), or a number
+Given = Union[tuple[tuple[Extent, ...], str], bool, int, float]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """``state``: state_dict key -> (shape, dtype, whether it is a parameter)."""
+
+    inputs: tuple[Given, ...]
+    state: Mapping[str, tuple[tuple[Extent, ...], str, bool]]
+    outputs: tuple[OutputSpec, ...]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run at concrete ``sizes``."""
+
+    sizes: Sizes
+    inputs: tuple[Any, ...]
+    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    state: Mapping[str, tuple[tuple[int, ...], str, bool]]
+
+
+def infer(module: TaskModule) -> Shapes:
+    """Argument and output shapes of ``module`` over its Dims; sets ``module.numpy`` and ``module.mutates``.
+
+    Raises:
+        TaskError: the reference raises, inputs do not fit it, or a shape is no expression over the Dims.
+    """
+    # default sizes may be large: with Dims they are run only where that costs nothing
+    seen = observe(module, module.default_sizes(), real=not module.dims)
+    if seen is not None and not module.dims:
+        return Shapes(tuple(_fixed(v) for v in seen.inputs), seen.state, tuple(OutputSpec(*o) for o in seen.outputs))
+    if module.listed and module.needs_values:
+        raise TaskError("The reference needs values, and those of listed cases are known at their own sizes only.", "")
+    first: TaskError | None = None
+    for observe_more in (*(partial(_stepped, module, step) for step in _STEPS), partial(_grown, module)):
+        try:
+            runs = [*([seen] if seen else []), *observe_more()]
+            if module.listed:
+                _vary(runs, module.dims)
+            return _fitted(runs, module.dims)
+        except TaskError as error:
+            first = first or error
+    assert first is not None
+    raise TaskError(
+        f"The task does not hold over the ranges of its Dims: {first.message}",
+        f"{first.remedy} Or narrow the Dims' ranges to sizes at which it runs.",
+    ) from first
+
+
+def _vary(runs: Sequence[Observation], dims: Sequence[Dim]) -> None:
+    """Raises TaskError where the task was run at one size of a Dim only: nothing is known of others."""
+    for dim in dims:
+        if len({run.sizes[dim.name] for run in runs}) < 2:
+            raise TaskError(f"It runs at one size of {dim.name} only.", "Fix that extent.")
+
+
+def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:
+    base = runs[0]
+    _same_structure(runs)
+    inputs: list[Given] = []
+    for i, value in enumerate(base.inputs):
+        if not _is_shaped(value):
+            inputs.append(value)
+            continue
+        shapes = [run.inputs[i][0] for run in runs]
+        inputs.append((_fit_shape(f"argument {i + 1}", shapes, runs, dims), value[1]))
+    outputs = tuple(
+        OutputSpec(_fit_shape(f"output {i + 1}", [run.outputs[i][0] for run in runs], runs, dims), dtype)
+        for i, (_, dtype) in enumerate(base.outputs)
+    )
+    return Shapes(tuple(inputs), base.state, outputs)
+
+
+def accepts(module: TaskModule, sizes: Mapping[str, int]) -> bool:
+    """Does the task run at ``sizes``? (Some need multiples of something.)"""
+    try:
+        observe(module, {**module.default_sizes(), **sizes})
+    except TaskError:
+        return False
+    return True
+
+
+@overload
+def observe(module: TaskModule, sizes: Sizes) -> Observation: ...
+@overload
+def observe(module: TaskModule, sizes: Sizes, real: bool) -> Observation | None: ...
+def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation | None:
+    """One run of the reference at ``sizes``: without memory where its values are not needed, else for real.
+
+    Without ``real``, None when only a real run would do.
+    """
+    seen = None if module.needs_values else _observe_fake(module, sizes)
+    if seen is not None or not real:
+        return seen
+    module.needs_values = True
+    try:
+        return _observe_real(module, sizes)
+    except TaskError as error:
+        if module.numpy or not isinstance(error.__cause__, (TypeError, AttributeError)):
+            raise
+        # a reference in NumPy whose inputs() gives tensors
+        module.numpy = True
+        try:
+            return _observe_real(module, sizes)
+        except TaskError:
+            module.numpy = False
+            raise error from None
+
+
+def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
+    import torch
+
+    from kernellab.task.faking import TRACING, faking
+    from kernellab.task.module import seeded
+
+    try:
+        with TRACING, seeded(0), faking():
+            given = module.raw_inputs(sizes)
+            if any(is_array(v) and not isinstance(v, torch.Tensor) for v in given):
+                module.numpy = module.needs_values = True
+                return None
+            return _run(module, sizes, given)
+    except TaskError as error:
+        if _needs_values(error.__cause__):
+            return None
+        raise
+
+
+def _observe_real(module: TaskModule, sizes: Sizes) -> Observation:
+    import torch
+
+    from kernellab.task.module import as_tensor, seeded
+
+    with seeded(0), torch.no_grad():
+        return _run(module, sizes, [as_tensor(v) for v in module.raw_inputs(sizes)])
+
+
+def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
+    import torch
+
+    model = module.new_model() if module.form is TaskForm.KERNELBENCH else None
+    state = model.state_dict() if model is not None else {}
+    learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)} if model is not None else set()
+    count = len(module.placed())
+    _fit_arity(module, count, model)
+    args = [*given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
+    # shapes are taken before the call: a reference may change its arguments in place
+    inputs = tuple(_shaped(v) for v in given)
+    # NumPy writes without a version; its runs are real and small
+    copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
+    versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    outputs = module.flatten(module.call(args, model))
+    changed = {i for i, version in versions.items() if args[i]._version != version}
+    changed |= {i for i, copy in enumerate(copies) if copy is not None and not torch.equal(copy, args[i])}
+    module.mutates = module.mutates or bool(changed)
+    inputs_only = range(len(args) - len(state))
+    module.written = tuple(sorted({*module.written, *(i for i in changed if i in inputs_only)}))
+    return Observation(
+        dict(sizes),
+        inputs,
+        tuple((tuple(int(n) for n in o.shape), dtype_name(o.dtype)) for o in outputs),
+        {k: (tuple(v.shape), dtype_name(v.dtype), k in learnt) for k, v in state.items()},
+    )
+
+
+def _fit_arity(module: TaskModule, given: int, model: Any) -> None:
+    import inspect
+
+    function = model.forward if model is not None else module.namespace["reference"]
+    what = "Model.forward" if model is not None else "reference"
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return
+    needed = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_KEYWORD]
+    if not len(needed) <= given <= len(parameters):
+        names = ", ".join(p.name for p in parameters)
+        raise TaskError(
+            f"The inputs are {given} and {what} takes {len(needed)} ({names}).",
+            "Give one value for each of its arguments, in order.",
+        )
+
+
+def _needs_values(error: BaseException | None) -> bool:
+    """Did the run fail because fake tensors have no values (or no kernel), and not by the task's own fault?"""
+    while error is not None:
+        if type(error).__name__ in (
+            "DataDependentOutputException",
+            "DynamicOutputShapeException",
+            "UnsupportedFakeTensorException",
+            "UnsupportedOperatorException",
+            "UnsupportedMutationAliasingException",
+            "GuardOnDataDependentSymNode",
+        ):
+            return True
+        if any(word in str(error) for word in ("FakeTensor", "fake tensor", "meta tensor", ".numpy()")):
+            return True
+        if isinstance(error, (TypeError, AttributeError)) and "numpy" in _raising_file(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _raising_file(error: BaseException) -> str:
+    trace, file = error.__traceback__, ""
+    while trace:
+        file = trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+    return file
+
+
+# -- sizes to observe --------------------------------------------------------------------------------------------------
+
+
+#: some tasks run at multiples of something only
+_STEPS = (1, 2, 8, 16, 64, 128, 256, 1024)
+
+
+def _stepped(module: TaskModule, step: int) -> list[Observation]:
+    return [observe(module, sizes) for sizes in size_sets(module.dims, step)]
+
+
+def _grown(module: TaskModule) -> list[Observation]:
+    """Runs at multiples of the default sizes, for a task whose sizes hang together."""
+    base = module.default_sizes()
+    scaled = [{d.name: base[d.name] * k for d in module.dims} for k in (1, 2, 3, 4)]
+    return [observe(module, s) for s in scaled if all(d.min <= s[d.name] <= d.max for d in module.dims)]
+
+
+def size_sets(dims: Sequence[Dim], step: int) -> list[Sizes]:
+    """Sizes that are multiples of ``step``, at least 2 and distinct over the Dims where the ranges allow."""
+    ladder = {d.name: list(_ladder(d, step, i, len(dims))) for i, d in enumerate(dims)}
+    base = {name: steps[0] for name, steps in ladder.items()}
+    sets = [base]
+    for d in dims:
+        sets.extend({**base, d.name: n} for n in ladder[d.name][1:])
+    depth = max(len(s) for s in ladder.values())
+    for k in range(1, depth):
+        sets.append({name: steps[min(k, len(steps) - 1)] for name, steps in ladder.items()})
+    for k, (a, b) in enumerate(islice(combinations(ladder, 2), 6)):
+        pick = 1 + k % 2
+        sets.append({**base, a: ladder[a][min(pick, len(ladder[a]) - 1)], b: ladder[b][-1]})
+    unique: list[Sizes] = []
+    for sizes in sets:
+        if sizes not in unique:
+            unique.append(sizes)
+    return unique
+
+
+_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
+
+
+def _ladder(dim: Dim, step: int, position: int, count: int) -> list[int]:
+    """Four sizes of one Dim, in a stride that keeps the Dims apart."""
+    low = max(dim.min, 2)
+    start = -(-low // step) * step
+    wanted = [start + step * _PRIMES[(position + count * k) % len(_PRIMES)] for k in range(4)]
+    inside = [n for n in wanted if low <= n <= dim.max]
+    if len(inside) < 2:
+        span = [n for n in range(low, min(dim.max, low + 4 * step) + 1) if n % step == 0]
+        inside = span[position % 2 :][:4] or [dim.max]
+    return sorted(set(inside))
+
+
+# -- fitting -----------------------------------------------------------------------------------------------------------
+
+
+def _same_structure(runs: Sequence[Observation]) -> None:
+    base = runs[0]
+    for run in runs[1:]:
+        same = (
+            len(run.inputs) == len(base.inputs)
+            and len(run.outputs) == len(base.outputs)
+            and all(len(a[0]) == len(b[0]) and a[1] == b[1] for a, b in zip(run.outputs, base.outputs, strict=True))
+            and all(
+                _is_shaped(a) == _is_shaped(b) and (not _is_shaped(a) or (len(a[0]) == len(b[0]) and a[1] == b[1]))
+                for a, b in zip(run.inputs, base.inputs, strict=True)
+            )
+        )
+        if not same:
+            raise TaskError(
+                f"Number, rank or dtype of the task's tensors change between the sizes {base.sizes} and {run.sizes}.",
+                "Keep them the same at all sizes, and let only extents vary.",
+            )
+
+
+def _fit_shape(
+    what: str, shapes: Sequence[tuple[int, ...]], runs: Sequence[Observation], dims: Sequence[Dim]
+) -> tuple[Extent, ...]:
+    names = [d.name for d in dims]
+    fitted = []
+    for axis, values in enumerate(zip(*shapes, strict=True)):
+        expr = fit(values, [r.sizes for r in runs], names)
+        if expr is None:
+            raise TaskError(
+                f"Dimension {axis + 1} of {what} follows no simple rule of the Dims: "
+                f"{values[0]} at {runs[0].sizes}, {values[1]} at {runs[1].sizes}.",
+                "Give that extent a Dim of its own, or fix it.",
+            )
+        fitted.append(expr)
+    return tuple(fitted)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def dtype_name(dtype: Any) -> str:
+    """``float32`` for torch.float32 and for NumPy's."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _shaped(value: Any) -> Any:
+    return (tuple(int(n) for n in value.shape), dtype_name(value.dtype)) if is_array(value) else value
+
+
+def _is_shaped(value: Any) -> bool:
+    return isinstance(value, tuple)
+
+
+def _fixed(value: Any) -> Given:
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,147 @@
+"""What to compute: a reference, its inputs with symbolic shapes, dtypes, tolerance and the rules of legal inputs.
+
+A Task is made from one self-contained module text, in either form:
+
+- KernelBench's: ``Model``, ``get_inputs`` and optional ``get_init_inputs``, taken as they are;
+- native: ``reference(...)`` and ``inputs(...)`` (a tensor, tuple or list), with :class:`Dim` declarations for dynamic
+  shapes (a Dim's name is a keyword of ``inputs``) and optional ``TOLERANCE``, ``PRECISION``, ``DOMAIN``, ``STATIC``.
+
+Any process rebuilds the same Task from ``(text, name)``; :meth:`Task.module` runs the text, once a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task.dims import Dim, Extent, TaskForm, extent
+
+if TYPE_CHECKING:
+    from kernellab.task.module import TaskModule
+
+
+class ArgKind(str, Enum):
+    TENSOR = "tensor"
+    SCALAR = "scalar"
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One parameter of ``kernel(*args)``. A scalar has dtype int64, float64 or bool, shape () and a ``value``."""
+
+    name: str
+    kind: ArgKind
+    dtype: str
+    shape: tuple[Extent, ...] = ()
+    #: the reference's own default; None when the caller must give it
+    default: int | float | bool | None = None
+    #: a scalar's value in the task's own inputs
+    value: int | float | bool | None = None
+    #: the same contents in every timed call (a weight)
+    static: bool = False
+    #: the key in the Model's state_dict
+    key: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind is not ArgKind.SCALAR
+
+    @property
+    def is_float(self) -> bool:
+        return "float" in self.dtype
+
+    def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(extent(e, sizes) for e in self.shape)
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    shape: tuple[Extent, ...]
+    dtype: str
+
+    def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(extent(e, sizes) for e in self.shape)
+
+
+@dataclass(frozen=True)
+class TaskFlag:
+    """Why a task proves little: ``rule`` is random, constant, input-independent, zeros, ones, identity, ..."""
+
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"task: {self.reason}"
+
+
+@dataclass(frozen=True, eq=True)
+class Task:
+    """One operator. ``hash`` names the text; ``args`` are the kernel's parameters in order."""
+
+    name: str
+    text: str
+    form: TaskForm
+    framework: str
+    dims: tuple[Dim, ...]
+    args: tuple[Arg, ...]
+    outputs: tuple[OutputSpec, ...]
+    #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
+    precision: Mapping[str, str] = field(default_factory=dict)
+    #: overrides of the error rule's numbers by name ("floor" when the task gives one number)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    #: argument -> what its values may be: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",
+    #: "range(a, b)", "fixed"
+    domain: Mapping[str, str] = field(default_factory=dict)
+    static: tuple[str, ...] = ()
+    flags: tuple[TaskFlag, ...] = field(default=(), compare=False)
+    hash: str = ""
+    #: what was decided where the text leaves something open, each a phrase
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.hash))
+
+    def module(self) -> TaskModule:
+        """The running module: samples inputs, calls the reference. Executes the text once a process."""
+        from kernellab.task.module import task_module
+
+        return task_module(self.name, self.text)
+
+    @property
+    def tensors(self) -> tuple[Arg, ...]:
+        return tuple(a for a in self.args if a.is_tensor)
+
+    def arg(self, name: str) -> Arg:
+        return next(a for a in self.args if a.name == name)
+
+    def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
+        """The Dims' sizes, read from the shapes of ``args``; Dims that no shape names plainly are left out."""
+        sizes: dict[str, int] = {}
+        names = {d.name for d in self.dims}
+        for spec, value in zip(self.args, args, strict=False):
+            if spec.is_tensor:
+                for dim, actual in zip(spec.shape, value.shape, strict=False):
+                    if dim in names:
+                        sizes.setdefault(str(dim), int(actual))
+        return sizes
+
+    @property
+    def signature(self) -> str:
+        """One line for people: ``x: f32 [M, N], w: f32 [N], eps=1e-06 -> f32 [M, N]``."""
+        parts = [
+            f"{a.name}: {_short(a.dtype)} [{', '.join(map(str, a.shape))}]" if a.is_tensor else f"{a.name}={a.value}"
+            for a in self.args
+        ]
+        outs = ", ".join(f"{_short(o.dtype)} [{', '.join(map(str, o.shape))}]" for o in self.outputs)
+        return f"{', '.join(parts)} -> {outs}"
+
+
+def _short(dtype: str) -> str:
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i")):
+        if dtype.startswith(long):
+            return short + dtype.removeprefix(long)
+    return dtype

@@ -1,0 +1,164 @@
+"""The speed of light of a task: what its compulsory bytes and FLOPs cost on this machine's measured roofs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.audit.audit import audit
+from kernellab.verifier.audit.folder import CACHE
+from kernellab.verifier.audit.trace import Cost
+
+_COPY_BYTES = 64 << 20
+_GEMM = 768
+#: data this small may stay in the caches, where no byte floor holds
+_CACHED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 matmul."""
+
+    copy: float
+    copy_fresh: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches.
+
+    ``bandwidth`` in bytes/s and ``rate`` of a float32 product in FLOP/s were measured here; 0 where they were not.
+    """
+
+    bytes: int
+    flops: int
+    ms: float
+    byte_floor_ms: float | None
+    bandwidth: float = 0.0
+    rate: float = 0.0
+
+
+@lru_cache(maxsize=4)
+def roofs(threads: int) -> Roofs:
+    """The best of several runs, since a roof is a maximum; 0.3 s once a machine, then from the user's cache folder."""
+    path = _cache_file(threads)
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Roofs(**json.loads(path.read_text()))
+    found = _measured(threads)
+    if path is not None:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is measured again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(asdict(found)))
+            part.replace(path)
+    return found
+
+
+def _measured(threads: int) -> Roofs:
+    import torch
+
+    torch.set_num_threads(threads)
+    count = _COPY_BYTES // 4
+    source, target = torch.rand(count), torch.rand(count)
+    copy = _best(lambda: target.copy_(source), 5)
+    fresh = _best(source.clone, 3)
+    a, b = torch.rand(_GEMM, _GEMM), torch.rand(_GEMM, _GEMM)
+    gemm = _best(lambda: a @ b, 5)
+    torch.set_num_threads(1)
+    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm)
+
+
+def _cache_file(threads: int) -> Path | None:
+    """One file for each machine, torch and number of threads; None when the caller gave no folder."""
+    import torch
+
+    folder = os.environ.get(CACHE)
+    if not folder:
+        return None
+    cpu = next((line for line in _cpu_lines() if line.startswith("model name")), platform.processor())
+    key = f"{cpu}:{platform.machine()}:{os.cpu_count()}:{threads}:{torch.__version__}"
+    return Path(folder) / f"roofs-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def speed_of_light(task: Task, threads: int) -> Bound | None:
+    """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
+    cost = counted(task)
+    if cost is None:
+        return None
+    found = roofs(threads)
+    size = input_bytes(task)
+    by_bytes = size / found.copy * 1e3
+    rates = Rates(found.copy, found.flops, found.flops, shared=True)
+    floor = by_bytes if size > _CACHED_BYTES and reads_everything(task) else None
+    return Bound(size, cost.total_flops, roofline(cost, rates).ms, floor, found.copy, found.flops)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes/s, FLOP/s of products and of other arithmetic; ``shared``: by the same units, one after the other."""
+
+    bandwidth: float
+    products: float
+    other: float
+    shared: bool
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What a task costs at least: the time in ms for its bytes, and for its arithmetic."""
+
+    bytes_ms: float
+    flops_ms: float
+
+    @property
+    def ms(self) -> float:
+        return max(self.bytes_ms, self.flops_ms)
+
+
+def roofline(cost: Cost, rates: Rates) -> Roofline:
+    """The one bound of a task, by whoever asks: each byte once, and all of the reference's arithmetic."""
+    products = cost.total_flops / rates.products if cost.total_flops else 0.0
+    other = cost.other_flops / rates.other if cost.other_flops else 0.0
+    arithmetic = products + other if rates.shared else max(products, other)
+    return Roofline(1e3 * cost.compulsory_bytes / rates.bandwidth, 1e3 * arithmetic)
+
+
+def reads_everything(task: Task) -> bool:
+    """Does every input element matter, so that no right kernel can do with fewer bytes?"""
+    return audit(task).every_element
+
+
+def counted(task: Task) -> Cost | None:
+    """What one run of the reference takes at the task's own sizes; None when its operators cannot be counted."""
+    cost = audit(task).cost
+    if task.framework == "numpy":
+        return Cost(compulsory_bytes=cost.compulsory_bytes)
+    return None if cost.problem and not cost.operators else cost
+
+
+def _best(work: Any, runs: int) -> float:
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best

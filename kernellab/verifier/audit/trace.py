@@ -1,0 +1,203 @@
+"""What a task's reference costs, counted on tensors without memory: FLOPs, bytes, peak memory, operator classes.
+
+The reference runs once on the meta device at the task's own sizes, whatever they are, in milliseconds. (On the CPU
+device attention is one operator of which nothing is known; on meta it is the products that it is made of.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from kernellab.records import Record
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.audit.arithmetic import flops_beside_products
+
+if TYPE_CHECKING:
+    from kernellab.task.module import TaskModule
+
+#: a reference of more operators than this (a recurrence written out) is counted no further
+_MOST_OPERATORS = 4_000
+#: a reference that needs its arguments' values is run for real up to this size
+_REAL_BYTES = 64 << 20
+_CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution", "slow_conv2d"))
+_VECTOR_PRODUCTS = frozenset(("mv", "addmv", "dot", "vdot"))
+_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_scaled_mm", "linear"))
+
+
+class Cost(Record):
+    """``flops`` by the operands' dtype (products, convolutions, attention), ``other_flops`` of all other operators.
+
+    ``compulsory_bytes`` are those of all arguments and outputs, once; ``unfused_bytes`` what every operator reads and
+    writes by itself; ``peak_bytes`` the most that is alive at once, arguments included. ``classes`` has, for each
+    output, the operator classes ("matmul", "conv") that it depends on. ``problem`` says why nothing was counted.
+    """
+
+    flops: dict[str, int] = Field(default_factory=dict)
+    other_flops: float = 0.0
+    compulsory_bytes: int = 0
+    unfused_bytes: int = 0
+    peak_bytes: int = 0
+    operators: int = 0
+    classes: list[list[str]] = Field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def total_flops(self) -> int:
+        return sum(self.flops.values())
+
+
+def trace(task: Task) -> Cost:
+    """The cost of one run of the reference at the task's own sizes; nothing of that size is ever made."""
+    from kernellab.errors import KernellabError
+
+    size = input_bytes(task)
+    module = task.module()
+    if task.framework == "numpy" or (module.needs_values and size > _REAL_BYTES):
+        return Cost(compulsory_bytes=size, problem="the reference needs its arguments' values")
+    counter = _Counter()
+    outputs: Sequence[Any] = ()
+    problem = ""
+    try:
+        outputs = (_run_real if module.needs_values else _run)(task, module, counter)
+    except _Enough:
+        problem = f"only its first {_MOST_OPERATORS} operators are counted"
+    except (KernellabError, RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return Cost(compulsory_bytes=size, problem=f"the reference does not run without values: {first[:200]}")
+    return Cost(
+        flops=counter.flops,
+        other_flops=counter.other_flops,
+        compulsory_bytes=size,
+        unfused_bytes=counter.bytes,
+        peak_bytes=counter.peak,
+        operators=counter.operators,
+        classes=[sorted(counter.seen(o)) for o in outputs],
+        problem=problem,
+    )
+
+
+class _Enough(BaseException):
+    """More operators than are counted; no Exception, which a reference could catch."""
+
+
+def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
+    import torch
+
+    from kernellab.task.fakes import fake_arguments, fake_model
+    from kernellab.task.faking import faking
+    from kernellab.verifier.worker.dispatch import watching
+
+    with faking(), torch.device("meta"):
+        model, args = fake_model(task), fake_arguments(task)
+        for value in args:
+            counter.holds(value)
+        with watching(counter.count):
+            return module.flatten(module.call(args, model))
+
+
+def _run_real(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
+    from kernellab.verifier.worker.dispatch import watching
+
+    args = module.sample(module.default_sizes(), 1)
+    for value in args:
+        counter.holds(value)
+    with watching(counter.count):
+        return module.reference(args)
+
+
+class _Counter:
+    def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry
+        from torch.utils.weak import WeakIdKeyDictionary
+
+        self.registry = flop_registry
+        self.flops: dict[str, int] = {}
+        self.other_flops = 0.0
+        self.bytes = self.peak = self.alive = self.operators = 0
+        self._classes: Any = WeakIdKeyDictionary()
+        self._storages: list[tuple[Any, int]] = []
+        self._known: set[int] = set()
+
+    def holds(self, value: Any) -> None:
+        """A tensor is alive from now on, until its storage goes."""
+        import torch
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        if isinstance(value, torch.Tensor):
+            ref = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
+            if ref.cdata not in self._known:
+                self._known.add(ref.cdata)
+                size = int(value.untyped_storage().nbytes())
+                self._storages.append((ref, size))
+                self.alive += size
+
+    def seen(self, value: Any) -> set[str]:
+        found: set[str] = self._classes.get(value, set())
+        return found
+
+    def count(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        import torch
+
+        result = func(*args, **kwargs)
+        self.operators += 1
+        if self.operators >= _MOST_OPERATORS:
+            raise _Enough
+        packet = func.overloadpacket
+        given = list(_tensors((args, kwargs)))
+        made = list(_tensors(result))
+        own = set().union(*(self.seen(t) for t in given))
+        if packet in self.registry:
+            work = int(self.registry[packet](*args, **kwargs, out_val=result))
+        elif packet.__name__ in _VECTOR_PRODUCTS:
+            # torch's counter leaves these out
+            work = 2 * max(t.numel() for t in given)
+        else:
+            work = 0
+        if work:
+            dtype = str(given[0].dtype).removeprefix("torch.") if given else "float32"
+            self.flops[dtype] = self.flops.get(dtype, 0) + work
+        name = packet.__name__
+        if not work and not func.is_view and not _makes_nothing(name):
+            self.other_flops += flops_beside_products(name, args, given, made)
+        own |= {"conv"} if name in _CONVOLUTIONS else {"matmul"} if name in _PRODUCTS or "attention" in name else set()
+        for tensor in made:
+            self._classes[tensor] = own | self.seen(tensor)
+        if not func.is_view and not _makes_nothing(name):
+            self.bytes += sum(t.numel() * t.element_size() for t in (*given, *made) if t.layout is torch.strided)
+        self._settle(made)
+        return result
+
+    def _settle(self, made: Sequence[Any]) -> None:
+        for tensor in made:
+            self.holds(tensor)
+        if self.alive > self.peak:
+            # what has gone is looked for only where the peak would rise
+            kept = []
+            for ref, size in self._storages:
+                if ref.expired():
+                    self.alive -= size
+                    self._known.discard(ref.cdata)
+                else:
+                    kept.append((ref, size))
+            self._storages = kept
+            self.peak = max(self.peak, self.alive)
+
+
+def _makes_nothing(name: str) -> bool:
+    return name.startswith(("empty", "new_empty", "detach", "alias", "lift_fresh"))
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))

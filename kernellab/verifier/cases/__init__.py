@@ -1,0 +1,1 @@
+"""The cases of a verification, and the reference's answers to them."""

@@ -1,0 +1,62 @@
+"""Cases that are made, with the reference's answers, while a candidate is compiled.
+
+They lie in the judge's memory alone, as the later cases of a stage do while the candidate runs an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.protocol.rules import CORRECT
+
+
+class Ahead:
+    """The cases of the first stages, each given out once: those that :meth:`make` came to are ready, the rest are made
+    when they are asked for."""
+
+    def __init__(self, task: Task, interpreted: bool) -> None:
+        self.task, self.interpreted = task, interpreted
+        self._smoke: Case | None = None
+        self._correct: list[Case] = []
+        self._small: list[Case] = []
+
+    def make(self) -> Iterator[None]:
+        """Makes them, one at each step, in the order in which they are met: what is static keeps its first values.
+
+        Nothing of a task so large that a build would have to wait for a case.
+        """
+        if input_bytes(self.task) > CORRECT.large_bytes:
+            return
+        # a step that takes nothing, for a source that is built at once
+        yield
+        self._smoke = cases.smoke_case(self.task, self.interpreted)
+        yield from _made([self._smoke])
+        self._correct = cases.correct_cases(self.task, self.interpreted)
+        yield from _made(self._correct)
+        self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
+        yield from _made(self._small)
+
+    def smoke(self) -> Case:
+        found, self._smoke = self._smoke, None
+        return found or cases.smoke_case(self.task, self.interpreted)
+
+    def correct(self) -> list[Case]:
+        found, self._correct = self._correct, []
+        return found or cases.correct_cases(self.task, self.interpreted)
+
+    def small(self) -> Case:
+        """A new case at the size that the families run at."""
+        return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
+
+
+def _made(found: list[Case]) -> Iterator[None]:
+    for case in found:
+        try:
+            _ = case.references
+        except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
+            return
+        yield

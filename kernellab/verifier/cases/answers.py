@@ -1,0 +1,225 @@
+"""The reference's answers to a case: at the declared dtype, in float64, and what rounding on the way does to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task
+from kernellab.task.dtypes import is_float8
+from kernellab.verifier.cases import device
+from kernellab.verifier.compare.compare import Reference
+from kernellab.verifier.protocol.rules import DEVICE
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: bytes of arguments below which the reference has one thread
+_SMALL = 1 << 18
+#: all ways in which three operations in a row can be rounded
+_PATTERNS = 8
+
+
+def references(
+    task: Task, args: Sequence[Any], double: bool = True, native: tuple[Tensor, ...] | None = None
+) -> tuple[Reference, ...]:
+    """The reference's outputs at the declared dtype (``native``, where they are known) and in float64 (None where it
+    cannot be run so)."""
+    native = run_reference(task, args) if native is None else native
+    double = double and _fitsin_double(args, native)
+    upper = in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
+    if upper is None or len(upper) != len(native):
+        return tuple(Reference(n, None) for n in native)
+    return tuple(
+        Reference(n, u if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None)
+        for n, u in zip(native, upper, strict=True)
+    )
+
+
+def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
+    """Is there device memory for a run in float64: arguments, outputs, and as much again for what lies between?"""
+    import torch
+
+    tensors = [t for t in (*args, *outputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    if not tensors or tensors[0].device.type != "cuda":
+        return True
+    need = 2 * sum(8 * t.numel() for t in tensors)
+    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return bool(need < DEVICE.double_share * free)
+
+
+def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
+    """The references ``found`` for ``args`` with, beside each, float64's answer at inputs moved by a rounding error (or
+    with the factors that may be TF32's rounded so, where that is further away); ``found`` where that cannot be had."""
+    found = settled(task, args, found, seed)
+    if not any(r.double is not None for r in found):
+        return found
+    moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
+    if moved is None or len(moved) != len(found):
+        return found
+    pairs = zip(found, moved, strict=True)
+    beside = tuple(r if r.double is None else replace(r, nudged=m.double()) for r, m in pairs)
+    names = device.tf32_operators(task)
+    return narrowed(task, args, beside, names, seed) if names else beside
+
+
+def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
+    """The nudged references ``found`` with, where it is further away, float64's answer with each operation's result
+    rounded (:mod:`~kernellab.verifier.compare.roundings`); in four draws, of which the furthest counts."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import Rounded
+
+    units = [torch.finfo(r.native.dtype).eps / 2 for r in found if r.native.is_floating_point()]
+    for draw in range(4 if units else 0):
+        with Rounded(max(units), seed + draw):
+            outputs = in_double(task, args)
+        if outputs is None or len(outputs) != len(found):
+            return found
+        found = tuple(_further(r, o) for r, o in zip(found, outputs, strict=True))
+    return found
+
+
+def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
+    """The references ``found`` with, beside integers and bools, what ties and roundings on the way leave open."""
+    whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
+    if not whole or task.framework == "numpy":
+        return found
+    from kernellab.verifier.compare.selection import selections
+
+    chosen = selections(task.module().results, args)
+    beside = list(found)
+    for i in whole:
+        beside[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
+    open_ = [i for i in whole if beside[i].selection is None]
+    if open_:
+        for i, between in zip(open_, _between(task, args, [found[i].native for i in open_], open_, seed), strict=True):
+            beside[i] = replace(beside[i], between=between)
+    return tuple(beside)
+
+
+def _between(
+    task: Task, args: Sequence[Any], native: Sequence[Tensor], at: Sequence[int], seed: int
+) -> list[tuple[Tensor, Tensor] | None]:
+    """The least and the most of the outputs ``at``, over runs in float64 in which each operation's result is moved by
+    two roundings of the narrowest float among the arguments."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import EXACT, Rounded
+
+    floats = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and not is_float8(a)]
+    units = [torch.finfo(a.dtype).eps for a in floats]
+    if not units:
+        return [None for _ in at]
+    ends = [(n.long(), n.long()) for n in native]
+    for pattern in range(_PATTERNS):
+        with Rounded(2 * max(units), seed, EXACT, pattern):
+            outputs = in_double(task, args)
+        if outputs is None or any(outputs[i].shape != n.shape for i, n in zip(at, native, strict=True)):
+            return [None for _ in at]
+        ends = [
+            (low.minimum(outputs[i].long()), high.maximum(outputs[i].long()))
+            for i, (low, high) in zip(at, ends, strict=True)
+        ]
+    return list(ends)
+
+
+def narrowed(
+    task: Task, args: Sequence[Any], found: tuple[Reference, ...], names: Collection[str], seed: int = 0
+) -> tuple[Reference, ...]:
+    """The nudged references ``found`` with, where it is further away, float64's answer with the factors of the
+    operators ``names`` rounded as TF32 may round them."""
+    from kernellab.verifier.compare.roundings import Narrowed
+
+    with Narrowed(names, seed):
+        outputs = in_double(task, args)
+    if outputs is None or len(outputs) != len(found):
+        return found
+    return tuple(_further(r, o) for r, o in zip(found, outputs, strict=True))
+
+
+def _further(reference: Reference, other: Tensor) -> Reference:
+    double, nudged = reference.double, reference.nudged
+    if double is None or nudged is None or other.shape != double.shape:
+        return reference
+    further = (other.double() - double).abs() > (nudged - double).abs()
+    return replace(reference, nudged=other.double().where(further, nudged))
+
+
+def _moved(value: Any, seed: int) -> Any:
+    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
+    by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
+    # 8-bit floats are exact inputs of wider arithmetic: their own unit would excuse any kernel
+    eps = torch.finfo(torch.float32 if is_float8(value) else value.dtype).eps
+    by.mul_(2).sub_(1).mul_(eps).add_(1)
+    return by.mul_(value.to(torch.float64))
+
+
+def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:
+    """The reference with so many threads; if not said, with all, or one where its arguments are small. Everything else
+    in the judge runs on one: many small operations are done sooner so, above all on a busy machine."""
+    import torch
+
+    if threads is None:
+        small = sum(a.nbytes for a in args if isinstance(a, torch.Tensor)) < _SMALL
+        threads = 1 if small else len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    try:
+        return _beside(args, task.module().results(args))
+    finally:
+        torch.set_num_threads(1)
+
+
+def _beside(args: Sequence[Any], outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Outputs on the device of ``args``: a reference in NumPy answers on the CPU."""
+    import torch
+
+    where = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return outputs if where is None or where.type == "cpu" else tuple(o.to(where) for o in outputs)
+
+
+def in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """The reference's answer in float64; None where it has none, or the device no memory for it: what lies between
+    arguments and outputs is not known before."""
+    import torch
+
+    try:
+        return _doubled(task, args)
+    except torch.OutOfMemoryError:
+        device.give_back()
+        return None
+
+
+def _doubled(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    import torch
+
+    from kernellab.errors import KernellabError
+
+    upper = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    try:
+        outputs = run_reference(task, upper)
+        if all(o.dtype == torch.float64 for o in outputs if o.is_floating_point()):
+            return outputs
+    except KernellabError:
+        pass  # the reference names a dtype: its graph can be rewritten to float64
+    return _graph_in_double(task, args)
+
+
+def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    from kernellab.errors import KernellabError
+
+    try:
+        from kernellab.capture import capture, run_graph
+
+        return tuple(run_graph(capture(task), args, True))
+    except (KernellabError, ImportError):
+        return None

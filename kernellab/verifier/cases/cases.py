@@ -1,0 +1,328 @@
+"""Which inputs a candidate meets: sizes, families, seeds."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import ArgKind, Task, small_sizes
+from kernellab.task.sample.inputs import Family, families, redraw
+from kernellab.task.sample.sizes import input_bytes, runs_at
+from kernellab.verifier.cases import answers, device
+from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.compare.compare import Reference
+from kernellab.verifier.protocol.rules import CAPS, CORRECT, ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: families in which sums may cancel, or a row be constant
+CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
+#: tile sizes whose multiples and neighbours the hidden sizes visit
+_AROUND = (16, 64)
+#: draws of a size until the task takes one
+_TRIES = 12
+
+#: where a model's parameters lie among the statics that its constructor gave
+_BUILT = ("built",)
+
+#: values of arguments marked static that a worker has met, by position, shape and dtype
+Statics = dict[tuple[Any, ...], Any]
+_statics: ContextVar[Statics | None] = ContextVar("statics", default=None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs: sizes of the Dims, family, seed. The arguments and the reference's answer are made once."""
+
+    task: Task
+    sizes: tuple[tuple[str, int], ...]
+    family: Family
+    seed: int
+    double: bool = True
+    #: what is done to the drawn arguments, as :func:`kernellab.verifier.cases.changes.changed` has it
+    change: tuple[Any, ...] = ()
+    device: str = field(default_factory=device.current)
+    #: arguments that stand in for the drawn ones, by position; None leaves what was drawn
+    held: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    #: what :func:`static_held` has held when this was made
+    statics: Statics | None = field(default_factory=_statics.get, compare=False, repr=False)
+
+    @cached_property
+    def args(self) -> tuple[Any, ...]:
+        found = self._drawn()
+        return tuple(d if h is None else h for d, h in zip(found, self.held, strict=True)) if self.held else found
+
+    def _drawn(self) -> tuple[Any, ...]:
+        drawn = make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
+        if self.statics is None:
+            return changed(drawn, self.change)
+        # a change is none of theirs either
+        return _held(self.task, changed(_held(self.task, drawn, self.statics), self.change), self.statics)
+
+    def with_change(self, change: tuple[Any, ...]) -> Case:
+        """The same case with a change to its arguments."""
+        return replace(self, change=change)
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        return answers.references(self.task, self.args, self.double, self._native[0])
+
+    @property
+    def reference_seconds(self) -> float:
+        """What the reference took for these arguments."""
+        return self._native[1]
+
+    @cached_property
+    def _native(self) -> tuple[tuple[Tensor, ...], float]:
+        args = self.args
+        device.synchronize()
+        start = time.perf_counter()
+        outputs = answers.run_reference(self.task, args)
+        device.synchronize()
+        return outputs, time.perf_counter() - start
+
+    @cached_property
+    def nudged(self) -> tuple[Reference, ...]:
+        """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place (and
+        where factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
+        what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size too,
+        which reach where a formula loses all digits, in float64 as well.
+
+        Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
+        """
+        found = answers.nudged(self.task, self.args, self.references, self.seed)
+        if self.family not in CANCELLING or found is self.references:
+            return found
+        sizes = self._summed() if self.family is Family.STRUCTURED else None
+        if sizes is None:
+            return answers.rounded(self.task, self.args, found, self.seed)
+        return tuple(replace(r, summed=n) for r, n in zip(found, sizes, strict=True))
+
+    def _summed(self) -> tuple[Tensor, ...] | None:
+        """The reference in float64 of the inputs' magnitudes; None where it is not homogeneous (made of products and
+        sums), for there it says nothing of what was added up.
+
+        A ramp's sums cancel to nothing after having grown, and what they were rounded to on the way no nudge of the
+        inputs shows: the error of a sum is bounded by the magnitudes that it adds (Higham, eq. 4.4).
+        """
+        import torch
+
+        def of(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
+            return answers.in_double(self.task, [
+                change(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args
+            ])  # fmt: skip
+
+        one, two = of(torch.abs), of(lambda a: 2 * a.abs())
+        if one is None or two is None or [o.shape for o in one] != [r.native.shape for r in self.references]:
+            return None
+        for a, b in zip(one, two, strict=True):
+            if not bool(a.isfinite().all()) or not any(torch.equal(a * 2.0**k, b) for k in (1, 2, 3)):
+                return None
+            if not bool(a.any()):
+                # what cancels even so says nothing of its size
+                return None
+        return tuple(o.double().abs() for o in one)
+
+    @cached_property
+    def hidden(self) -> float:
+        """How many times larger than its spread the mean of a row is, root mean square over the rows of the input where
+        it is the most. The sum of a row is rounded relative to the mean, and what is left without it is the spread."""
+        import torch
+
+        most = 0.0
+        for value in self.args:
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if is_float and value.dim() > 1 and value.shape[-1] >= ERROR.row:
+                rows = value.double()
+                spread, mean = torch.std_mean(rows, -1, correction=0)
+                ratios = (mean / spread)[spread > torch.finfo(value.dtype).eps * mean.abs()]
+                most = max(most, float(ratios.square().mean().sqrt()) if ratios.numel() else 0.0)
+        return most
+
+    @property
+    def words(self) -> str:
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
+        change = f", {self.change[0]}" if self.change else ""
+        return f"{sizes + ', ' if sizes else ''}family {self.family.value}{change}"
+
+
+@contextmanager
+def static_held() -> Iterator[None]:
+    """Arguments that a function task marks static keep their values inside, for each shape that they have.
+
+    A kernel may pack them once; the first values that it meets stay for as long as its worker lives.
+    """
+    token = _statics.set({})
+    try:
+        yield
+    finally:
+        _statics.reset(token)
+
+
+def hold_parameters(values: tuple[Tensor, ...]) -> None:
+    """A model's parameters and buffers are these in all cases from now on, inside of :func:`static_held`."""
+    statics = _statics.get()
+    assert statics is not None
+    statics[_BUILT] = values
+
+
+def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...]:
+    import torch
+
+    def value(position: int, drawn: Any) -> Any:
+        spec = task.args[position]
+        if _BUILT in statics and spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER):
+            built = statics[_BUILT]
+            return built[position - len(task.args) + len(built)].to(drawn.device)
+        # a model's parameters are loaded into the candidate anew for each call, and it is told so by their versions
+        if not spec.static or spec.kind is not ArgKind.TENSOR or not isinstance(drawn, torch.Tensor):
+            return drawn
+        # whole numbers may be places in another argument
+        beside = () if drawn.is_floating_point() else shapes
+        return statics.setdefault((position, tuple(drawn.shape), drawn.dtype, *beside), drawn)
+
+    shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
+    return tuple(value(i, drawn) for i, drawn in enumerate(args))
+
+
+def make_args(
+    task: Task, sizes: Mapping[str, int], family: Family | str, seed: int, where: str = "cpu"
+) -> tuple[Any, ...]:
+    """The arguments of a case on the device ``where``; the same seed gives the same arguments there."""
+    args = device.sample(task.module(), dict(sizes) or None, seed % (1 << 31), where)
+    return redraw(task, args, Family(family), seed % (1 << 31))
+
+
+def smoke_case(task: Task, interpreted: bool = False) -> Case:
+    """The smallest shape that is not empty."""
+    sizes = next((s for s in small_sizes(task) if 0 not in s.values()), {})
+    return case(task, _shrunk(task, sizes, interpreted), Family.OWN)
+
+
+def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
+    """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims."""
+    declared = task.module().default_sizes()
+    full = _shrunk(task, declared, interpreted)
+    legal = families(task)
+    if interpreted:
+        # a call takes seconds there, and the rows of a mixed batch are of these kinds
+        legal = tuple(f for f in legal if f not in (Family.UNIFORM, Family.STRUCTURED, Family.HEAVY))
+    size = input_bytes(task, full)
+    if not task.dims:
+        return [case(task, full, Family.OWN), *_other_families(task, full, legal)]
+    hidden = [s for s in small_sizes(task, _AROUND, 8) if s != full]
+    hidden = [_shrunk(task, s, interpreted) for s in hidden]
+    small = full if size <= CORRECT.family_bytes and not interpreted else _middle(hidden, full)
+    own_first = sorted(legal, key=lambda f: f is not Family.OWN)
+    cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
+    step = max(1, len(hidden) // CORRECT.hidden_sizes)
+    cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
+    if not interpreted:
+        cases += _other_families(task, full, legal) if small != full else []
+        cases += [_glance(case(task, s, _of_all(legal))) for s in beside(task, full, size)]
+    return [*cases, case(task, full, Family.OWN)]
+
+
+def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
+    """The families beside the task's own at the size that is timed, where a kernel may do otherwise than at small ones:
+    all of them, or of much data those that find the most."""
+    first = (Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES, Family.NORMAL)
+    others = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
+    size = input_bytes(task, full)
+    if size > CORRECT.family_bytes:
+        many = CORRECT.large_families if size <= CORRECT.large_bytes else CORRECT.huge_families
+        others = others[:many]
+    found = [case(task, full, f) for f in others]
+    return found if size <= CORRECT.large_bytes else [_glance(c) for c in found]
+
+
+def _of_all(legal: Sequence[Family]) -> Family:
+    return next((f for f in (Family.MIXED, Family.NORMAL) if f in legal), Family.OWN)
+
+
+def _glance(found: Case) -> Case:
+    """A case compared with the reference at the declared dtype; in float64 only where that is not enough."""
+    return replace(found, double=False)
+
+
+def beside(task: Task, full: Mapping[str, int], size: int) -> list[dict[str, int]]:
+    """Sizes that nobody knows before: one beside the full one, one half as large again, and two from all over the
+    Dims' ranges, as many small as large; those that the task takes, of at most twice the full one's bytes."""
+    draw = random.SystemRandom()
+    dims = {d.name: d for d in task.dims}
+
+    def inside(name: str, n: float) -> int:
+        return max(dims[name].min, min(dims[name].max, int(n)))
+
+    def drawn(name: str) -> int:
+        low, high = max(dims[name].min, 1), max(dims[name].max, 1)
+        return inside(name, round(exp(draw.uniform(log(low), log(high)))))
+
+    most = max(2 * size, CORRECT.family_bytes)
+    found: list[dict[str, int]] = []
+    wanted: list[Callable[[], dict[str, int]]] = [
+        lambda: {k: inside(k, n + draw.choice((-1, 1))) for k, n in full.items()},
+        lambda: {k: inside(k, n * draw.choice((1, 1.5))) for k, n in full.items()},
+        lambda: {k: drawn(k) for k in full},
+        lambda: {k: drawn(k) for k in full},
+    ]
+    for make in wanted:
+        for _ in range(_TRIES):
+            sizes = make()
+            new = sizes != dict(full) and sizes not in found
+            if new and input_bytes(task, sizes) <= most and runs_at(task, tuple(sizes.items())):
+                found.append(sizes)
+                break
+    return found
+
+
+def _middle(hidden: list[dict[str, int]], full: dict[str, int]) -> dict[str, int]:
+    """A size that is neither tiny nor large: several tiles, and a rest."""
+    return hidden[-1] if hidden else full
+
+
+def small_case(task: Task, interpreted: bool = False) -> Case:
+    """A new case at the size that the families run at."""
+    return case(task, dict(correct_cases(task, interpreted)[0].sizes), Family.OWN)
+
+
+def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:
+    """Pairs of sizes that tell an edge error from others: exact multiples of 64, and just beside them."""
+    if not task.dims:
+        return []
+    found = []
+    for kind, offset in (("aligned", 0), ("ragged", -1), ("ragged", 1)):
+        for base in (64, 128, 256):
+            sizes = {d.name: min(max(base + offset, d.min), d.max) for d in task.dims}
+            if input_bytes(task, sizes) <= limit_bytes and runs_at(task, tuple(sizes.items())):
+                found.append((kind, case(task, sizes, Family.OWN)))
+                break
+    return found
+
+
+def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:
+    return Case(task, tuple(sizes.items()), family, secrets.randbits(31))
+
+
+def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str, int]:
+    """Sizes small enough for an interpreter: edges are kept, elements and Dims are capped."""
+    sizes = dict(sizes)
+    if not interpreted or not task.dims:
+        return sizes
+    limit = CAPS.interpreter_dim
+    while True:
+        tried = {d.name: max(d.min, min(sizes[d.name], limit + (sizes[d.name] % 7))) for d in task.dims}
+        if limit <= 8 or input_bytes(task, tried) <= 4 * CAPS.interpreter_elements:
+            return tried
+        limit //= 2

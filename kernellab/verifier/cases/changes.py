@@ -1,0 +1,50 @@
+"""What a case may do to its drawn arguments, as data that a reproduction can repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task.dtypes import is_float8, scaled
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
+    """``args`` after a change: ``("element", argument, flat index, value)``, ``("permuted", arguments, seed)`` along
+    the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
+    argument, value)``, or ``("special", -1, value)`` in the middle of every float tensor."""
+    import torch
+
+    if not change:
+        return args
+    kind, where = change[0], change[1]
+    out = list(args)
+    if kind == "element":
+        out[where] = args[where].clone()
+        out[where].reshape(-1)[change[2]] = change[3]
+    elif kind == "scalar":
+        out[where] = change[2]
+    elif kind == "special":
+        for position, value in enumerate(args):
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() and not is_float8(value):
+                out[position] = value.clone()
+                out[position].reshape(-1)[value.numel() // 2] = change[2]
+    elif kind == "permuted":
+        order = row_order(args[where[0]].shape[0], change[2])
+        for position in where:
+            out[position] = args[position][order.to(args[position].device)]
+    else:
+        for position, value in enumerate(args):
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and where in (-1, position):
+                out[position] = scaled(value, change[2])
+    return tuple(out)
+
+
+def row_order(rows: int, seed: int) -> Tensor:
+    import torch
+
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))

@@ -1,0 +1,184 @@
+"""The device on which a verification's cases are made and references run, and torch's precision there.
+
+Arguments are drawn on the device itself (CPU random numbers for gigabytes take minutes); the references, native and
+in float64, run there in the judge's own context.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import KernellabError, TargetError
+from kernellab.target import Backend
+from kernellab.task import Task
+from kernellab.verifier.judge import turns
+
+if TYPE_CHECKING:
+    from kernellab.task.module import TaskModule
+
+#: operators whose float32 products cuDNN and cuBLAS may do in TF32
+_CONVOLUTIONS = ("convolution", "_convolution", "cudnn_convolution", "convolution_overrideable", "conv2d", "conv3d")
+_MATMULS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "_scaled_dot_product_efficient_attention")
+
+_device: ContextVar[str] = ContextVar("device", default="cpu")
+
+
+def current() -> str:
+    """``cpu`` or ``cuda``."""
+    return _device.get()
+
+
+@contextmanager
+def on(device: str) -> Iterator[None]:
+    """Cases are made on ``device`` inside."""
+    token = _device.set(device)
+    try:
+        yield
+    finally:
+        _device.reset(token)
+
+
+def start_cuda() -> None:
+    """This process's context, with torch's flags as tasks expect them.
+
+    Raises:
+        TargetError: torch has no CUDA here, or the driver cannot share memory between processes.
+    """
+    import torch
+
+    from kernellab.verifier.cuda import driver as cuda_driver
+
+    if not torch.cuda.is_available():
+        raise TargetError(
+            "torch finds no CUDA device here.",
+            "Choose Triton in its interpreter or the DSL cpp on the CPU, or install a torch built for CUDA.",
+        )
+    try:
+        # the libraries of products are loaded here, not in the first verification
+        some = torch.ones(8, 8, device="cuda")
+        torch.linalg.vector_norm(some @ some, dtype=torch.float64).item()
+        mapping = cuda_driver.create(1, int(torch.cuda.current_device()))
+        try:
+            os.close(mapping.export())
+        finally:
+            mapping.close()
+    except (RuntimeError, OSError, cuda_driver.DriverError) as error:
+        raise TargetError(
+            f"The CUDA device cannot be used: {str(error).splitlines()[0].rstrip('.')}.",
+            "Its driver must let processes share memory by descriptor (not on Windows' WSL); see kernellab doctor.",
+        ) from None
+    os.environ.setdefault(turns.VARIABLE, f"device:{_lock_file()}")
+    set_precision({})
+
+
+def give_back() -> None:
+    """Memory that torch keeps for later in this process goes back to the device."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def clock_name(backend: Backend) -> str:
+    """What tells this process's device from the machine's others, in letters that a file's name may have."""
+    if backend is not Backend.CUDA:
+        return str(backend.value)
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    found: str = str(getattr(properties, "uuid", properties.name))
+    return found.replace(" ", "-").replace("/", "-")
+
+
+def _lock_file() -> str:
+    """One file for each device and user, by which judges take turns at timing."""
+    return f"/tmp/kernellab-{os.getuid()}-{clock_name(Backend.CUDA)}.lock"
+
+
+def set_precision(precision: Mapping[str, str]) -> None:
+    """torch's flags as they are at registration (matmul in IEEE float32, convolution in TF32), unless the task says
+    otherwise."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = precision.get("matmul", "ieee") == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision.get("conv", "tf32") == "tf32"
+
+
+def sample(module: TaskModule, sizes: Mapping[str, int] | None, seed: int, device: str) -> tuple[Any, ...]:
+    """``module.sample`` on ``device``: drawn there where the task's ``inputs`` lets us, else moved there."""
+    import torch
+
+    if device == "cpu":
+        return module.sample(sizes, seed)
+    module.state()  # the Model is made on the CPU once, with the weights that it has there
+    try:
+        with torch.device(device):
+            args = module.sample(sizes, seed)
+    except KernellabError:
+        # it asks for a CPU generator, or mixes devices
+        args = module.sample(sizes, seed)
+    return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def synchronize() -> None:
+    """Waits for the device, where there is one."""
+    if current() == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def runs_tf32(task: Task) -> bool:
+    """May float32 outputs of ``task`` be of TF32's precision class? True when an operation that may run in TF32 is
+    among the reference's: by the task's own words, or, for convolutions on a CUDA device, by the framework's default.
+    """
+    return bool(tf32_operators(task))
+
+
+def tf32_operators(task: Task) -> frozenset[str]:
+    """Names of the reference's operators whose float32 factors may be rounded to TF32."""
+    convolution = "tf32" if current() == "cuda" else "ieee"
+    wanted: tuple[str, ...] = ()
+    wanted += _CONVOLUTIONS if task.precision.get("conv", convolution) == "tf32" else ()
+    wanted += _MATMULS if task.precision.get("matmul", "ieee") == "tf32" else ()
+    return operators(task) & frozenset(wanted)
+
+
+@lru_cache(maxsize=64)
+def operators(task: Task) -> frozenset[str]:
+    """Names of the operators that the reference reaches, seen on tensors without memory; where it needs values, the
+    names of operators that its text holds."""
+    import torch
+
+    from kernellab.verifier.worker.dispatch import watching
+
+    if task.framework == "numpy":
+        return frozenset()
+    found: set[str] = set()
+
+    def note(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        found.add(func.overloadpacket.__name__)
+        return func(*args, **kwargs)
+
+    module = task.module()
+    sizes = module.default_sizes()
+    args: list[Any] = []
+    for spec in task.args:
+        if spec.is_tensor:
+            args.append(torch.empty(spec.extents(sizes), dtype=getattr(torch, spec.dtype), device="meta"))
+        else:
+            args.append(spec.value)
+    try:
+        with watching(note):
+            module.reference(args)
+    except (KernellabError, RuntimeError, NotImplementedError, TypeError):
+        found |= {name for name in (*_CONVOLUTIONS, *_MATMULS) if name in task.text}
+        if "conv" in task.text.lower():
+            found.add("convolution")
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""The error rule: is an output right?"""

@@ -1,0 +1,248 @@
+"""The error rule: is an output right?
+
+All of: shapes, dtypes, integers and bools exact; for floats (a) the AKG paper's eq. 2-3, (b) the relative Frobenius
+error against float64 of the whole output and of each 64x64 tile of its last two dimensions, (c) a bound for every
+element; the places of NaN and infinities follow the reference. Where the framework itself is far from float64, the
+limits widen with it; so they do where the problem itself is ill-conditioned (normalising a constant row), which the
+reference at inputs one rounding away shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernellab.errors import counted
+from kernellab.task.dtypes import computable, is_float8
+from kernellab.verifier.compare.pieces import compare_pieces
+from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
+from kernellab.verifier.compare.tiles import (
+    kinds,
+    matrix_of,
+    out_of,
+    places,
+    share_counts,
+    spread,
+    tile_counts,
+    tile_norms,
+    tile_squares,
+)
+from kernellab.verifier.protocol.rules import DEVICE, ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: records of :mod:`kernellab.verifier.compare.records`, which whoever compares needs
+__all__ = ["NUMERIC", "Limits", "Mismatch", "Reference", "accepts", "compare", "metadata"]
+
+_PIECE = 1 << 17
+
+
+def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
+    """Number, shapes and dtypes of the outputs, before anything is read."""
+    if len(got) != len(want):
+        return Mismatch("count", f"kernel returns {counted(len(got), 'output')}, the reference {len(want)}")
+    for i, ((shape, dtype), tensor) in enumerate(zip(got, want, strict=True)):
+        if shape != tuple(tensor.shape):
+            return Mismatch("shape", f"output {i} has shape {list(shape)}, the reference's is {list(tensor.shape)}")
+        name = str(tensor.dtype).removeprefix("torch.")
+        if dtype != name:
+            return Mismatch("dtype", f"output {i} is {dtype}, the reference's is {name}")
+    return None
+
+
+def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
+    """The first rule that ``got`` breaks, and its relative Frobenius error (0 where that has no meaning)."""
+    import torch
+
+    native = reference.native
+    if not native.is_floating_point():
+        if native.is_complex():
+            parts = Reference(torch.view_as_real(native), None)
+            wrong_part, relative_error = compare(torch.view_as_real(got), parts, limits)
+            if wrong_part is not None and wrong_part.wrong is not None:
+                wrong_part = replace(wrong_part, wrong=wrong_part.wrong.any(-1))
+            return wrong_part, relative_error
+        wrong = _unequal(got, reference)
+        count = int(wrong.sum())
+        return (Mismatch("exact", f"{count} of {wrong.numel()} elements differ", wrong) if count else None), 0.0
+    if native.numel() == 0:
+        return None, 0.0
+    if is_float8(native):
+        got, native = computable(got), computable(native)
+        reference = replace(reference, native=native)
+    large = native.numel() > DEVICE.whole
+    double = reference.double if reference.double is not None else native if large else native.double()
+    relative = accepts(got, double, limits)
+    if relative is not None:
+        return None, relative
+    if large:
+        return compare_pieces(got, reference, limits)
+    found = _non_finite(got, native, double, limits)
+    if found is not None:
+        return found, float("nan")
+    want, have = double, got.double()
+    finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
+    all_finite = bool(finite.all())
+    if not all_finite:
+        zero = want.new_zeros(())
+        want, have = torch.where(finite, want, zero), torch.where(finite, have, zero)
+        native = torch.where(finite, native, native.new_zeros(()))
+    error = (have - want).abs_()
+    own = (native.double() - want).abs_()
+    if reference.nudged is not None:
+        moved = (reference.nudged - want).abs_()
+        own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))
+    if reference.summed is not None:
+        own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
+    return _floats(error, own, want, have, limits)
+
+
+def _unequal(got: Tensor, reference: Reference) -> Tensor:
+    """Where integers or bools are wrong: not equal, and neither a tie's other place nor, where roundings on the way
+    decide between two neighbours, the other of these."""
+    native = reference.native
+    have, want = (_comparable(t) for t in (got, native))
+    wrong = have != want
+    if not bool(wrong.any()):
+        return wrong
+    if reference.selection is not None:
+        return reference.selection.wrong(got, native)
+    if reference.between is not None:
+        low, high = reference.between
+        here = have.long()
+        wrong &= (here < low) | (here > high) | (high - low > 1)
+    return wrong
+
+
+def _comparable(tensor: Tensor) -> Tensor:
+    import torch
+
+    return tensor.to(torch.uint8) if tensor.dtype == torch.bool else computable(tensor)
+
+
+def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True) -> float | None:
+    """The relative error of an output that keeps every rule without the widening by the framework's own error.
+
+    None when the whole rule must be asked. Not ``strict``: every element and the whole, no tiles, no tau. In pieces
+    that stay in the cache: most outputs are right, and are done here.
+    """
+    import torch
+
+    norm = float(torch.linalg.vector_norm(reference, dtype=torch.float64))
+    if not 0.0 < norm < float("inf"):
+        return None
+    rms = norm / reference.numel() ** 0.5
+    square, off = 0.0, 0
+    for have, piece in _pieces(matrix_of(got), matrix_of(reference)):
+        want = piece.double()
+        size = want.abs()
+        error = have.double().sub_(want).abs_()
+        if not bool((error <= (size + rms).mul_(ERROR.element_factor * limits.floor)).all()):
+            return None
+        if not strict:
+            square += float(error.square_().sum())
+            continue
+        tiles = tile_squares(error)
+        square += float(tiles.sum())
+        scale = tile_squares(want).clamp_(min=ERROR.tile_norm_share**2 * rms**2)
+        scale = scale.maximum(tile_counts(want).mul_((ERROR.tile_norm_share * rms) ** 2))
+        if not bool((tiles <= scale.mul_((ERROR.tile_factor * limits.floor) ** 2)).all()):
+            return None
+        off += int((error > size.clamp_(min=ERROR.epsilon * rms).mul_(limits.tau)).sum())
+    relative = square**0.5 / norm
+    return relative if relative <= limits.floor and off <= limits.tau * reference.numel() else None
+
+
+def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
+    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else _PIECE))
+
+
+def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limits) -> tuple[Mismatch | None, float]:
+    norm = float(want.norm())
+    rms = norm / max(want.numel(), 1) ** 0.5
+    if norm == 0.0:
+        worst = float(error.max())
+        allowed = max(limits.floor * 1e-3, ERROR.framework_factor * float(own.max()))
+        if worst <= allowed:
+            return None, 0.0
+        return Mismatch("elements", f"the reference is 0, kernel is off by {worst:.3g}", error > allowed, None), worst
+    relative = float(error.norm()) / norm
+    own_relative = float(own.norm()) / norm
+    limit = max(limits.floor, ERROR.framework_factor * own_relative)
+    bound = ERROR.element_factor * limit * (want.abs() + rms)
+    bound = bound.clamp_(min=ERROR.framework_factor * float(own.max()))
+    wrong = error > bound
+    count = int(wrong.sum())
+    if count:
+        message = f"{out_of(count, wrong.numel())} wrong (relative error {relative:.2e}, limit {limit:.1e})"
+        return Mismatch("elements", message, wrong, relative), relative
+    if relative > limit:
+        wrong = error > limit * (want.abs() + rms)
+        return Mismatch(
+            "frobenius", f"the relative error {relative:.2e} is over the limit {limit:.1e}", wrong, relative
+        ), relative
+    bad_tile = _tiles(error, own, want, rms, limits)
+    if bad_tile is not None:
+        wrong, message = bad_tile
+        return Mismatch("tile", message, wrong, relative), relative
+    share = _share(error, want, have, rms, limits)
+    own_share = _share(ERROR.framework_factor * own, want, want, rms, limits)
+    # of a few dozen elements one more or less is chance
+    chance = ERROR.tau_deviations * (limits.tau / want.numel()) ** 0.5
+    if share > max(limits.tau + chance, 2 * own_share):
+        wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
+        message = (
+            f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
+        )
+        return Mismatch("tau", message, wrong, relative), relative
+    return None, relative
+
+
+def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> float:
+    """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero; where
+    both are, there is nothing to be relative to."""
+    return share_counts(error, want, have, rms, limits) / max(error.numel(), 1)
+
+
+def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits) -> tuple[Tensor, str] | None:
+    """The worst tile of the last two dimensions over its limit, as a mask of all such tiles."""
+    error2, own2, want2 = (tile_norms(t) for t in (error, own, want))
+    size = tile_norms(error.new_ones(error.shape))
+    scale = want2.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
+    limit = (ERROR.framework_factor * own2 / scale).clamp(min=ERROR.tile_factor * limits.floor)
+    over = error2 / scale > limit
+    if not bool(over.any()):
+        return None
+    wrong = spread(over, error.shape) & (error > 0)
+    worst = float((error2 / scale)[over].max())
+    return wrong, f"{int(over.sum())} of {over.numel()} tiles are off by up to {worst:.2e} relatively"
+
+
+def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> Mismatch | None:
+    import torch
+
+    kind, one, other = (kinds(t) for t in (got, native, double.to(native.dtype)))
+    wrong = (kind != one) & (kind != other)
+    count = int(wrong.sum())
+    if not count:
+        return None
+    extra = int((wrong & (kind != 0)).sum())
+    what = "not finite where the reference is" if extra else "finite where the reference is not"
+    return Mismatch("non-finite", f"{out_of(count, torch.numel(wrong))} {what}", wrong | _far(got, double, limits))
+
+
+def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:
+    """Finite elements over the bound for every element: they belong on the map beside those that are not finite."""
+    import torch
+
+    have = got.double()
+    finite = torch.isfinite(have) & torch.isfinite(double)
+    want = torch.where(finite, double, double.new_zeros(()))
+    rms = float(want.norm()) / max(int(finite.sum()), 1) ** 0.5
+    far: Tensor = (have - want).abs() > ERROR.element_factor * limits.floor * (want.abs() + rms)
+    return finite & far

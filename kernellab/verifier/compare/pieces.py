@@ -1,0 +1,167 @@
+"""The error rule in pieces, for outputs whose float64 copies would not fit beside everything else.
+
+The same rule as :func:`kernellab.verifier.compare.compare`: three passes (sizes; elements; tiles and shares) over
+pieces of whole tiles, so that temporaries stay under 256 MiB. Only the mask of what is wrong is as large as the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.compare.records import Limits, Mismatch, Reference
+from kernellab.verifier.compare.tiles import kinds, matrix_of, out_of, places, share_counts, spread, tile_norms
+from kernellab.verifier.protocol.rules import DEVICE, ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One piece in float64: errors of kernel and framework, both sides; places that are not finite are zero."""
+
+    at: tuple[slice, slice, slice]
+    error: Tensor
+    own: Tensor
+    want: Tensor
+    have: Tensor
+
+
+class _Pieces:
+    def __init__(self, got: Tensor, reference: Reference) -> None:
+        self.shape = got.shape
+        self.got, self.native = matrix_of(got), matrix_of(reference.native)
+        self.double = None if reference.double is None else matrix_of(reference.double)
+        self.nudged = None if reference.nudged is None else matrix_of(reference.nudged)
+
+    def __iter__(self) -> Iterator[_Piece]:
+        import torch
+
+        for at in places(self.got.shape, DEVICE.piece):
+            native = self.native[at].double()
+            want = native if self.double is None else self.double[at]
+            have = self.got[at].double()
+            finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
+            zero = want.new_zeros(())
+            want, have, native = (torch.where(finite, t, zero) for t in (want, have, native))
+            own = (native - want).abs_()
+            if self.nudged is not None:
+                moved = (self.nudged[at] - want).abs_()
+                own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, zero))
+            yield _Piece(at, (have - want).abs_(), own, want, have)
+
+    def non_finite(self) -> Tensor | None:
+        """Where one side is not finite and the other is, or otherwise; None where nothing is."""
+        mask: Tensor | None = None
+        for at in places(self.got.shape, DEVICE.piece):
+            native = self.native[at]
+            double = native if self.double is None else self.double[at]
+            kind, one, other = (kinds(t) for t in (self.got[at], native, double.to(native.dtype)))
+            wrong = (kind != one) & (kind != other)
+            if bool(wrong.any()):
+                mask = self._mask() if mask is None else mask
+                mask[at] = wrong
+        return mask
+
+    def where(self, judge: Callable[[_Piece], Tensor]) -> Tensor:
+        """The mask that ``judge`` gives, in the output's shape."""
+        mask = self._mask()
+        for piece in self:
+            mask[piece.at] = judge(piece)
+        return mask.reshape(self.shape)
+
+    def _mask(self) -> Tensor:
+        import torch
+
+        return torch.zeros(self.got.shape, dtype=torch.bool, device=self.got.device)
+
+
+def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
+    """The first rule that a float output breaks, and its relative Frobenius error."""
+    import torch
+
+    pieces = _Pieces(got, reference)
+    bad = pieces.non_finite()
+    if bad is not None:
+        bad = bad.reshape(got.shape)
+        extra = int((bad & ~torch.isfinite(got)).sum())
+        what = "not finite where the reference is" if extra else "finite where the reference is not"
+        message = f"{out_of(int(bad.sum()), bad.numel())} {what}"
+        return Mismatch("non-finite", message, bad), float("nan")
+    square = own_square = want_square = worst = own_most = 0.0
+    for p in pieces:
+        square += float(p.error.square().sum())
+        own_square += float(p.own.square().sum())
+        want_square += float(p.want.square().sum())
+        worst, own_most = max(worst, float(p.error.max())), max(own_most, float(p.own.max()))
+    norm, count = want_square**0.5, got.numel()
+    if norm == 0.0:
+        allowed = max(limits.floor * 1e-3, ERROR.framework_factor * own_most)
+        if worst <= allowed:
+            return None, 0.0
+        mask = pieces.where(lambda p: p.error > allowed)
+        return Mismatch("elements", f"the reference is 0, kernel is off by {worst:.3g}", mask, None), worst
+    rms, relative = norm / count**0.5, square**0.5 / norm
+    limit = max(limits.floor, ERROR.framework_factor * own_square**0.5 / norm)
+    least = ERROR.framework_factor * own_most
+
+    def far(p: _Piece) -> Tensor:
+        bound = (p.want.abs() + rms).mul_(ERROR.element_factor * limit).clamp_(min=least)
+        over: Tensor = p.error > bound
+        return over
+
+    wrong = sum(int(far(p).sum()) for p in pieces)
+    if wrong:
+        message = f"{out_of(wrong, count)} wrong (relative error {relative:.2e}, limit {limit:.1e})"
+        return Mismatch("elements", message, pieces.where(far), relative), relative
+    if relative > limit:
+        mask = pieces.where(lambda p: p.error > (p.want.abs() + rms).mul_(limit))
+        message = f"the relative error {relative:.2e} is over the limit {limit:.1e}"
+        return Mismatch("frobenius", message, mask, relative), relative
+    return _tiles_and_shares(pieces, rms, relative, limits), relative
+
+
+def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limits) -> Mismatch | None:
+    import torch
+
+    off = own_off = tiles = over_count = 0
+    worst = 0.0
+
+    def ratio(p: _Piece) -> tuple[Tensor, Tensor]:
+        error, own, want = (tile_norms(t) for t in (p.error, p.own, p.want))
+        size = tile_norms(torch.ones_like(p.error))
+        scale = want.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
+        return error / scale, (ERROR.framework_factor * own / scale).clamp(min=ERROR.tile_factor * limits.floor)
+
+    for p in pieces:
+        found, limit = ratio(p)
+        over = found > limit
+        tiles += over.numel()
+        if bool(over.any()):
+            over_count += int(over.sum())
+            worst = max(worst, float(found[over].max()))
+        off += share_counts(p.error, p.want, p.have, rms, limits)
+        own_off += share_counts(ERROR.framework_factor * p.own, p.want, p.want, rms, limits)
+    if over_count:
+
+        def bad(p: _Piece) -> Tensor:
+            found, limit = ratio(p)
+            return spread(found > limit, p.error.shape) & (p.error > 0)
+
+        message = f"{over_count} of {tiles} tiles are off by up to {worst:.2e} relatively"
+        return Mismatch("tile", message, pieces.where(bad), relative)
+    count = pieces.got.numel()
+    share = off / count
+    chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
+    if share > max(limits.tau + chance, 2 * own_off / count):
+        least = max(ERROR.epsilon, limits.share) * rms
+        mask = pieces.where(lambda p: p.error > limits.tau * p.want.abs().clamp_(min=least))
+        message = (
+            f"a fraction {share:.2e} of the elements is off by more than {limits.tau:g} (eq. 3 allows {limits.tau:g})"
+        )
+        return Mismatch("tau", message, mask, relative)
+    return None

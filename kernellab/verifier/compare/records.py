@@ -1,0 +1,71 @@
+"""What a comparison takes and gives: a reference's answer, the limits of its dtype, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.protocol.rules import ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.compare.selection import Selection
+
+    Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One output of the reference: at the declared dtype, and in float64 (None for integers, and where it has none)."""
+
+    native: Tensor
+    double: Tensor | None
+    #: float64 again, at inputs moved by a rounding error: what no kernel of this dtype can be asked to beat
+    nudged: Tensor | None = None
+    #: the magnitudes that were added up for each element, where sums may cancel: what its rounding is relative to
+    summed: Tensor | None = None
+    #: of integers and bools: the least and the most that roundings on the way make of each element
+    between: tuple[Tensor, Tensor] | None = None
+    #: of indices: what they select from
+    selection: Selection | None = None
+
+    @property
+    def want(self) -> Tensor:
+        return self.native if self.double is None else self.double
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why an output is wrong. ``rule`` is shape, dtype, exact, non-finite, elements, frobenius, tile or tau."""
+
+    rule: str
+    message: str
+    #: True where an element is judged wrong; None for shape and dtype
+    wrong: Tensor | None = None
+    rel_frobenius: float | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The numbers of one output: floor and tau of its dtype, or what the task states."""
+
+    floor: float
+    tau: float
+    #: tau and a tile's norm are relative to at least this share of the whole output's rms
+    share: float = 0.0
+
+    @staticmethod
+    def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
+        name = "float8" if dtype.startswith("float8") else dtype
+        floor = ERROR.floor.get(name, ERROR.floor["float32"])
+        tau = ERROR.tau.get(name, ERROR.tau["float32"])
+        if tf32 and name == "float32":
+            floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
+        stated = tolerance or {}
+        return Limits(stated.get("floor", floor), stated.get("tau", tau))
+
+
+#: rules that ask how large an error is, and so may be widened by the problem's conditioning; of integers, by what
+#: roundings and ties leave open
+NUMERIC = ("elements", "frobenius", "tile", "tau", "exact")

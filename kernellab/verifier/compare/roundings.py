@@ -1,0 +1,114 @@
+"""The reference in float64 with each operation's result rounded as a narrower dtype would round it at worst, or the
+factors of products rounded to TF32 where the task lets them be.
+
+Where terms cancel, what is left is what they were rounded to on the way, and no nudge of the inputs shows that: the
+divergence of a row from itself is zero whatever the row, but p log p and p log q, each rounded, leave a rest. An
+implementation that fuses a product with the difference rounds one of them and not the other, every element alike. So
+each operation's result moves by one rounding, all elements the same way, the way drawn for each operation (the bound
+of a running error analysis, Higham, section 3.3, in one run). An operator in which terms cancel is taken apart first:
+of a GELU's far tail 1 + erf(x) leaves nothing, in float64 from -8.3 on, and a kernel that writes erfc is nearer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: operators that select, move or cut, and so round nothing
+EXACT = frozenset((
+    "round", "floor", "ceil", "trunc", "sign", "neg", "abs", "relu", "clamp", "clamp_min", "clamp_max", "maximum",
+    "minimum", "amax", "amin", "max", "min", "where", "gather", "index", "index_select", "embedding", "sort", "topk",
+    "cat", "stack", "clone", "_to_copy", "contiguous", "flip", "roll", "tril", "triu", "constant_pad_nd", "masked_fill",
+    "scatter", "zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like", "copy", "scalar_tensor",
+))  # fmt: skip
+#: half a unit of the last of TF32's ten bits
+_TF32 = 2.0**-11
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, every new floating tensor is moved by ``unit`` of its size, up or down, an operation at a time."""
+
+    def __init__(self, unit: float, seed: int, exact: Collection[str] = (), pattern: int | None = None) -> None:
+        """``exact``: names of operators whose results are not rounded. The bits of ``pattern`` say which way each
+        third operation is rounded, in place of chance."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unit = unit
+        self.exact = exact
+        self.pattern = pattern
+        self.done = 0
+        self.random = random.Random(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = self._parts(func)(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
+            # a view, or a write in place: nothing was rounded anew, or it cannot be moved without moving another's
+            return out
+        move = 1 + self.unit * self._way()
+        return _each(out, lambda t: t * move)
+
+    def _way(self) -> int:
+        self.done += 1
+        if self.pattern is None:
+            return self.random.choice((-1, 1))
+        return 1 if self.pattern >> self.done % 3 & 1 else -1
+
+    def _parts(self, func: Any) -> Callable[..., Any]:
+        """An operator as the operators that it is made of, rounded one by one, where it hides terms that cancel."""
+        made = _hidden().get(func)
+        if made is None:
+            return func  # type: ignore[no-any-return]
+
+        def apart(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return made(*args, **kwargs)
+
+        return apart
+
+
+class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, each factor of the operators ``names`` is moved at random by at most half a unit of TF32's last place, as
+    tensor cores may round it. What follows may amplify that (a norm takes a large mean away), whatever precision the
+    framework itself chose."""
+
+    def __init__(self, names: Collection[str], seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = names
+        self.seed = seed
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in self.names:
+            args = [self._moved(a) for a in args]
+        return func(*args, **(kwargs or {}))
+
+    def _moved(self, value: Any) -> Any:
+        # a bias is no factor
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() < 2:
+            return value
+        self.seed += 1
+        generator = torch.Generator(value.device).manual_seed(self.seed % (1 << 31))
+        by = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
+        return by.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
+
+
+@cache
+def _hidden() -> Mapping[Any, Callable[..., Any]]:
+    return get_decompositions([torch.ops.aten.gelu])
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value) if value.is_floating_point() else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_each(v, change) for v in value)
+    return value

@@ -1,0 +1,142 @@
+"""Outputs that are indices of sort, topk, argmax and their like: what they select is compared, not the numbers.
+
+Where several values are equal, torch promises no order of their places but in a stable sort and in argmax, argmin and
+the maximum and minimum of a dimension, which give the first. The reference is run once more with its operators
+watched; an index that reaches an output through views, copies and casts keeps its place in the values that it selects
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernellab.verifier.protocol.rules import ERROR
+
+#: operators whose second result (or only one) are places along a dimension; of the first ones all differ
+_DISTINCT = frozenset(("sort", "topk", "argsort"))
+_FIRST = frozenset(("argmax", "argmin", "max", "min"))
+_ANY = frozenset(("kthvalue", "median", "nanmedian", "mode"))
+#: operators through which an index keeps what it means
+_KEEPS = frozenset((
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze", "unsqueeze", "slice", "select", "permute",
+    "transpose", "t", "expand", "clone", "contiguous", "detach", "alias", "lift_fresh", "_to_copy", "flip", "narrow",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Where an output's indices select from: ``values``, flat; the position of index 0 for each element of the output
+    (``base``), and the distance of the next (``step``); ``size`` is the number of places.
+
+    ``distinct``: no place may come twice. ``ordered``: of equal values the reference promises which. ``computed``: the
+    values are the reference's own intermediate ones, which a kernel has with other roundings.
+    """
+
+    values: torch.Tensor
+    base: torch.Tensor
+    step: int
+    size: int
+    distinct: bool
+    ordered: bool
+    computed: bool
+
+    def wrong(self, got: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
+        """Where ``got`` selects something else than ``native`` does, or nothing, or the same place again."""
+        have, want = got.to(torch.int64), native.to(torch.int64)
+        outside = (have < 0) | (have >= self.size)
+        places = self.base + have.clamp(0, max(self.size - 1, 0)) * self.step
+        wanted = self.base + want * self.step
+        one, other = self.values[places.reshape(-1)], self.values[wanted.reshape(-1)]
+        one, other = (t.to(torch.float64).reshape(have.shape) for t in (one, other))
+        same = (one == other) | (one.isnan() & other.isnan())
+        if self.ordered and not self.computed:
+            same = have == want
+        if self.computed:
+            dtype = str(self.values.dtype).removeprefix("torch.")
+            floor = ERROR.floor.get("float8" if dtype.startswith("float8") else dtype, 0.0)
+            finite = other[other.isfinite()]
+            rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+            same |= (one - other).abs() <= floor * (other.abs() + rms)
+        bad = outside | ~same
+        if self.distinct and not bool(bad.any()):
+            bad |= _again(places)
+        return bad
+
+
+def selections(reference: Any, args: Sequence[Any]) -> list[Selection | None]:
+    """For each output of ``reference(args)`` what its indices select from; None where it is none of indices."""
+    watch = _Watch(args)
+    with watch:
+        outputs = reference(args)
+    return [watch.of(o) for o in outputs]
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, args: Sequence[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+        #: by identity; the tensors are held, so that none is another's
+        self.known: dict[int, tuple[torch.Tensor, Selection]] = {}
+
+    def of(self, tensor: torch.Tensor) -> Selection | None:
+        found = self.known.get(id(tensor))
+        return found[1] if found is not None and found[1].base.shape == tensor.shape else None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name in _DISTINCT | _FIRST | _ANY:
+            self._selects(func, name, args, kwargs, out)
+        elif name in _KEEPS and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
+            self._keeps(func, name, args, kwargs, out)
+        return out
+
+    def _selects(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        indices = out if isinstance(out, torch.Tensor) else out[1] if isinstance(out, tuple) and len(out) == 2 else None
+        if indices is None or indices.dtype != torch.int64 or not isinstance(args[0], torch.Tensor):
+            return
+        named = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+        named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()} | named
+        source, dim = args[0], named.get("dim")
+        values = source.detach().contiguous()
+        if dim is None:
+            # of the whole tensor, flattened
+            if indices.numel() != 1:
+                return
+            base, step, size = torch.zeros_like(indices), 1, values.numel()
+        else:
+            if not source.dim():
+                return
+            along = dim % source.dim()
+            size = int(source.shape[along])
+            step = int(values.stride(along))
+            first = torch.arange(values.numel(), device=values.device).reshape(values.shape).narrow(along, 0, 1)
+            kept = indices.dim() == source.dim()
+            base = first.expand(indices.shape) if kept else first.squeeze(along)
+        computed = source.untyped_storage().data_ptr() not in self.given
+        ordered = name in _FIRST or bool(named.get("stable"))
+        found = Selection(values.reshape(-1), base, int(step), int(size), name in _DISTINCT, ordered, computed)
+        self.known[id(indices)] = indices, found
+
+    def _keeps(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
+        _, found = self.known[id(args[0])]
+        base = found.base if name == "_to_copy" else func(found.base, *args[1:], **kwargs)
+        fields = {**vars(found), "base": base}
+        self.known[id(out)] = out, Selection(**fields)
+
+
+def _again(places: torch.Tensor) -> torch.Tensor:
+    """Where a place comes that has come before."""
+    flat = places.reshape(-1)
+    order = flat.sort(stable=True)
+    again = torch.zeros_like(flat, dtype=torch.bool)
+    again[order.indices[1:]] = order.values[1:] == order.values[:-1]
+    return again.reshape(places.shape)

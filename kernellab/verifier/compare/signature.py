@@ -1,0 +1,185 @@
+"""A name for the pattern of an error, found by rules over both sides' numbers, so that routing rests on evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.task.dtypes import computable
+from kernellab.verifier.compare.compare import Mismatch
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+_MAP_ROWS, _MAP_COLUMNS = 16, 48
+_MATCH = 1e-3
+
+
+def numeric(
+    got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = ()
+) -> str:
+    """The most telling name that fits one wrong output.
+
+    ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments.
+    """
+    import torch
+
+    if mismatch.rule in ("shape", "dtype", "count"):
+        return mismatch.rule
+    g, w = got.double(), want.double()
+    if any(_same(g, e) for e in earlier if e.shape == got.shape and not _same(w, e)):
+        return "stale"
+    if bool((g == 0).all()):
+        return "all-zero"
+    if any(_same(g, i) for i in inputs if i.shape == got.shape):
+        return "identity"
+    assert mismatch.wrong is not None
+    if at_edge(mismatch.wrong):
+        return "edge-tile"
+    if mismatch.rule == "non-finite":
+        # poison read past the end of an input reaches the last rows only
+        return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "nan"
+    if _transposed(g, w):
+        return "transposed"
+    scale = _scale(g, w)
+    if scale is not None:
+        return "off-by-scale"
+    if _constant_shift(g, w):
+        return "off-by-constant"
+    if _moved(g, w):
+        return "off-by-one"
+    if mismatch.rule in ("frobenius", "tile", "tau") or (mismatch.rel_frobenius or 1) < 2e-2:
+        spread = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
+        if spread > 0.01:
+            return "accumulate-dtype"
+    share = float(mismatch.wrong.double().mean())
+    return "scattered" if share < 0.5 else "wrong-values"
+
+
+def at_edge(wrong: Tensor) -> bool:
+    """Errors only in the trailing part of some dimension: whole in the front, wrong at the end."""
+    for dim, size in enumerate(wrong.shape):
+        if size < 2:
+            continue
+        other = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other) if other else wrong
+        first = int(line.int().argmax())
+        # the wrong part begins in the last half (a tile) and reaches the last element
+        if bool(line.any()) and first >= size / 2 and bool(line[-1]):
+            return True
+    return False
+
+
+def error_map(wrong: Tensor, got: Tensor) -> list[str]:
+    """At most 16 rows of 48 characters over the last two dimensions: '.' right, 'x' wrong, 'n' not finite."""
+    import torch
+
+    w = wrong.reshape(1, -1) if wrong.dim() < 2 else wrong.reshape(-1, wrong.shape[-1])
+    bad = (~torch.isfinite(got)).reshape(w.shape) if got.is_floating_point() else torch.zeros_like(w)
+    rows, columns = min(w.shape[0], _MAP_ROWS), min(w.shape[1], _MAP_COLUMNS)
+    lines = []
+    for r in range(rows):
+        band = slice(r * w.shape[0] // rows, max((r + 1) * w.shape[0] // rows, r * w.shape[0] // rows + 1))
+        line = ""
+        for c in range(columns):
+            cell = slice(c * w.shape[1] // columns, max((c + 1) * w.shape[1] // columns, c * w.shape[1] // columns + 1))
+            part = w[band, cell]
+            line += "." if not bool(part.any()) else "n" if bool((bad[band, cell] & part).any()) else "x"
+        lines.append(line)
+    return lines
+
+
+def where(wrong: Tensor, got: Tensor) -> str:
+    """The error map in words: everywhere, the end of a dimension, every k-th, one place; NaN apart from numbers."""
+    import torch
+
+    if not bool(wrong.any()):
+        return ""
+    got = computable(got)
+    bad = wrong & ~torch.isfinite(got) if got.is_floating_point() else torch.zeros_like(wrong)
+    if not bool(bad.any()):
+        return _places(wrong)
+    numbers = wrong & ~bad
+    others = f", wrong numbers {_places(numbers)}" if bool(numbers.any()) else ""
+    return f"NaN or inf {_places(bad)}{others}"
+
+
+def _places(wrong: Tensor) -> str:
+    import torch
+
+    count, total = int(wrong.sum()), wrong.numel()
+    share = count / total
+    if count == 1:
+        return "in one element"
+    if share > 0.9:
+        return "almost everywhere" if share < 1 else "everywhere"
+    for dim, size in enumerate(wrong.shape):
+        other = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other) if other else wrong
+        places = torch.nonzero(line).reshape(-1)
+        first, last = int(places[0]), int(places[-1])
+        if len(places) == size:
+            continue
+        name = f"dimension {dim}"
+        if len(places) == 1:
+            return f"only at {first} of {name}"
+        if last == size - 1 and len(places) == last - first + 1:
+            return f"only from {first} to the end ({size}) of {name}"
+        if first == 0 and len(places) == last + 1:
+            return f"only in the first {last + 1} of {name}"
+        steps = places.diff()
+        if len(places) > 2 and bool((steps == steps[0]).all()):
+            return f"at every {int(steps[0])}th of {name}, from {first}"
+    return f"scattered over {share:.1%} of the elements"
+
+
+def first_wrong(wrong: Tensor) -> list[int]:
+    import torch
+
+    flat = int(wrong.reshape(-1).int().argmax())
+    return [int(i) for i in torch.unravel_index(torch.tensor(flat), wrong.shape)] if wrong.dim() else []
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    b = b.double()
+    norm = float(b.norm())
+    return norm > 0 and float((a - b).norm()) <= _MATCH * norm
+
+
+def _transposed(g: Tensor, w: Tensor) -> bool:
+    if g.dim() < 2 or min(g.shape[-2:]) < 2:
+        return False
+    if g.shape[-1] == g.shape[-2] and _same(g, w.transpose(-1, -2)):
+        return True
+    return _same(g, w.transpose(-1, -2).reshape(g.shape))
+
+
+def _scale(g: Tensor, w: Tensor) -> float | None:
+    dot = float((g * w).sum())
+    square = float((w * w).sum())
+    if not square or not dot:
+        return None
+    c = dot / square
+    rest = float((g - c * w).norm()) / square**0.5
+    return c if rest <= _MATCH * abs(c) and abs(c - 1) > 10 * rest else None
+
+
+def _constant_shift(g: Tensor, w: Tensor) -> bool:
+    d = g - w
+    return g.numel() > 2 and float(d.mean().abs()) > 0 and float(d.std()) <= _MATCH * float(d.mean().abs())
+
+
+def _moved(g: Tensor, w: Tensor) -> bool:
+    for dim in range(g.dim()):
+        n = g.shape[dim]
+        if n >= 4:
+            for step in (1, -1):
+                front, back = (0, n - 1), (1, n - 1)
+                a, b = (g.narrow(dim, *front), w.narrow(dim, *back)) if step > 0 else (
+                    g.narrow(dim, *back), w.narrow(dim, *front)
+                )  # fmt: skip
+                if _same(a, b):
+                    return True
+    return False

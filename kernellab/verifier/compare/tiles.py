@@ -1,0 +1,107 @@
+"""Outputs as matrices of tiles: pieces to walk through, norms of tiles, shares of elements, kinds of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.compare.records import Limits
+from kernellab.verifier.protocol.rules import ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def places(shape: Sequence[int], most: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Pieces of whole tiles, about ``most`` elements each, of matrices of ``shape`` (batch, rows, columns)."""
+    batch, rows, columns = shape
+    every = slice(None)
+    if rows * columns <= most:
+        step = max(1, most // max(rows * columns, 1))
+        yield from ((slice(i, i + step), every, every) for i in range(0, batch, step))
+        return
+    height = min(rows, ERROR.tile)
+    wide = min(columns, max(1, most // (height * ERROR.tile)) * ERROR.tile)
+    high = max(1, most // (wide * height)) * height
+    for i in range(batch):
+        for r in range(0, rows, high):
+            for c in range(0, columns, wide):
+                yield slice(i, i + 1), slice(r, r + high), slice(c, c + wide)
+
+
+def share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> int:
+    import torch
+
+    least = max(ERROR.epsilon, limits.share) * rms
+    scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs()).clamp_(min=least)
+    return int((error > limits.tau * scale).sum())
+
+
+def tile_norms(t: Tensor) -> Tensor:
+    """Norms of the tiles, shape (batch, rows, columns)."""
+    return tile_squares(matrix_of(t)).sqrt_()
+
+
+def tile_squares(matrix: Tensor) -> Tensor:
+    from torch.nn.functional import pad
+
+    side = ERROR.tile
+    rows, columns = matrix.shape[-2:]
+    # fewer rows than a tile's (a vector has one) are a lower tile, not one padded with zeros
+    tall = max(1, min(rows, side))
+    square = matrix * matrix
+    if columns % side or rows % tall:
+        square = pad(square, (0, -columns % side, 0, -rows % tall))
+    batch, height, width = square.shape
+    return square.reshape(batch, height // tall, tall, width // side, side).sum((2, 4))
+
+
+def tile_counts(matrix: Tensor) -> Tensor:
+    """Elements in each tile, shape (1, rows, columns)."""
+    import torch
+
+    def lengths(n: int, side: int) -> Tensor:
+        full = torch.full((-(-n // side),), float(side), dtype=torch.float64)
+        if n % side:
+            full[-1] = n % side
+        return full
+
+    return (
+        torch.outer(
+            lengths(matrix.shape[-2], max(1, min(matrix.shape[-2], ERROR.tile))), lengths(matrix.shape[-1], ERROR.tile)
+        )[None]
+        .expand(matrix.shape[0], -1, -1)
+        .to(matrix.device, copy=True)
+    )
+
+
+def matrix_of(t: Tensor) -> Tensor:
+    if t.dim() < 2:
+        return t.reshape(1, 1, -1)
+    return t.reshape(-1, *t.shape[-2:]) if 0 not in t.shape else t.reshape(0, 1, 1)
+
+
+def out_of(count: int, total: int) -> str:
+    """``80 of 2560 elements are``, which something follows."""
+    return f"{count} of {total} elements {'is' if count == 1 else 'are'}"
+
+
+def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
+    side = ERROR.tile
+    rows, columns = (1, shape[-1] if len(shape) else 1) if len(shape) < 2 else (shape[-2], shape[-1])
+    full = over.repeat_interleave(max(1, min(rows, side)), 1).repeat_interleave(side, 2)[:, :rows, :columns]
+    return full.reshape(tuple(shape))
+
+
+def kinds(t: Tensor) -> Tensor:
+    """0 finite, 1 NaN, 2 +inf, 3 -inf."""
+    import torch
+
+    if bool(torch.isfinite(t).all()):
+        return torch.zeros(t.shape, dtype=torch.uint8, device=t.device)
+    kinds = torch.isnan(t).to(torch.uint8)
+    kinds += torch.isposinf(t).to(torch.uint8) * 2
+    kinds += torch.isneginf(t).to(torch.uint8) * 3
+    return kinds

@@ -1,0 +1,1 @@
+"""All that a CUDA device needs: memory, worker, clocks, timed calls."""

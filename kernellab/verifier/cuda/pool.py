@@ -1,0 +1,66 @@
+"""The allocator that a worker's torch takes its device memory from, so that the judge can read outputs in place.
+
+``pool.cpp`` hands torch's caching allocator physical memory behind descriptors. The worker sends a descriptor
+when the judge first meets an output in that piece; the judge maps it and from then on reads outputs there by itself, at
+the instant of the answer. A worker that lies about where an output is has another part of its memory judged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_name("pool.cpp")
+#: the variable that names the built library to a worker
+VARIABLE = "KERNELLAB_POOL"
+
+
+class Segment(ctypes.Structure):
+    """One entry of the allocator's table: address, bytes, handle, descriptor (-1: none), and is it in use?"""
+
+    _fields_ = [
+        ("address", ctypes.c_ulonglong), ("size", ctypes.c_uint64), ("handle", ctypes.c_ulonglong),
+        ("fd", ctypes.c_int32), ("live", ctypes.c_int32),
+    ]  # fmt: skip
+
+
+def build(folder: Path) -> Path | None:
+    """The library, built in ``folder`` if it is not there (0.3 s); None where there is no C++ compiler."""
+    compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+    if compiler is None:
+        return None
+    name = f"pool-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so"
+    target = folder / name
+    if not target.exists():
+        part = folder / f".{name}"
+        command = [compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE), "-o", str(part), "-ldl"]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return None
+        part.replace(target)
+    return target
+
+
+class Pool:
+    """In a worker: all device memory that torch takes from here on, in this thread, comes from the library."""
+
+    def __init__(self, library: str) -> None:
+        import torch
+
+        self.library = ctypes.CDLL(library)
+        self.library.kernellab_segments.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "kernellab_alloc", "kernellab_free")
+        # kept alive with this object: torch frees a pool's memory with the pool
+        self._allocator: Any = allocator
+        self._pool = torch.cuda.MemPool(allocator.allocator())  # type: ignore[no-untyped-call]
+        self._inside = torch.cuda.use_mem_pool(self._pool)
+        self._inside.__enter__()
+
+    def segments(self, first: int = 0) -> list[Segment]:
+        """The table from entry ``first`` on."""
+        table = (Segment * 4096)()
+        count = self.library.kernellab_segments(first, len(table), ctypes.byref(table))
+        return [table[i] for i in range(count)]

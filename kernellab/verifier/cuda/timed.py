@@ -1,0 +1,421 @@
+"""The fast stage on a CUDA device.
+
+Sides, turns and pairs are those of ``timing.timed``; one piece of device memory holds the arguments of
+all sides, mapped for reading only, and the judge writes new contents into it for each go. A go covers so many calls,
+each on arguments of its own, that together they take a millisecond; all their outputs are kept and read.
+
+The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
+over the calls: the only clock that no candidate can reach. The handshake is the same road with one tiny kernel on it,
+and most of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker
+(0.15 ms on an H200), and what is cold after that. Where the device works for longer than the host launches, the judge's
+own kernel has it for a while from the go on, so that a process that is slow to wake and first launches hide behind that
+as all others do behind the calls before them; no other process's kernels run meanwhile. Elsewhere the worker takes its
+turn of the device before its first call, and launches count.
+
+Others must agree with it (:mod:`~kernellab.verifier.cuda.clocks`): CUDA events on the worker's stream, the device's
+activity as CUPTI lists it, and how long the judge's own kernel takes after the answer (work left running), against the
+baseline's in the same rounds. What that shows is added to the candidate's time, so that the figure ends with the
+device's own end and not with the answer; more than a little refuses. A worker that answers early while launches are
+still most of its call leaves nothing to run. Kernels on a stream that the caller's does not order are refused whatever
+the clocks say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task
+from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.cuda.clocks import (
+    DEVICES,
+    JUDGE,
+    LABELS,
+    Reading,
+    calls_at_a_go,
+    clock_of,
+    disagreement,
+    handshake,
+    left_running,
+    on_device,
+)
+from kernellab.verifier.cuda.go import Goes
+from kernellab.verifier.cuda.link import TIMED_SLOT, DeviceAccess, TimedCalls
+from kernellab.verifier.cuda.memory import output_bytes
+from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge.placement import before_others
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol import stats
+from kernellab.verifier.protocol.memory import Unreadable
+from kernellab.verifier.protocol.rules import DEVICE, TIMING
+from kernellab.verifier.timing.checks import Checks, reference_shares
+from kernellab.verifier.timing.sides import (
+    VERDICT,
+    BaselineFailed,
+    Canary,
+    DishonestWhenTimed,
+    Pace,
+    Result,
+    Side,
+    Team,
+    between,
+    is_sharp,
+    median,
+    secret_rounds,
+    teams,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: what is left of a single go at least, s: the median is believed only far above this
+_LEAST = 1e-9
+
+
+class Inconsistent(Exception):
+    """The times cannot be believed; the message says why, ``signature`` in a word."""
+
+    def __init__(self, message: str, signature: str = "inconsistent-clocks") -> None:
+        super().__init__(message)
+        self.signature = signature
+
+
+@dataclass
+class Turns(Team):
+    """A side's turns of the device beside its times: seconds of the judge's kernel after the answer, of each go."""
+
+    tails: list[float] = field(default_factory=list)
+    #: from go to done, of each go
+    gross: list[float] = field(default_factory=list)
+    #: bytes of one call's outputs
+    size: int = 0
+    #: by what share two bursts of traced calls differed
+    drift: float = 0.0
+
+    @property
+    def first(self) -> DeviceAccess:
+        """The one whose calls are traced."""
+        return _cuda(self.worker)
+
+    def add(self, turn: TimedCalls, handshake: float, maker: int) -> None:
+        self.seconds.append(max((turn.seconds - handshake) / turn.calls, _LEAST))
+        self.claimed.append(turn.answer.seconds / turn.calls)
+        self.waited.append(0.0)
+        self.disturbed.append(False)
+        self.gross.append(turn.seconds)
+        self.tails.append(turn.tail)
+        self.maker.append(maker)
+
+    def lengthen(self, seconds: float, calls: int) -> None:
+        """Counts so many seconds more in each go."""
+        self.seconds = [s + seconds / calls for s in self.seconds]
+        self.gross = [g + seconds for g in self.gross]
+
+    def retime(self, seconds: list[float]) -> None:
+        """Takes the figures from another clock's samples."""
+        self.seconds = seconds
+        self.waited, self.disturbed = [0.0] * len(seconds), [False] * len(seconds)
+
+
+def measure(
+    task: Task,
+    args: Sequence[Any],
+    candidate: Side,
+    baselines: Sequence[Side],
+    limits: Sequence[Limits],
+    *,
+    budget: float,
+    deadline: float,
+    canaries: Sequence[Canary] = (),
+    pace: Pace = VERDICT,
+) -> Result:
+    """As :func:`kernellab.verifier.timing.timed.measure`. Raises Inconsistent too."""
+    run = _Run(task, args, candidate, baselines, limits, deadline, canaries, pace)
+    try:
+        return run.measure(budget)
+    finally:
+        run.goes.close()
+
+
+class _Run:
+    def __init__(
+        self, task: Task, args: Sequence[Any], candidate: Side, baselines: Sequence[Side], limits: Sequence[Limits],
+        deadline: float, canaries: Sequence[Canary], pace: Pace,
+    ) -> None:  # fmt: skip
+        self.pace = pace
+        self.task = task
+        self._canaries = canaries
+        self.limits = limits
+        (self.candidate,) = teams([candidate], Turns)
+        self.baselines = teams(baselines, Turns)
+        self.sides = [self.candidate, *self.baselines]
+        workers = [_cuda(worker) for side in self.sides for worker in side.workers]
+        self.pids = [access.worker.pid for access in workers]
+        # the task's own text is no threat to the other sides
+        self.goes = Goes(task, args, workers, workers[1:] if task.module().mutates else [], deadline)
+        self.names = {id(_cuda(worker)): side.name for side in self.sides for worker in side.workers}
+        self.deadline = deadline
+        self.cost = self.spread = 0.0
+        #: seconds until the first round, and of all rounds
+        self.prepared = self.rounds = 0.0
+        self.random = random.Random(secrets.randbits(64))
+        self.late = False
+
+    def measure(self, budget: float) -> Result:
+        began = time.monotonic()
+        with before_others(self.pids):
+            self.goes.make(1)
+            self._ready()
+            self._trace()
+            self._refuse_unordered()
+            calls = self._choose()
+            self.goes.lead = DEVICE.lead_seconds if self._launches_hide() else 0.0
+            if calls > 1:
+                self.goes.make(calls)
+            if calls > 1 or self.goes.lead:
+                self._ready()
+        self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
+        # of a ranking's goes the first call, the last and a random third are enough
+        hurried = self.pace.sharp is not None
+        self.checks = Checks(self.task, self.limits, TIMING.check_all_bytes + 1 if hurried else self.goes.bytes * calls)
+        #: by the round in which they come, which nobody but the judge knows
+        canaries = secret_rounds(self._canaries, max(self.pace.least // self.block, 1), self.random)
+        start = time.monotonic()
+        self.prepared = start - began
+        done = 0
+        while done < DEVICE.most:
+            spent = self._spent(start)
+            for canary in canaries.pop(done // self.block, []):
+                self._hear(canary)
+            self._round(done // self.block, last=done + self.block >= DEVICE.most or spent > budget)
+            done += self.block
+            spent = self._spent(start)
+            if done >= self.pace.least and (spent > budget or self._is_sharp(done)):
+                break
+        self.rounds = time.monotonic() - start
+        return self._result()
+
+    def _spent(self, start: float) -> float:
+        """Seconds since ``start``, without what the task's own inputs took to draw."""
+        return time.monotonic() - start - min(self.goes.contents.seconds, TIMING.drawing)
+
+    def _result(self) -> Result:
+        beside = [t for b in self.baselines for t in b.tails]
+        tails = (median(self.candidate.tails), median(beside)) if beside else None
+        self.candidate.lengthen(left_running(tails), self.goes.calls)
+        readings = [self._reading(side) for side in self.sides]
+        if clock_of(readings)[0] == DEVICES or disagreement(readings[0], None, readings[1:]):
+            self._trace_again()
+            readings = [self._reading(side) for side in self.sides]
+        ours = readings[0]
+        note = self._note(readings, tails)
+        problem = disagreement(ours, tails, readings[1:])
+        if problem:
+            raise Inconsistent(f"{problem} ({note})")
+        clock, why = clock_of(readings)
+        labels = [LABELS[clock]] if clock != JUDGE else []
+        if clock != JUDGE:
+            note += f"; {LABELS[clock]}: {why}"
+            for side, reading in zip(self.sides, readings, strict=True):
+                side.retime(side.first.traced.samples if clock == DEVICES else list(side.claimed))
+                if not side.seconds:
+                    raise Inconsistent(f"{reading.name} has no other clock, and {why} ({note})")
+        # the traced calls are one worker's
+        drift = max(side.drift for side in self.sides)
+        noise = drift if clock == DEVICES else max((between(b, self.candidate) for b in self.baselines), default=0.0)
+        if ours.device is None:
+            labels.append("two clocks")
+        elif ours.launch_bound and clock == JUDGE:
+            labels.append("launch-bound" + on_device(readings))
+        labels += ["outputs read late"] if self.late else []
+        labels += ["outputs copied by the worker"] if self.candidate.first.copies else []
+        labels += ["contents repeated"] if self.goes.contents.repeated else []
+        labels += ["order of streams not seen"] if self.candidate.first.traced.unseen else []
+        return Result(
+            self.candidate, list(self.baselines), self.checks.done, self.cost,
+            (median(self.candidate.seconds), ours.events), disturbed=0.0, noise=noise, busy=False,
+            labels=tuple(labels), device=ours.device, note=note,
+        )  # fmt: skip
+
+    def _reading(self, side: Turns) -> Reading:
+        return Reading(
+            side.name, median(side.seconds), median(side.gross), self.spread, median(side.claimed),
+            side.first.traced.activity, self.goes.calls,
+        )  # fmt: skip
+
+    def _note(self, readings: Sequence[Reading], tails: tuple[float, float] | None) -> str:
+        ours, calls = readings[0], self.goes.calls
+        beside = {r.name: r.device for r in readings[1:] if r.device is not None}
+        return (
+            f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
+            + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
+            + (f"; {calls} calls at a go" if calls > 1 else "")
+            + (f"; led by {self.goes.lead * 1e6:.0f} us" if self.goes.lead else "")
+            + f"; handshakes vary by {self.spread * 1e6:.0f} us"
+            + (f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})" if tails else "")
+            + (f", {left_running(tails) * 1e6:.0f} us of it counted" if left_running(tails) else "")
+            + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
+            + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
+        )
+
+    # -- before the first round
+
+    def _ready(self) -> None:
+        """Warms all workers, and learns what a handshake takes: on a baseline, which no candidate has touched."""
+        for side in self.sides:
+            for worker in side.workers:
+                self._warm(side, _cuda(worker))
+        self.cost, self.spread = handshake(
+            self.goes.handshakes((self.baselines or self.sides)[0].first, self.pace.calibration_calls)
+        )
+
+    def _warm(self, side: Turns, worker: DeviceAccess) -> None:
+        def met(call: TimedCalls) -> None:
+            if side is self.candidate and not worker.sees(call.outputs):
+                worker.see(call.outputs, call.calls)
+            with contextlib.suppress(Unreadable):
+                side.size = max(side.size, sum(output_bytes(o) for o in call.outputs_of(0)))
+
+        with self._told(worker):
+            self.goes.warm(worker, met, self.pace.warm_seconds)
+
+    def _trace(self) -> None:
+        """The device's own clock of each side, once a worker: the workers' claims."""
+        for side in self.sides:
+            if side.first.traced.activity is None:
+                with contextlib.suppress(WorkerFailure):
+                    side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
+                side.first.worker.stop()
+
+    def _trace_again(self) -> None:
+        """Traced calls of each side until two bursts of them agree. Others, who prepare their baselines meanwhile, have
+        calls of their own on the device; those spoil a burst as a whole, and only ever lengthen it."""
+        with before_others(self.pids):
+            for side in self.sides:
+                bursts = [side.first.traced] if side.first.traced.activity else []
+                while bursts and len(bursts) < DEVICE.bursts:
+                    with contextlib.suppress(WorkerFailure):
+                        side.first.trace(self.goes.layout, TIMED_SLOT, self.deadline)
+                    side.first.worker.stop()
+                    bursts = sorted([*bursts, side.first.traced], key=lambda traced: traced.activity or inf)
+                    side.drift = (bursts[1].activity or inf) / (bursts[0].activity or inf) - 1
+                    if side.drift < DEVICE.burst_share:
+                        break
+                if bursts:
+                    agree = bursts[1].samples if side.drift < DEVICE.burst_share else []
+                    samples = [*bursts[0].samples, *agree]
+                    side.first.traced = replace(side.first.traced, activity=bursts[0].activity, samples=samples)
+        self._refuse_unordered()
+
+    def _refuse_unordered(self) -> None:
+        unordered = self.candidate.first.traced.unordered
+        if unordered:
+            raise Inconsistent(
+                f"{unordered} runs on a stream that the caller's does not order, so its end is not seen",
+                "unordered-stream",
+            )
+
+    def _choose(self) -> int:
+        """How many calls one go covers."""
+        import torch
+
+        times = [max(self.goes.last[id(_cuda(w))] - self.cost, 0.0) for side in self.sides for w in side.workers]
+        device = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
+        size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)
+        return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
+
+    def _launches_hide(self) -> bool:
+        """Does the device work for longer than the host launches, in every side? Else a lead would hide launches that
+        decide the time."""
+        for worker in (side.first for side in self.sides):
+            if not worker.traced.activity or not worker.traced.launching:
+                return False
+            if worker.traced.launching > DEVICE.lead_share * worker.traced.activity:
+                return False
+        return True
+
+    # -- rounds
+
+    def _round(self, number: int, last: bool) -> None:
+        """One block of each side in an order drawn anew; the same contents for all sides. Of a side with several
+        workers one takes part, and the next in the next round."""
+        self.goes.ahead = block = [self.goes.fresh(i) for i in range(self.block)]
+        held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
+        check = [self.checks.wanted_of(self.goes.calls, last and i + 1 == len(block)) for i in range(len(block))]
+        with before_others(self.pids):
+            for side in self.random.sample(self.sides, len(self.sides)):
+                maker = number % len(side.workers)
+                worker = _cuda(side.workers[maker])
+                for sets, wanted in zip(block, check, strict=True):
+                    with self._told(worker):
+                        turn = self.goes.turn(worker, sets)
+                    side.add(turn, self.cost, maker)
+                    if side is self.candidate and wanted:
+                        held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
+        for args, outputs in held:
+            self.checks.check(args, outputs)
+
+    def _hear(self, canary: Canary) -> None:
+        """A go of the candidate's whose time does not count, all of it on the canary's contents."""
+        worker = self.candidate.first
+        with before_others(self.pids):
+            turn = self.goes.turn(worker, [canary.args] * self.goes.calls)
+            outputs = self._read(turn, [self.random.randrange(turn.calls)])
+        canary.judge(outputs[0])
+
+    @contextlib.contextmanager
+    def _told(self, worker: DeviceAccess) -> Iterator[None]:
+        """A baseline that fails inside is told as one."""
+        try:
+            yield
+        except WorkerFailure as failure:
+            if worker is self.candidate.first:
+                raise
+            raise BaselineFailed(self.names[id(worker)], failure) from failure
+
+    def _read(self, turn: TimedCalls, wanted: Sequence[int]) -> list[list[Tensor]]:
+        worker = self.candidate.first
+        self._polite(worker, turn)
+        if not worker.sees(turn.outputs):
+            # the worker must go on to show where they are: time in which they could be written still
+            self.late = True
+            worker.see(turn.outputs, turn.calls)
+        return [[worker.read(o) for o in turn.outputs_of(i)] for i in wanted]
+
+    def _polite(self, worker: DeviceAccess, turn: TimedCalls) -> None:
+        """Refuses outputs of timed calls that lie in an input, or on each other, where the reference's do not. (Inputs
+        are mapped for reading only.)"""
+        ranges = worker.input_ranges()
+        for i, output in enumerate(turn.outputs):
+            inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+            each = max(len(turn.outputs) // turn.calls, 1)
+            if (inside or output.overlaps) and not self._reference_shares(i % each):
+                signature = "aliases-input" if inside else "overlaps-itself"
+                what = "is a view of an input" if inside else "has elements that share memory"
+                raise DishonestWhenTimed(signature, f"output {i % each} of a timed call {what}")
+
+    def _reference_shares(self, output: int) -> bool:
+        return reference_shares(self.task, self.goes.contents.base, output)
+
+    def _is_sharp(self, done: int) -> bool:
+        if self.pace.sharp is not None:
+            return is_sharp(self.sides, self.pace.sharp)
+        return done >= DEVICE.least and self._settled()
+
+    def _settled(self) -> bool:
+        if not self.baselines or min(min(side.seconds) for side in self.sides) <= _LEAST:
+            return False
+        return all(stats.settled(base.seconds, self.candidate.seconds) for base in self.baselines)
+
+
+def _cuda(worker: Worker) -> DeviceAccess:
+    assert isinstance(worker.access, DeviceAccess)
+    return worker.access

@@ -1,0 +1,1 @@
+"""Edges of what a kernel may meet: the end of an input's memory, denormals, modes of the processor, expanded inputs."""

@@ -1,0 +1,60 @@
+"""Inputs that end where memory ends: what reads beyond them is ended there, as it may be in a user's program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.memory import Layout, Place
+from kernellab.verifier.protocol.rules import CAPS
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.stages.candidate import Stages
+
+_PAGE = 4096
+#: bytes to which an input's first element is aligned: a vector's load that stays within its line leaves no page
+_LINE = 64
+
+
+def fenced(args: Sequence[Any]) -> Layout:
+    """Places ``args`` contiguously, the end of each within a line of a page that cannot be read."""
+    import torch
+
+    places: list[Place] = []
+    fences: list[int] = []
+    end = 0
+    for arg in args:
+        if not isinstance(arg, torch.Tensor):
+            places.append(Place(value=arg))
+            continue
+        shape = tuple(arg.shape)
+        size = arg.numel() * arg.element_size()
+        fence = -(-(end + CAPS.guard + size) // _PAGE) * _PAGE
+        strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+        places.append(Place((fence - size) // _LINE * _LINE, shape, strides, str(arg.dtype).removeprefix("torch.")))
+        if size:
+            fences.append(fence)
+        end = fence + _PAGE
+    return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE, tuple(fences))
+
+
+def reads_inside(stages: Stages, case: Case) -> None:
+    """A case whose inputs end at such pages.
+
+    Raises:
+        Refused: the kernel ends there, and does not where there is memory behind them.
+    """
+    layout = fenced(case.args)
+    if not layout.fences:
+        return
+    try:
+        stages.worker.write(0, layout, case.args)
+        stages.worker.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
+    except WorkerFailure as failure:
+        if failure.kind != "crash":
+            raise stages.failed("robust", failure, case) from failure
+        message = "reads beyond the end of an input: it is ended where no memory lies behind it"
+        raise stages.refused(case, "out-of-bounds", message) from failure

@@ -1,0 +1,134 @@
+"""How the judge reaches a worker's arguments and outputs: here in the host's memory, by descriptors and by its pid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
+from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable, read_bytes, read_output
+from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.worker.guards import GUARD
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: eight bytes of a guard
+_GUARDS = int.from_bytes(bytes([GUARD]) * 8, "little", signed=True)
+
+
+class Access(Protocol):
+    """What a worker's memory must allow, on a host or on a device."""
+
+    #: shared memory by slot, one for each set of arguments
+    arenas: dict[int, Arena]
+
+    def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
+        """Puts ``args`` into the arena ``slot``, which grows when it must."""
+
+    def see(self, outputs: Sequence[Output]) -> None:
+        """Makes sure that the ``outputs`` of the last call can be read."""
+
+    def read(self, output: Output) -> Tensor:
+        """A copy of one output's contents. Raises WorkerFailure("protocol") where it cannot be read."""
+
+    def trespassed(self, output: Output) -> bool:
+        """Were the guards around an output written over? False where it lies in memory without guards."""
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        """Addresses at which the worker has the inputs mapped: (first byte, one behind the last)."""
+
+    def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        """The worker's account of one call on ``slot``: what it launched and called. Raises WorkerFailure."""
+
+    def close(self) -> None:
+        """Gives the arenas back; the worker has ended."""
+
+
+class HostAccess:
+    """Arguments in sealed shared memory; outputs are read from the stopped process."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self.worker = worker
+        self.arenas: dict[int, Arena] = {}
+
+    def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
+        arena = self.arenas.get(slot)
+        if arena is None or arena.size < layout.size:
+            arena = self._arena(slot, max(layout.size, 1 << 20))
+        arena.write(layout, args)
+        return arena
+
+    def renew(self) -> None:
+        """Moves every arena to other memory: how fast a place is for being shared in a cache is luck, and must not be
+        one worker's for as long as it lives."""
+        for slot, arena in list(self.arenas.items()):
+            self._arena(slot, arena.size)
+
+    def see(self, outputs: Sequence[Output]) -> None:
+        """The process's memory can be read wherever an output lies."""
+
+    def read(self, output: Output) -> Tensor:
+        try:
+            return read_output(self.worker.pid, output)
+        except Unreadable as error:
+            raise self._unreadable(error) from None
+
+    def trespassed(self, output: Output) -> bool:
+        import torch
+
+        guard = CAPS.output_guard
+        item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
+        before, after = output.data - output.storage, output.storage_bytes - guard
+        if before != guard or output.storage_bytes < 2 * guard or after < before or not output.shape:
+            return False
+        if prod(output.shape) * item + 2 * guard != output.storage_bytes:
+            return False
+        for place in (output.storage, output.storage + after):
+            try:
+                whole = read_bytes(self.worker.pid, place, guard).view(torch.int64)
+            except Unreadable as error:
+                raise self._unreadable(error) from None
+            if not bool((whole == _GUARDS).all()):
+                return True
+        return False
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        ranges = []
+        try:
+            maps = Path(f"/proc/{self.worker.pid}/maps").read_text()
+        except OSError:
+            raise self.worker.ended() from None
+        for line in maps.splitlines():
+            if "/memfd:inputs" in line:
+                low, high = line.split(" ", 1)[0].split("-")
+                ranges.append((int(low, 16), int(high, 16)))
+        return ranges
+
+    def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        return self.worker.ask({"op": "trace", "args": [p.message for p in layout.places], "slots": [slot]}, deadline)
+
+    def close(self) -> None:
+        for arena in self.arenas.values():
+            arena.close()
+
+    def _arena(self, slot: int, size: int) -> Arena:
+        """A new arena at ``slot``; the one that was there is closed."""
+        self.worker.resume()
+        old = self.arenas.pop(slot, None)
+        if old is not None:
+            old.close()
+        arena = self.arenas[slot] = Arena(size)
+        self.worker.post({"op": "arena", "slot": slot, "bytes": size}, (arena.fd,))
+        return arena
+
+    def _unreadable(self, error: Unreadable) -> WorkerFailure:
+        """A worker that has ended since its answer is reported as ended."""
+        if self.worker.gone():
+            return self.worker.ended()
+        return WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log)

@@ -1,0 +1,186 @@
+"""What the system says of processes and of the machine: memory, descendants, who waited for a core."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+def descendants(first: int, most: int) -> list[int]:
+    """Processes below ``first``, at most about ``most``."""
+    found: list[int] = []
+    stack = [first]
+    while stack and len(found) <= most:
+        pid = stack.pop()
+        try:
+            tasks = os.listdir(f"/proc/{pid}/task")
+            for task in tasks:
+                stack += [int(c) for c in _content(f"/proc/{pid}/task/{task}/children").split()]
+        except OSError:
+            continue
+        if pid != first:
+            found.append(pid)
+    return found
+
+
+def _content(path: str) -> bytes:
+    """A small file of the system; some thousand of them are read in a verification, most beside a call."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 1 << 20)
+    finally:
+        os.close(file)
+
+
+def count_threads(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    except OSError:
+        return 0
+
+
+def is_halted(pid: int) -> bool:
+    """Have all threads of a process been halted, or ended? One that waits for its vfork's end does nothing either."""
+    try:
+        return all(_state(f"/proc/{pid}/task/{task}/stat") in b"TtZXD" for task in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return True
+
+
+def _state(path: str) -> bytes:
+    try:
+        return _content(path).rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return b"X"
+
+
+def used(pid: int) -> float:
+    """Seconds of the processor that all threads of a process have used, those that have ended too; 0 when it is gone.
+    What runs at this moment is behind by up to a tick (clock_getcpuclockid(3): the clock of another process)."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2) * 1e-9
+    except OSError:
+        return 0.0
+
+
+def resident(pid: int) -> int:
+    """Bytes."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def proportional(pid: int) -> int:
+    """Resident bytes with shared pages divided among their holders; slow to ask."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass  # not ours to read: the plain count stands
+    return resident(pid)
+
+
+#: folders within folders
+_DEEPEST = 100
+
+
+class Files(NamedTuple):
+    """What files hold: bytes on disk or in memory, and how many they are."""
+
+    bytes: int
+    number: int
+
+
+def files(pids: Sequence[int], folder: str, most: int) -> Files:
+    """What lies in ``folder``, and what ``pids`` hold open that has no name; no more than about ``most`` are looked
+    at."""
+    held: dict[tuple[int, int], int] = {}
+    stack = [(folder, 0)]
+    while stack and len(held) < most:
+        path, depth = stack.pop()
+        if depth > _DEEPEST:
+            # paths beyond the system's longest could not be looked at: as many files as may be
+            return Files(sum(held.values()), most)
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    held[found.st_dev, found.st_ino] = found.st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        stack.append((entry.path, depth + 1))
+                    if len(held) >= most:
+                        break
+        except OSError:
+            continue
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.stat(f"/proc/{pid}/fd/{name}")
+                if not found.st_nlink and not found.st_rdev:
+                    held[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return Files(sum(held.values()), len(held))
+
+
+class Times(NamedTuple):
+    """Nanoseconds that a thread ran, and was ready to run while something else had its core."""
+
+    ran: int
+    waited: int
+
+
+def threads(pid: int) -> dict[int, Times]:
+    """The times of each thread of ``pid``; empty where the system does not count them. What runs at this moment is
+    behind by up to a tick, so ask of a halted process."""
+    found = {}
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            ran, waited = _content(f"/proc/{pid}/task/{task}/schedstat").split()[:2]
+            found[int(task)] = Times(int(ran), int(waited))
+    except (OSError, ValueError):
+        return found
+    return found
+
+
+def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float, beside: float = 0.0) -> float:
+    """Seconds that a thread which worked in a call of ``seconds`` waited for a core, the one that waited longest: the
+    others wait for it.
+
+    A thread that only woke to sleep again held nothing up, and none waited longer for the call than it took. Between
+    the two accounts there were ``beside`` seconds more than the call, in which the judge itself may have had a
+    thread's core.
+    """
+    nothing = Times(0, 0)
+    longest = 0.0
+    for thread, times in after.items():
+        first = before.get(thread, nothing)
+        if times.ran - first.ran >= 0.02 * seconds * 1e9:
+            longest = max(longest, min(max((times.waited - first.waited) * 1e-9 - beside, 0.0), seconds))
+    return longest
+
+
+def stolen() -> tuple[int, int]:
+    """Ticks that the hypervisor gave to others, and all ticks, since the machine started; zeros where not counted."""
+    try:
+        ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return ticks[7], sum(ticks)
+    except (OSError, IndexError, ValueError):
+        return 0, 0
+
+
+def pressure() -> float:
+    """Seconds since the machine started in which some process waited for a core; 0 where that is not counted."""
+    try:
+        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+        return int(line.rpartition("total=")[2]) * 1e-6
+    except (OSError, ValueError):
+        return 0.0

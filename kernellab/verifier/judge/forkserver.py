@@ -1,0 +1,186 @@
+"""A warm process that forks workers: torch and the DSL are imported, no torch operation has run, no GPU context exists.
+
+Started by the judge as ``-m kernellab.verifier.judge.forkserver FD``, one for each environment. Each request on FD
+carries the worker's file descriptors; the answer names the process that ends the worker and its descendants when it
+is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from typing import Any
+
+from kernellab.verifier.judge import halting
+from kernellab.verifier.protocol import wire
+from kernellab.verifier.sandbox import sandbox
+
+#: file descriptors of a spawn request, in order
+FDS = ("packets", "control", "done", "log", "life")
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.die_with_parent()
+    sandbox.become_subreaper()
+    sandbox.dumpable(False)
+    failed = {}
+    # what is imported here is kept as bytecode, where it was installed without: torch's compiler takes 15 s else, each
+    # time. A worker writes none
+    unkept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    for name in sys.argv[2:]:
+        try:
+            with _unasked():
+                importlib.import_module(name)
+        except ImportError as error:
+            failed[name] = str(error)
+    import kernellab.verifier.worker.main  # noqa: F401  (a worker must find it warm)
+
+    sys.dont_write_bytecode = unkept
+
+    # what is imported stays: a worker that looked through it for garbage would pause, and copy each page of it
+    gc.collect()
+    gc.freeze()
+    wire.post(channel, {"ready": True, "failed": failed, "threads": len(os.listdir("/proc/self/task"))})
+    serve(channel)
+
+
+@contextlib.contextmanager
+def _unasked() -> Iterator[None]:
+    """What is imported inside may ask torch whether there is a GPU (tvm_ffi does), and is told what the device files
+    say. Asked of the driver, no child could start CUDA; asked of NVML, children inherit an NVML that counts no device
+    from within their sandbox, and torch then gives them None for the current device."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    asked, hidden = torch.cuda.is_available, os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    compiled = hasattr(torch._C, "_cuda_getDeviceCount")
+    torch.cuda.is_available = lambda: compiled and not hidden and os.path.exists("/dev/nvidiactl")
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = asked
+
+
+def serve(channel: socket.socket) -> None:
+    """Answers requests until the judge closes the channel; then everything that was forked ends with it."""
+    children: set[int] = set()
+    ended: dict[int, int] = {}
+    while True:
+        ready = wait([channel], 1.0)
+        _reap(children, ended)
+        if not ready:
+            continue
+        request, fds = wire.take(channel)
+        if request is None:
+            break
+        try:
+            if "ended" in request:
+                wire.post(channel, {"code": _code(request["ended"], children, ended)})
+                continue
+            pid, level = spawn(request, fds, channel)
+            children.add(pid)
+            wire.post(channel, {"pid": pid, "sandbox": level})
+        except OSError as error:
+            wire.post(channel, {"error": str(error)})
+        finally:
+            for fd in fds:
+                os.close(fd)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tuple[int, str]:
+    """Forks a worker; the process to kill, and the namespaces reached.
+
+    Three forks: one that enters the namespaces, their first process (which only waits), and the worker.
+    """
+    reading, writing = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(reading)
+        sandbox.dumpable(True)
+        level = sandbox.enter() if request.get("namespaces", True) else ""
+        pid = os.fork()
+        if pid == 0:
+            os.close(writing)
+            channel.close()
+            _first_process(request, dict(zip(FDS, fds, strict=True)), level)
+        os.write(writing, f"{pid} {level}".encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read().split(" ")
+    os.waitpid(middle, 0)
+    if not answer[0]:
+        raise OSError("the worker could not be forked")
+    return int(answer[0]), answer[1]
+
+
+def _first_process(request: dict[str, Any], fds: dict[str, int], level: str) -> None:
+    """Waits for the worker and for the judge; its own end takes the whole PID namespace with it."""
+    try:
+        os.setsid()
+        proc = sandbox.own_proc() if "pid" in level else False
+        if not level:
+            sandbox.become_subreaper()
+        worker = os.fork()
+        if worker == 0:
+            os.close(fds.pop("life"))
+            from kernellab.verifier.worker.main import run
+
+            run(request, fds, level if proc or not level else f"{level} (shared /proc)")
+            os._exit(0)
+        for name, fd in fds.items():
+            if name != "life":
+                os.close(fd)
+        watch = os.pidfd_open(worker)
+        life = socket.socket(fileno=fds["life"])
+        while True:
+            ready = wait([life.fileno(), watch])
+            if watch in ready or not halting.obey(life, worker, alone=os.getpid() == 1):
+                break
+        code = 0
+        if watch in ready:
+            status = os.waitpid(worker, 0)[1]
+            code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if not level:
+            os.killpg(0, signal.SIGKILL)
+        os._exit(code)
+    finally:
+        os._exit(0)
+
+
+def _reap(children: set[int], ended: dict[int, int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if pid in children:
+            children.discard(pid)
+            ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _code(pid: int, children: set[int], ended: dict[int, int]) -> int | None:
+    """The exit code that a worker's first process ended with (minus the worker's signal), for evidence only."""
+    limit = time.monotonic() + 1.0
+    while pid not in ended and time.monotonic() < limit:
+        _reap(children, ended)
+        time.sleep(0.002)
+    return ended.pop(pid, None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The judge: its own process, started by exec with a clean environment, that owns inputs, references, clock, verdict.
+
+``-m kernellab.verifier.judge.main FD [FOLDER]``; each request on FD is answered by progress messages and one verdict
+or one error. It ends, with everything below it and the FOLDER made for it, when the other side of FD closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.records import Source, StageResult
+from kernellab.target import Backend
+from kernellab.task import forget_modules, load_task
+from kernellab.verifier.judge.pool import Pool
+from kernellab.verifier.protocol import wire
+from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
+from kernellab.verifier.ranking.rank import Ranked
+from kernellab.verifier.sandbox import sandbox
+from kernellab.verifier.stages.context import Request, baselines_of, numbered, threads_of
+from kernellab.verifier.stages.pipeline import Verification
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.dumpable(False)
+    # a worker of another user must be able to read what is written for it in its own folder
+    os.umask(0o022)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pool = Pool()
+    threading.Thread(target=_end_with_client, args=(channel, pool), daemon=True).start()
+    try:
+        serve(channel, pool)
+    except BaseException:
+        pool.close()
+        raise
+    _end(pool)
+
+
+def serve(channel: socket.socket, pool: Pool) -> None:
+    """Answers requests, one at a time, until the client closes."""
+    known = 0
+    while True:
+        try:
+            message = wire.receive(channel)
+            if message is None:
+                return
+            wire.send(channel, answer(message, channel, pool))
+            if len(sys.modules) != known:
+                # torch's objects stay: looking through them for garbage takes 0.2 s, in the middle of a stage
+                known = len(sys.modules)
+                gc.collect()
+                gc.freeze()
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[str, Any]:
+    try:
+        if message["op"] == "warm":
+            backend = Backend(message["backend"])
+            server = pool.server(message["dsl"], backend)
+            if message["compiles"]:
+                pool.server(message["dsl"], backend, compiles=True)
+            import torch  # noqa: F401  (imported while the fork server imports its own)
+
+            if backend is Backend.CUDA:
+                from kernellab.verifier.cases import device
+
+                device.start_cuda()
+            server.wait_ready()
+            return {"warm": True}
+        if message["op"] == "release":
+            release(pool)
+            return {"released": True}
+        if message["op"] == "prepare":
+            return {"prepared": prepare(message, pool)}
+
+        def progress(result: StageResult) -> None:
+            wire.send(channel, {"progress": result.model_dump(mode="json")})
+
+        if message["op"] == "rank":
+            asked = RankOptions.model_validate(message["options"]).as_verification()
+            ranking = Ranked(requested(message, asked), pool, progress).run()
+            return {"ranking": ranking.model_dump(mode="json")}
+        request = requested(message, VerifyOptions.model_validate(message["options"]))
+        verdict = Verification(request, pool, progress).run()
+        return {"verdict": verdict.model_dump(mode="json")}
+    except KernellabError as error:
+        return {"error": type(error).__name__, "message": error.message, "remedy": error.remedy}
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return {
+            "error": "VerifierError",
+            "message": f"The judge failed: {type(error).__name__}: {error}.",
+            "remedy": "This is a fault of the verifier, not of the kernel.",
+            "trace": traceback.format_exc(),
+        }
+
+
+def requested(message: dict[str, Any], options: VerifyOptions) -> Request:
+    """What a message asks to be looked at."""
+    return Request(
+        task_text=message["task"],
+        task_name=message["name"],
+        source=Source.model_validate(message["source"]),
+        backend=Backend(message["backend"]),
+        chip=message["chip"],
+        options=options,
+    )
+
+
+def release(pool: Pool) -> None:
+    """Gives back what is kept for the next candidate of a task, in memory and on the device."""
+    pool.release()
+    forget_modules()
+    from kernellab.verifier.cases import device
+
+    device.give_back()
+
+
+def prepare(message: dict[str, Any], pool: Pool) -> bool:
+    """Begins the builds of the baselines asked for; True when all have come to their end."""
+    task = load_task(message["task"], message["name"])
+    options, backend = VerifyOptions.model_validate(message["options"]), Backend(message["backend"])
+    found = [
+        pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options), number)
+        for name, number in numbered(baselines_of(options, task))
+    ]
+    return all(worker is not None and worker.built() for worker in found)
+
+
+def _end_with_client(channel: socket.socket, pool: Pool) -> None:
+    """Ends this process at once when the client is gone, whatever it is doing."""
+    poller = select.poll()
+    poller.register(channel, select.POLLRDHUP | select.POLLHUP)
+    poller.poll()
+    _end(pool)
+
+
+def _end(pool: Pool) -> None:
+    """Two threads may come to it; the interpreter's own end would list Triton's types on the client's terminal."""
+    pool.close()
+    # a client that was killed does not come to it
+    for folder in sys.argv[2:]:
+        sandbox.remove(folder)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

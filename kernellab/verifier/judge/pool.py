@@ -1,0 +1,187 @@
+"""The judge's fork servers (one an environment) and the baselines' workers, kept warm between verifications."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kernellab.dsls import get_adapter
+from kernellab.target import Backend
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.judge.link import Worker
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
+from kernellab.verifier.sandbox import landlock
+
+#: two tasks with two workers of eager and one of torch.compile each
+_BASELINES = 6
+#: inductor would begin by precompiling torch's headers, once for each worker since they lie in its temporary folder:
+#: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
+#: that compile would each import torch first, which takes longer than the few kernels of a task
+INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+#: what a worker of torch.compile imports before it compiles anything (4 s), imported by a fork server of their own
+_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
+             "torch._inductor.codegen.cpp")  # fmt: skip
+
+
+def memory_limit(task: Task, backend: Backend) -> int:
+    """Resident bytes that a worker may have for calls of ``task``."""
+    context = DEVICE.context_bytes if backend is Backend.CUDA else 0
+    return CAPS.memory + CAPS.memory_factor * input_bytes(task) + context
+
+
+class Pool:
+    """Closed with the judge; a fork server that has ended is started again."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
+        self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
+        self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
+        # a worker may be another user's, and must come to the compile cache that it shares
+        self._root.chmod(0o711)
+
+    def server(self, dsl: str, backend: Backend, compiles: bool = False) -> ForkServer:
+        """The warm process for a DSL on a backend, or for what ``compiles`` its baseline by torch.compile."""
+        adapter = get_adapter(dsl)
+        environment = {**adapter.environment(backend, self._root), **(INDUCTOR if compiles else {})}
+        preload = (*adapter.preload, *(_COMPILER if compiles else ()))
+        key = (*preload, *(f"{k}={v}" for k, v in sorted(environment.items())))
+        server = self._servers.get(key)
+        if server is None or not server.alive():
+            if server is not None:
+                server.close()
+            server = self._servers[key] = ForkServer([*preload, "kernellab.task.module"], environment)
+        return server
+
+    def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
+        """A fresh worker with the DSL's caches in its own scratch folder."""
+        adapter = get_adapter(dsl)
+        compiles = role in COMPILED
+        shared = self._shared() if compiles else None
+
+        def environment(scratch: Path) -> dict[str, str]:
+            own = dict(adapter.environment(backend, scratch / "cache"))
+            return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
+
+        writable = (str(shared),) if shared else ()
+        server = self.server(dsl, backend, compiles)
+        if backend is Backend.CUDA:
+            from kernellab.verifier.cuda import pool as cuda_pool
+            from kernellab.verifier.cuda.link import cuda_worker
+
+            return cuda_worker(server, role, threads, environment, writable, cuda_pool.build(self._root))
+        return Worker(server, role, threads, environment=environment, writable=writable)
+
+    def _shared(self) -> Path | None:
+        """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing
+        would keep a candidate from planting in it what they then load."""
+        if not landlock.abi():
+            return None
+        shared = self._root / "inductor"
+        shared.mkdir(exist_ok=True)
+        return shared
+
+    def begin_baseline(
+        self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int = 0
+    ) -> Worker | None:
+        """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task.
+
+        Workers of another ``number`` run the same code in a process of their own. None while the fork server that it
+        is to come from still imports: nobody waits for that here.
+        """
+        held = self._held(kind, task, threads, number)
+        if held is None and self.server(dsl, backend, kind in COMPILED).is_ready():
+            return self._begun(dsl, backend, kind, task, threads, number)
+        return held
+
+    def _held(self, kind: str, task: Task, threads: int, number: int) -> Worker | None:
+        """The baseline's worker, which was begun before; the newest of all from now on."""
+        key = (kind, task.name, task.hash, threads, number)
+        held = self._baselines.pop(key, None)
+        if held is None or held.gone():
+            return None
+        self._baselines[key] = held
+        return held
+
+    def _begun(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int) -> Worker:
+        worker = self.worker(dsl, backend, kind, threads)
+        worker.memory_limit = memory_limit(task, backend)
+        sizes = task.module().default_sizes()
+        worker.begin_build(
+            {
+                "text": task.text, "name": task.name, "sizes": sizes, "precision": dict(task.precision),
+                "numpy": task.framework == "numpy",
+            }
+        )  # fmt: skip
+        self._baselines[kind, task.name, task.hash, threads, number] = worker
+        while len(self._baselines) > _BASELINES:
+            self._baselines.popitem(last=False)[1].close()
+        return worker
+
+    def baseline(
+        self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float, number: int = 0
+    ) -> Worker:
+        """The worker of a baseline, built. Raises WorkerFailure when it cannot be."""
+        worker = self._held(kind, task, threads, number)
+        worker = worker or self._begun(dsl, backend, kind, task, threads, number)
+        try:
+            worker.finish_build(deadline)
+        except WorkerFailure:
+            self.drop(worker)
+            raise
+        return worker
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing of ours but the measured workers runs inside: fork servers and builds beside them are halted."""
+        building = [w for w in self._baselines.values() if w.building and not w.stopped]
+        for server in self._servers.values():
+            server.pause()
+        for worker in building:
+            worker.stop()
+        try:
+            yield
+        finally:
+            for server in self._servers.values():
+                server.resume()
+            for worker in building:
+                worker.resume()
+
+    def drop_kind(self, kind: str, task: Task) -> None:
+        """Ends the workers of one baseline of ``task``."""
+        for key, worker in list(self._baselines.items()):
+            if key[0] == kind and key[2] == task.hash:
+                self.drop(worker)
+
+    def release(self) -> None:
+        """Ends all baselines' workers; the fork servers stay warm."""
+        while self._baselines:
+            self._baselines.popitem()[1].close()
+
+    def drop(self, worker: Worker) -> None:
+        """Ends a baseline's worker that misbehaved."""
+        self._baselines = OrderedDict((k, w) for k, w in self._baselines.items() if w is not worker)
+        worker.close()
+
+    def versions(self) -> dict[str, str]:
+        found = {}
+        for name in ("kernellab", "torch", "triton", "apache-tvm-ffi"):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return found
+
+    def close(self) -> None:
+        for worker in self._baselines.values():
+            worker.close()
+        for server in self._servers.values():
+            server.close()
+        shutil.rmtree(self._root, ignore_errors=True)

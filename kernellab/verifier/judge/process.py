@@ -1,0 +1,403 @@
+"""A worker's process as the judge holds it: started in its sandbox, watched, halted, ended with all below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import select
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import VerifierError
+from kernellab.verifier.judge import accounts
+from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
+from kernellab.verifier.judge.placement import Placement, before_all
+from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.protocol import wire
+from kernellab.verifier.protocol.control import Control
+from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
+from kernellab.verifier.protocol.shown import shown, shown_all
+from kernellab.verifier.sandbox import sandbox
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: between two looks at what a worker uses
+_WATCH_SECONDS = 0.1
+
+
+class WorkerFailure(Exception):
+    """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, disk, processes, printed,
+    protocol, exception, output."""
+
+    def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.detail = detail or {}
+        self.log = log
+
+
+@dataclass
+class WorkerProcess:
+    """A fresh process of ``server`` for one candidate or baseline; a context manager whose end removes everything."""
+
+    server: ForkServer
+    role: str
+    threads: int
+    device: str = "cpu"
+    #: variables that depend on the scratch folder (a DSL's caches)
+    environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
+    devices: tuple[str, ...] = ()
+    #: folders beside its scratch that it may write and that outlive it (a baseline's compile cache)
+    writable: tuple[str, ...] = ()
+    memory_limit: int = CAPS.memory
+    #: a device's fault in the message of an exception: its kind and what to say of it
+    faults: Callable[[str], tuple[str, str] | None] = lambda _: None
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="kernellab-"))
+        for name in ("src", "work", "tmp", "home", "cache"):
+            (self.scratch / name).mkdir()
+        self.printed = 0
+        #: an event of the worker's that came with one before it
+        self._pending = 0
+        self.random = random.Random(secrets.randbits(64))
+        self.stopped = False
+        self.closed = False
+        #: has a fault of the device made its context useless?
+        self.broken = False
+        self.building = False
+        #: places of the arguments that the task's reference writes into
+        self.written: tuple[int, ...] = ()
+        #: the cores of its threads, while it is timed
+        self.placement: Placement | None = None
+        self._prepared: tuple[Any, ...] = ()
+        #: processes that were halted with the worker, when that was, and what all had used of the processor by then
+        self.halted: list[int] = []
+        self.halted_at = 0.0
+        self._used = 0.0
+        self._watched = time.monotonic()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = Control.create()
+        self.done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.log_fd, log = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(log, True)
+        # its other end is the namespace's first process: told by it to halt all, and ended with it
+        self.life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = {
+            "role": self.role, "device": self.device, "scratch": str(self.scratch), "threads": self.threads,
+            "devices": self.devices, "writable": self.writable, "environment": {
+                **self.server.environment, **self._folders(), **self.environment(self.scratch)
+            },
+        }  # fmt: skip
+        try:
+            answer = self.server.request(request, (theirs.fileno(), control, self.done, log, life.fileno()))
+        finally:
+            theirs.close()
+            os.close(log)
+            life.close()
+        if "pid" not in answer:
+            raise VerifierError(f"A worker could not be started: {answer.get('error', 'no reason given')}.", "")
+        self.channel = ours
+        self.control = Control(control)
+        os.close(control)
+        self.first: int = answer["pid"]
+        self.first_fd = os.pidfd_open(self.first)
+        before_all(self.first)
+        self.pid = self._child()
+        self.sandbox: list[str] = self.receive(DEADLINES.start).get("sandbox", [])
+
+    def stop(self) -> float:
+        """Halts the worker and everything it has started, until :meth:`resume`; the time at which all had halted.
+
+        Those that are known are halted at once, and all that there are by one act of their namespace's first process,
+        which is the judge's: how many they are, and how many threads they have, does not decide how soon.
+        """
+        if not self.stopped:
+            self.stopped = True
+            self.signal(signal.SIGSTOP, [self.pid, *self.halted])
+            answer = self._halt_all()
+            self.halted_at = time.perf_counter()
+            self.halted = [p for p in accounts.descendants(self.first, CAPS.processes + 1) if p != self.pid]
+            if answer not in (HALTED, HALTING):
+                self.signal(signal.SIGSTOP, self.halted)
+            if self.halted or answer != HALTED:
+                self._until_halted()
+                self.halted_at = time.perf_counter()
+            self._used = self.used()
+            if self.placement is not None:
+                self.placement.hold()
+            if time.monotonic() > self._watched + _WATCH_SECONDS:
+                self.watch()
+        return self.halted_at
+
+    def resume(self) -> None:
+        """Lets it go on. Raises WorkerFailure when something of it ran while all was halted."""
+        if self.stopped:
+            self.stopped = False
+            ran = self.used() - self._used
+            # nobody has started another meanwhile, and looking for them would take time from the call
+            self.signal(signal.SIGCONT, [self.pid, *self.halted])
+            # what runs the task's own text has nothing to gain
+            if ran > TIMING.halted_seconds and self.role == "candidate" and not self.gone():
+                self._end()
+                raise WorkerFailure("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted", log=self.log)
+
+    def _until_halted(self) -> None:
+        """Waits until all of it has halted: the system must let each thread run to that end. Raises WorkerFailure."""
+        end = time.monotonic() + DEADLINES.halt
+        while not all(map(accounts.is_halted, (self.pid, *self.halted))):
+            if time.monotonic() > end:
+                self._end()
+                raise WorkerFailure("hang", "could not be halted", log=self.log)
+            time.sleep(1e-4)
+
+    def used(self) -> float:
+        """Seconds of the processor that its processes have used, as far as they are known; exact while it is halted."""
+        return sum(accounts.used(pid) for pid in (self.pid, *self.halted))
+
+    def _halt_all(self) -> bytes:
+        """Asks the first process to halt its namespace; what it answers, nothing where it has ended."""
+        try:
+            self.life.send(HALT)
+            poller = select.poll()
+            poller.register(self.life, select.POLLIN)
+            return self.life.recv(16) if poller.poll(DEADLINES.stop * 1000) else b""
+        except OSError:
+            return b""
+
+    def gone(self) -> bool:
+        """Has it ended (or been ended), or is its context of no use any more?"""
+        poller = select.poll()
+        poller.register(self.first_fd, select.POLLIN)
+        return self.closed or self.broken or bool(poller.poll(0))
+
+    def close(self) -> None:
+        """Ends the worker with all its descendants and removes its files. Safe to repeat."""
+        if self.closed:
+            return
+        self.closed = True
+        self._end()
+        self.life.close()
+        _wait_gone(self.first_fd)
+        for fd in (self.first_fd, self.done, self.log_fd):
+            os.close(fd)
+        self.channel.close()
+        self.control.close()
+        sandbox.remove(str(self.scratch))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- inside
+
+    def _folders(self) -> dict[str, str]:
+        at = {name: str(self.scratch / name) for name in ("tmp", "home", "cache")}
+        return {
+            "HOME": at["home"], "TMPDIR": at["tmp"], "XDG_CACHE_HOME": at["cache"],
+            "TVM_FFI_CACHE_DIR": f"{at['cache']}/tvm-ffi", "TRITON_CACHE_DIR": f"{at['cache']}/triton",
+            "TRITON_HOME": at["home"], "TORCHINDUCTOR_CACHE_DIR": f"{at['cache']}/inductor",
+            "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "OMP_NUM_THREADS": str(self.threads), "USER": "worker", "LOGNAME": "worker",
+        }  # fmt: skip
+
+    def _child(self) -> int:
+        limit = time.monotonic() + DEADLINES.start
+        path = Path(f"/proc/{self.first}/task/{self.first}/children")
+        while time.monotonic() < limit:
+            try:
+                children = path.read_text().split()
+            except OSError:
+                break
+            if children:
+                return int(children[0])
+            time.sleep(5e-4)
+        raise VerifierError("A worker ended before it began.", "Run it again.")
+
+    def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        try:
+            wire.post(self.channel, message, fds)
+        except OSError:
+            raise self.ended() from None
+
+    def ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """Resumes the worker and sends ``message``; its answer, within ``deadline`` seconds. Raises WorkerFailure."""
+        self.resume()
+        self.post(message)
+        answer = self.receive(deadline)
+        if answer.get("ok") is not True:
+            raise self.exception(answer)
+        return answer
+
+    def receive(self, seconds: float) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        while True:
+            ready = self.poll((self.channel.fileno(),), end)
+            if self.channel.fileno() in ready:
+                message, fds = self.taken()
+                for fd in fds:
+                    os.close(fd)
+                return message
+
+    def taken(self) -> tuple[dict[str, Any], list[int]]:
+        """The worker's message that lies there, fit to be shown, with the descriptors that came with it."""
+        try:
+            message, fds = wire.take(self.channel)
+            shown: dict[str, Any] | None = shown_all(message)
+        except (wire.Malformed, OSError, RecursionError) as error:
+            what = "a message of too many levels" if isinstance(error, RecursionError) else error
+            raise WorkerFailure("protocol", f"The worker sent {what}.", log=self.log) from None
+        if shown is None:
+            raise self.ended()
+        return shown, fds
+
+    def event(self, end: float) -> int:
+        while True:
+            if self.done in self.poll((self.done,), end):
+                try:
+                    return os.eventfd_read(self.done)
+                except BlockingIOError:
+                    continue
+
+    def poll(self, wanted: Sequence[int], end: float) -> set[int]:
+        """Waits for one of ``wanted``, draining the log and watching memory, processes and time."""
+        poller = select.poll()
+        for fd in (*wanted, self.log_fd, self.first_fd):
+            poller.register(fd, select.POLLIN)
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                self._end()
+                raise WorkerFailure("hang", "did not answer in time", log=self.log)
+            ready = {fd for fd, _ in poller.poll(min(left, _WATCH_SECONDS) * 1000 + 1)}
+            if self.log_fd in ready:
+                self._drain()
+            if ready & set(wanted):
+                return ready
+            if self.first_fd in ready:
+                raise self.ended()
+            if time.monotonic() > self._watched + _WATCH_SECONDS:
+                self.watch()
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                part = os.read(self.log_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not part:
+                return
+            self.printed += len(part)
+            if len(self.log) < CAPS.log:
+                self.log += shown(part.decode(errors="replace"))[: CAPS.log - len(self.log)]
+            if self.printed > CAPS.printed:
+                self._end()
+                raise WorkerFailure("printed", f"printed more than {CAPS.printed >> 20} MiB", log=self.log)
+
+    def watch(self) -> None:
+        """Ends the worker, with WorkerFailure, where it uses more than it may. Asked for while something is waited for,
+        and each time it is halted, a tenth of a second after the last."""
+        self._watched = time.monotonic()
+        pids = accounts.descendants(self.first, CAPS.processes + 1)
+        threads = sandbox.most_threads()
+        if len(pids) > CAPS.processes or sum(map(accounts.count_threads, pids)) > threads:
+            self._end()
+            most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
+            raise WorkerFailure("processes", f"started more than {most}", log=self.log)
+        used = sum(accounts.resident(pid) for pid in pids)
+        if used > self.memory_limit and sum(accounts.proportional(pid) for pid in pids) > self.memory_limit:
+            self._end()
+            raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
+        held = accounts.files(pids, str(self.scratch), CAPS.files + 1)
+        if held.bytes > CAPS.disk or held.number > CAPS.files:
+            self._end()
+            most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"
+            raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
+
+    def signal(self, number: int, pids: Sequence[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _end(self) -> None:
+        try:
+            signal.pidfd_send_signal(self.first_fd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        # who asks next whether it is gone shall not find it on its way out
+        _wait_gone(self.first_fd)
+
+    def ended(self) -> WorkerFailure:
+        """Ends it where it has not ended by itself; the failure that says how it ended."""
+        self._drain()
+        # its first process ends by itself once it has seen how the worker ended
+        poller = select.poll()
+        poller.register(self.first_fd, select.POLLIN)
+        poller.poll(500)
+        self._end()
+        code = self.server.request({"ended": self.first}).get("code") if self.server.alive() else None
+        if code:
+            name = signal.Signals(code).name if code in set(signal.Signals) else f"signal {code}"
+            return WorkerFailure("crash", f"crashed with {name}", {"signal": name}, self.log)
+        return WorkerFailure("exit", "ended its process without an answer", log=self.log)
+
+    def exception(self, answer: dict[str, Any]) -> WorkerFailure:
+        self._drain()
+        told = Told.of(answer)
+        if told is None:
+            return WorkerFailure("protocol", "The worker sent a malformed answer.", log=self.log)
+        kind = "output" if told.type == "BadOutput" else "exception"
+        message = f"{told.type}: {told.message}"[: CAPS.log]
+        fault = self.faults(message)
+        if fault is None:
+            return WorkerFailure(kind, message, asdict(told), self.log)
+        # the next candidate gets a process of its own after such a fault
+        self.broken = self.broken or fault[0] != "memory"
+        return WorkerFailure(*fault, asdict(told), self.log)
+
+
+@dataclass(frozen=True)
+class Told:
+    """An exception as a worker tells it: claims, of which only the form is sure."""
+
+    type: str
+    message: str
+    frames: list[dict[str, Any]]
+    inside: str
+    trace: str
+
+    @staticmethod
+    def of(answer: dict[str, Any]) -> Told | None:
+        """None where it has no type that could be one."""
+        if not isinstance(answer.get("type"), str):
+            return None
+        given = answer.get("frames")
+        frames = [f for f in given if isinstance(f, dict)] if isinstance(given, list) else []
+        return Told(
+            answer["type"][:80], str(answer.get("message", "")),
+            [{"file": str(f.get("file", ""))[:400], "line": _line(f.get("line"))} for f in frames[-8:]],
+            str(answer.get("inside") or "")[:400], str(answer.get("trace") or "")[-16000:],
+        )  # fmt: skip
+
+
+def _line(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+
+
+def _wait_gone(pidfd: int) -> None:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.poll(DEADLINES.stop * 1000)

@@ -1,0 +1,240 @@
+"""Program counters of a worker's threads, sampled from outside by the judge, and the objects that they lie in.
+
+Nothing is asked of the worker: a thread that runs is seized (ptrace(2), PTRACE_SEIZE), interrupted, its registers are
+read, and it is let go. What may read a worker's memory may do this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import random
+import secrets
+import struct
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kernellab.verifier.judge import accounts
+from kernellab.verifier.judge.placement import before_all
+from kernellab.verifier.protocol.rules import CAPS, HONEST
+
+if TYPE_CHECKING:
+    from kernellab.verifier.judge.link import Worker
+
+_SEIZE, _INTERRUPT, _DETACH, _REGISTERS = 0x4206, 0x4207, 17, 0x4204
+_GENERAL, _FLOATING = 1, 2
+_WALL = 0x40000000
+#: a thread that has not stopped by then (s) is let go
+_PATIENCE = 0.02
+#: the place of the program counter among the general registers, by machine
+_COUNTER = {"x86_64": 16, "aarch64": 32}
+#: the place of MXCSR in what FXSAVE stores
+_MXCSR = 24
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+class _Span(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class Unseen(Exception):
+    """The system does not let this process look at another's registers; the reason."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """One executable piece of a process's memory: addresses, the file's path ("" for none), and where in it."""
+
+    low: int
+    high: int
+    path: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One program counter: the object's path ("" for memory that no file is behind), and its place in that file."""
+
+    path: str
+    place: int
+    address: int
+    pid: int
+    mapped: Mapped | None = None
+
+
+class Sampler:
+    """Samples a worker's running threads at random instants of its calls while it is entered (a thread of the judge),
+    as often as one likes.
+
+    Only what is found between a go and its answer counts, as the judge's own side of the call knows them.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        if platform.machine() not in _COUNTER:
+            raise Unseen(f"registers of {platform.machine()} are not known")
+        self.worker = worker
+        #: what was found at each look, of all threads that ran
+        self.looks: list[list[Sample]] = []
+        #: why there are none, where the system refuses
+        self.refused = ""
+        self._random = random.Random(secrets.randbits(64))
+        self._maps: dict[int, list[Mapped]] = {}
+        self._over = threading.Event()
+
+    def __enter__(self) -> Sampler:
+        self._over.clear()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        # what computes may keep every core, with a priority of its own
+        before_all(threading.get_native_id())
+        worker = self.worker
+        while not self._over.is_set():
+            time.sleep(self._random.uniform(*HONEST.sample_spacing))
+            if not worker.computing:
+                continue
+            found: list[Sample] = []
+            for pid in accounts.descendants(worker.first, CAPS.processes):
+                for task in _running(pid):
+                    try:
+                        address = _counter(task, lambda: worker.computing)
+                    except Unseen as refused:
+                        self.refused = str(refused)
+                        return
+                    if address is not None:
+                        found.append(self._where(pid, address))
+            if found:
+                self.looks.append(found)
+
+    def _where(self, pid: int, address: int) -> Sample:
+        for fresh in (False, True):
+            if fresh or pid not in self._maps:
+                self._maps[pid] = executable(pid)
+            maps = self._maps[pid]
+            at = bisect_right([m.low for m in maps], address) - 1
+            if at >= 0 and address < maps[at].high:
+                return Sample(maps[at].path, address - maps[at].low + maps[at].offset, address, pid, maps[at])
+        return Sample("", address, address, pid)
+
+
+def executable(pid: int) -> list[Mapped]:
+    """The executable pieces of a process's memory by address; none where it has gone."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, offset, _, _, *name = line.split(maxsplit=5)
+            if "x" in rights:
+                low, high = (int(n, 16) for n in span.split("-"))
+                found.append(Mapped(low, high, name[0].strip() if name else "", int(offset, 16)))
+    return found
+
+
+def rounding_modes(pid: int) -> dict[int, int]:
+    """MXCSR's control bits of each thread of a process: rounding mode, flush-to-zero, denormals-are-zero; x86-64 only.
+
+    Raises:
+        Unseen: the system or the machine does not show them.
+    """
+    if platform.machine() != "x86_64":
+        raise Unseen("there is no MXCSR")
+    found = {}
+    for task in _tasks(pid):
+        with _held(task) as held:
+            if held:
+                (word,) = struct.unpack_from("<I", _registers(task, _FLOATING), _MXCSR)
+                # the exceptions that have been, bits 0 to 5, are no mode
+                found[task] = word & ~0x3F
+    return found
+
+
+def _running(pid: int) -> Iterator[int]:
+    for task in _tasks(pid):
+        with contextlib.suppress(OSError, IndexError):
+            if Path(f"/proc/{pid}/task/{task}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
+                yield task
+
+
+def _tasks(pid: int) -> list[int]:
+    try:
+        return [int(t) for t in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _counter(task: int, counts: Callable[[], bool]) -> int | None:
+    """The program counter of a thread; None where it has ended or ``counts()`` says no once it stands still."""
+    with _held(task) as held:
+        if not held or not counts():
+            return None
+        body = _registers(task, _GENERAL)
+        place = 8 * _COUNTER[platform.machine()]
+        return int(struct.unpack_from("<Q", body, place)[0]) if len(body) >= place + 8 else None
+
+
+@contextlib.contextmanager
+def _held(task: int) -> Iterator[bool]:
+    """A thread that stands still inside; False where it has ended, or does not come to it."""
+    if _libc.ptrace(_SEIZE, task, None, None):
+        error = ctypes.get_errno()
+        if error != 3:
+            # ESRCH: it has ended
+            raise Unseen(os.strerror(error))
+        yield False
+        return
+    signal = 0
+    stopped = False
+    try:
+        _libc.ptrace(_INTERRUPT, task, None, None)
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            try:
+                pid, status = os.waitpid(task, _WALL | os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid:
+                stopped = os.WIFSTOPPED(status)
+                # a signal that was on its way is given back
+                signal = os.WSTOPSIG(status) if stopped and not status >> 16 else 0
+                break
+        yield stopped
+    finally:
+        # one that did not stop cannot be let go before it does
+        if not stopped:
+            _wait_stopped(task)
+        _libc.ptrace(_DETACH, task, None, ctypes.c_void_p(signal))
+
+
+def _wait_stopped(task: int) -> None:
+    end = time.monotonic() + 50 * _PATIENCE
+    while time.monotonic() < end:
+        try:
+            if os.waitpid(task, _WALL | os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return
+        time.sleep(1e-4)
+
+
+def _registers(task: int, kind: int) -> bytes:
+    buffer = ctypes.create_string_buffer(4096)
+    span = _Span(ctypes.addressof(buffer), len(buffer))
+    if _libc.ptrace(_REGISTERS, task, ctypes.c_void_p(kind), ctypes.byref(span)):
+        return b""
+    return buffer.raw[: span.length]

@@ -1,0 +1,1 @@
+"""What judge, worker and caller share: messages, the control page, memory, options, numbers."""

@@ -1,0 +1,152 @@
+"""The shared page between judge and worker: go, done, and where the outputs lie.
+
+The go is a random number that nobody can know before it is given, and the answer must repeat it. Everything a worker
+writes here is a claim; the judge checks each number before it uses it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+import struct
+from dataclasses import dataclass
+from math import prod
+
+from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.protocol.seals import sealed_memory
+
+SIZE = 320 * 1024
+_HEAD = struct.Struct("<QQIId")  # go, done, status, outputs, the worker's own seconds
+_OUTPUT = struct.Struct(f"<QQQii{CAPS.rank}q{CAPS.rank}q")  # data, storage, storage bytes, dtype, rank, shape, strides
+_PLACE = struct.Struct("<QQ")
+_FIRST = 64
+#: beyond the outputs of as many calls as one go may cover
+_ERROR = 256 * 1024
+_LENGTH = struct.Struct("<I")
+
+OK, RAISED, BAD_OUTPUT = 0, 1, 2
+#: what a worker adds to its event: arguments are ready, a call is done
+READY, DONE = 1, 1 << 32
+
+DTYPES = (
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "uint16", "uint32", "uint64",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where one output of the worker lies in its memory, as it says."""
+
+    data: int
+    storage: int
+    storage_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def overlaps(self) -> bool:
+        """Are there fewer places than elements?"""
+        return prod(self.shape) > 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+
+@dataclass(frozen=True)
+class Written(Output):
+    """An argument that the reference writes into, as a call has left it: it lies in the judge's own memory, in the
+    arena ``slot``."""
+
+    slot: int
+    position: int
+
+    @staticmethod
+    def of(slot: int, position: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Written:
+        return Written(0, 0, 0, dtype, shape, strides, slot, position)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    outputs: tuple[Output, ...]
+    seconds: float
+    error: str
+
+
+class Control:
+    """A view of the page; the judge writes ``go``, the worker everything else."""
+
+    def __init__(self, fd: int) -> None:
+        self.map = mmap.mmap(fd, SIZE)
+        #: reading one word of a cast view is the fastest wait that Python has
+        self.words = memoryview(self.map).cast("Q")
+
+    @staticmethod
+    def create() -> int:
+        return sealed_memory("control", SIZE)
+
+    def go(self, nonce: int) -> None:
+        self.words[0] = nonce
+
+    def answered(self, nonce: int) -> None:
+        """The worker's proof that it has seen the go."""
+        self.words[1] = nonce
+
+    def proves(self, nonce: int) -> bool:
+        """Does the newest answer repeat the go?"""
+        return self.words[1] == nonce
+
+    def write_error(self, status: int, text: str, seconds: float = 0.0) -> None:
+        body = text.encode(errors="replace")[: SIZE - _ERROR - _LENGTH.size]
+        _LENGTH.pack_into(self.map, _ERROR, len(body))
+        self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + len(body)] = body
+        struct.pack_into("<IId", self.map, 16, status, 0, seconds)
+
+    def write_output(self, i: int, output: tuple[int, int, int, int], shape: tuple, strides: tuple) -> None:  # type: ignore[type-arg]
+        rank = len(shape)
+        pad = (0,) * (CAPS.rank - rank)
+        data, storage, size, dtype = output
+        _OUTPUT.pack_into(
+            self.map, _FIRST + i * _OUTPUT.size, data, storage, size, dtype, rank, *shape, *pad, *strides, *pad
+        )
+
+    def write_like(self, i: int, first: int, data: int) -> None:
+        """Says that output ``i`` lies at ``data`` and is in all else like output ``first``: quicker than all of it."""
+        at, like = (_FIRST + n * _OUTPUT.size for n in (i, first))
+        was, storage = _PLACE.unpack_from(self.map, like)
+        self.map[at : at + _OUTPUT.size] = self.map[like : like + _OUTPUT.size]
+        _PLACE.pack_into(self.map, at, data, data - was + storage)
+
+    def write_done(self, outputs: int, seconds: float) -> None:
+        struct.pack_into("<IId", self.map, 16, OK, outputs, seconds)
+
+    def read(self, calls: int = 1) -> Answer:
+        """The worker's claims of ``calls`` calls. Raises ValueError when they cannot be."""
+        _, _, status, count, seconds = _HEAD.unpack_from(self.map, 0)
+        if status != OK:
+            (length,) = _LENGTH.unpack_from(self.map, _ERROR)
+            length = min(length, SIZE - _ERROR - _LENGTH.size)
+            text = bytes(self.map[_ERROR + _LENGTH.size : _ERROR + _LENGTH.size + length]).decode(errors="replace")
+            return Answer(status, (), seconds, text)
+        if count > CAPS.outputs * calls or count % calls:
+            raise ValueError(f"{count} outputs")
+        return Answer(OK, tuple(self._output(i) for i in range(count)), seconds, "")
+
+    def _output(self, i: int) -> Output:
+        data, storage, size, dtype, rank, *rest = _OUTPUT.unpack_from(self.map, _FIRST + i * _OUTPUT.size)
+        if not 0 <= dtype < len(DTYPES) or not 0 <= rank <= CAPS.rank:
+            raise ValueError("an output's dtype or rank")
+        shape, strides = tuple(rest[:rank]), tuple(rest[CAPS.rank : CAPS.rank + rank])
+        # a tensor of nothing has no address
+        placed = 0 in shape or storage <= data <= storage + size
+        if any(s < 0 for s in (*shape, *strides)) or size > 1 << 44 or not placed:
+            raise ValueError("an output's place")
+        return Output(data, storage, size, DTYPES[dtype], shape, strides)
+
+    @staticmethod
+    def nonce() -> int:
+        """A go that no earlier one tells anything of; never 0, which stands there at first."""
+        return secrets.randbits(64) or 1
+
+    def close(self) -> None:
+        self.words.release()
+        self.map.close()

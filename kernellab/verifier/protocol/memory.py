@@ -1,0 +1,328 @@
+"""Tensors between judge and worker: inputs in shared memory between poison, outputs read from a stopped worker."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import VerifierError
+from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.rules import CAPS, TIMING
+from kernellab.verifier.protocol.seals import sealed_memory
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: 0xff is NaN in every float format, -1 in every signed integer
+POISON = 0xFF
+_ALIGN = 4096
+#: elements compared at once
+_PIECE = 1 << 26
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one argument lies in an arena: byte offset, shape and strides in elements. Scalars have a value instead."""
+
+    offset: int = 0
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dtype: str = ""
+    value: Any = None
+
+    @property
+    def message(self) -> dict[str, Any]:
+        if not self.dtype:
+            return {"value": self.value}
+        return {"offset": self.offset, "shape": self.shape, "strides": self.strides, "dtype": self.dtype}
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+
+@dataclass(frozen=True)
+class Layout:
+    places: tuple[Place, ...]
+    size: int
+    #: offsets of pages that the worker may not touch during a call
+    fences: tuple[int, ...] = ()
+
+
+def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:
+    """Places ``args`` one after the other, each between guard zones.
+
+    ``strided`` gives every tensor of two or more dimensions rows with a gap, and starts it off a page's boundary.
+    """
+    import torch
+
+    places: list[Place] = []
+    end = 0
+    for arg in args:
+        if not isinstance(arg, torch.Tensor):
+            places.append(Place(value=arg))
+            continue
+        shape = tuple(arg.shape)
+        item = arg.element_size()
+        strides = _contiguous(shape, gap=3 if strided and len(shape) >= 2 else 0)
+        offset = -(-(end + CAPS.guard) // _ALIGN) * _ALIGN + (item * 4 if strided else 0)
+        place = Place(offset, shape, strides, str(arg.dtype).removeprefix("torch."))
+        places.append(place)
+        end = offset + place.span * item
+    return Layout(tuple(places), -(-(end + CAPS.guard) // _ALIGN) * _ALIGN)
+
+
+class Arena:
+    """One shared memory for one set of arguments."""
+
+    device = "cpu"
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.fd = sealed_memory("inputs", size)
+        self.map = mmap.mmap(self.fd, size)
+        self.layout: Layout | None = None
+        self._views: list[Tensor | None] = []
+        self._withheld: list[tuple[int, bytes]] = []
+
+    def write(self, layout: Layout, args: Sequence[Any]) -> None:
+        """Puts ``args`` in place; everything between them is poison."""
+        if layout is not self.layout:
+            self._poison(layout)
+        for view, arg in zip(self._views, args, strict=True):
+            if view is not None:
+                _copy(view, arg)
+
+    def views(self) -> list[Tensor | None]:
+        return self._views
+
+    def withhold(self, draw: random.Random) -> None:
+        """Puts something else in a few elements of each tensor, at secret places, until :meth:`complete`: whoever works
+        on contents before the go works on wrong ones."""
+        assert self.layout is not None
+        self._withheld = []
+        for place, view in zip(self.layout.places, self._views, strict=True):
+            if view is None or not place.span:
+                continue
+            item = view.element_size()
+            for _ in range(TIMING.withheld):
+                index = sum(draw.randrange(n) * s for n, s in zip(place.shape, place.strides, strict=True))
+                at = place.offset + index * item
+                if all(at != other for other, _ in self._withheld):
+                    right = bytes(self.map[at : at + item])
+                    self._withheld.append((at, right))
+                    self.map[at : at + item] = bytes(b ^ 0xFF for b in right)
+
+    def complete(self) -> None:
+        """Puts in what was withheld; in a few microseconds, for the clock runs."""
+        memory = self.map
+        for at, right in self._withheld:
+            memory[at : at + len(right)] = right
+        self._withheld = []
+
+    def changed(self, args: Sequence[Any], but: Collection[int] = ()) -> int | None:
+        """The first argument whose bytes differ from ``args``, those of ``but`` apart; None when all are as they were
+        written."""
+        for i, (view, arg) in enumerate(zip(self._views, args, strict=True)):
+            if i not in but and view is not None and view.numel() and not equal(_bits(view), _bits(arg.contiguous())):
+                return i
+        return None
+
+    def trespassed(self) -> int | None:
+        """The argument beside whose memory something was written; None when the poison is whole."""
+        import torch
+
+        assert self.layout is not None
+        whole = self._flat(torch.uint8, self.size, 0)
+        edges: list[tuple[int, int, int]] = []
+        end = 0
+        last = 0
+        for i, (place, view) in enumerate(zip(self.layout.places, self._views, strict=True)):
+            if view is not None:
+                edges.append((end, place.offset, i))
+                end, last = place.offset + place.span * view.element_size(), i
+        edges.append((end, self.layout.size, last))
+        for start, stop, i in edges:
+            if stop > start and not bool((whole[start:stop] == POISON).all()):
+                return i
+        return None
+
+    def close(self) -> None:
+        self._views = []
+        # where a tensor still looks at it, the memory goes with that tensor
+        with contextlib.suppress(BufferError):
+            self.map.close()
+        os.close(self.fd)
+
+    def _poison(self, layout: Layout) -> None:
+        import torch
+
+        for start, size in _between(layout):
+            self._flat(torch.uint8, size, start).fill_(POISON)
+        self._views = []
+        for place in layout.places:
+            if not place.dtype:
+                self._views.append(None)
+            elif not place.span:
+                self._views.append(torch.empty(place.shape, dtype=getattr(torch, place.dtype), device=self.device))
+            else:
+                flat = self._flat(getattr(torch, place.dtype), place.span, place.offset)
+                self._views.append(flat.as_strided(place.shape, place.strides))
+        self.layout = layout
+
+    def _flat(self, dtype: torch.dtype, count: int, offset: int) -> Tensor:
+        import torch
+
+        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=offset)
+
+
+def _copy(view: Tensor, arg: Tensor) -> None:
+    """Puts ``arg`` into ``view``; what lies in one place for several indices is taken from the first."""
+    for i, stride in enumerate(view.stride()):
+        if not stride and view.shape[i] > 1:
+            view, arg = view.narrow(i, 0, 1), arg.narrow(i, 0, 1)
+    view.copy_(arg)
+
+
+def _between(layout: Layout) -> list[tuple[int, int]]:
+    """Offset and bytes of what no argument's element fills; one piece where rows have gaps."""
+    import torch
+
+    found, end = [], 0
+    for place in layout.places:
+        if place.dtype and place.span:
+            if place.span != prod(place.shape):
+                return [(0, layout.size)]
+            found.append((end, place.offset - end))
+            end = place.offset + place.span * torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
+    return [*found, (end, layout.size - end)]
+
+
+#: not empty once outputs had to be read through /proc
+READ_BY_FILE: set[bool] = set()
+
+
+class Unreadable(Exception):
+    """The worker's memory cannot be read where it says that its output is."""
+
+
+def read_output(pid: int, output: Output) -> Tensor:
+    """A contiguous copy of an output in the memory of the (stopped) process ``pid``."""
+    import torch
+
+    dtype = getattr(torch, output.dtype)
+    if 0 in output.shape:
+        return torch.empty(output.shape, dtype=dtype)
+    item = torch.empty(0, dtype=dtype).element_size()
+    span = 1 + sum((n - 1) * s for n, s in zip(output.shape, output.strides, strict=True))
+    if output.data + span * item > output.storage + output.storage_bytes:
+        raise Unreadable("an output reaches beyond its storage")
+    buffer = torch.empty(span * item, dtype=torch.uint8)
+    _read(pid, output.data, buffer.data_ptr(), span * item)
+    return buffer.view(dtype).as_strided(output.shape, output.strides).contiguous()
+
+
+def read_bytes(pid: int, address: int, count: int) -> Tensor:
+    import torch
+
+    buffer = torch.empty(count, dtype=torch.uint8)
+    _read(pid, address, buffer.data_ptr(), count)
+    return buffer
+
+
+class _Span(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def _read(pid: int, remote: int, local: int, count: int) -> None:
+    done = 0
+    while done < count:
+        step = min(count - done, 1 << 30)
+        got, error = _vm_read(pid, remote + done, local + done, step)
+        if got <= 0 and error in (errno.EPERM, errno.ENOSYS, errno.EACCES):
+            got = _file_read(pid, remote + done, local + done, step)
+        elif got <= 0:
+            raise Unreadable(os.strerror(error))
+        done += got
+
+
+def _vm_read(pid: int, remote: int, local: int, count: int) -> tuple[int, int]:
+    here, there = _Span(local, count), _Span(remote, count)
+    got = _libc.process_vm_readv(
+        ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
+    )
+    return got, ctypes.get_errno() if got <= 0 else 0
+
+
+def _file_read(pid: int, remote: int, local: int, count: int) -> int:
+    """The same through /proc, which hardened containers leave open more often than the system call."""
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+            file.seek(remote)
+            got = file.readinto((ctypes.c_char * count).from_address(local))
+    except PermissionError:
+        raise VerifierError(
+            "This system does not let the judge read its workers' memory (process_vm_readv and /proc/PID/mem).",
+            "Allow ptrace between processes of one user: docker run --cap-add SYS_PTRACE.",
+        ) from None
+    except (OSError, ValueError, OverflowError) as error:
+        raise Unreadable(str(error)) from None
+    if not got:
+        raise Unreadable("nothing is there")
+    READ_BY_FILE.add(True)
+    return got
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Are both the same in every element? In pieces, since a comparison's mask of gigabytes need not exist."""
+    import torch
+
+    if a.numel() <= _PIECE or a.shape != b.shape or not a.dim():
+        return bool(torch.equal(a, b))
+    step = max(1, _PIECE * a.shape[0] // a.numel())
+    return all(torch.equal(a[i : i + step], b[i : i + step]) for i in range(0, a.shape[0], step))
+
+
+def fresh_copy(layout: Layout) -> int:
+    """Bytes of the tensors of a layout, guards left out."""
+    import torch
+
+    return sum(
+        prod(p.shape) * torch.empty(0, dtype=getattr(torch, p.dtype)).element_size() for p in layout.places if p.dtype
+    )
+
+
+def _contiguous(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for i, n in enumerate(reversed(shape)):
+        strides.append(step)
+        step *= max(n, 1)
+        if i == 0:
+            step += gap
+    return tuple(reversed(strides))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    import torch
+
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    if tensor.dtype == torch.bool:
+        return tensor.to(torch.uint8)
+    if tensor.is_complex():
+        return torch.view_as_real(tensor).contiguous().view(torch.int32)
+    return tensor.view(sizes[tensor.element_size()])

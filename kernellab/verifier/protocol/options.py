@@ -1,0 +1,56 @@
+"""What a caller may ask of one verification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kernellab.records import Record, Source, Trust
+from kernellab.verifier.protocol import rules
+
+Baseline = Literal["eager", "compile", "max-autotune"]
+
+
+class VerifyOptions(Record):
+    """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T3 also
+    relaunches its recorded device code without it; T4 is the same again by a second judge, with intervals that overlap.
+
+    ``allow_library`` takes a candidate that leans on the framework's own operators; ``repeat`` is how many times the
+    timing is done; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
+    """
+
+    level: Trust = Trust.T2
+    allow_library: bool = False
+    #: run code that a person or a model wrote on a machine without a sandbox
+    unsandboxed: bool = False
+    repeat: int = Field(default=1, ge=1, le=20)
+    baselines: tuple[Baseline, ...] = ("eager",)
+    #: kernels of one's own to be timed against too, by the name that their figures have; each has a worker of its own
+    rivals: dict[str, Source] = Field(default_factory=dict)
+    #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
+    #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
+    rewritten: bool = False
+    deadline: float = Field(default=300.0, gt=0)
+    budget: float = Field(default=rules.TIMING.budget, gt=0)
+    #: threads of candidate, baselines and reference; 0 means what the machine gives
+    threads: int = Field(default=0, ge=0)
+
+
+class RankOptions(Record):
+    """What a caller may ask of a ranking: as :class:`VerifyOptions`, less what makes a verdict. Where not ``paired``
+    the candidate is timed alone, without eager."""
+
+    allow_library: bool = False
+    unsandboxed: bool = False
+    paired: bool = True
+    deadline: float = Field(default=120.0, gt=0)
+    budget: float = Field(default=rules.RANK.budget, gt=0)
+    threads: int = Field(default=0, ge=0)
+
+    def as_verification(self) -> VerifyOptions:
+        """The same as the options that stages read: a quick look, timed beside eager or nobody."""
+        return VerifyOptions(
+            level=Trust.T1, allow_library=self.allow_library, unsandboxed=self.unsandboxed, deadline=self.deadline,
+            budget=self.budget, threads=self.threads, baselines=("eager",) if self.paired else (),
+        )  # fmt: skip

@@ -1,0 +1,64 @@
+"""A person's words for a verification, in a terminal or a cell, as options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from kernellab.dsls.sources import read_source
+from kernellab.errors import KernellabError
+from kernellab.records import Source, Trust
+from kernellab.verifier.protocol.options import Baseline, VerifyOptions
+
+
+def verify_options(
+    baseline: Sequence[str] | None,
+    level: str = "T2",
+    repeat: int = 1,
+    allow_library: bool = False,
+    dsl: str | None = None,
+) -> VerifyOptions:
+    """The verifier's options. A baseline that is no known word is a kernel's file or folder; where only such are named,
+    eager is measured too.
+
+    Raises:
+        KernellabError: naming the option that is wrong.
+    """
+    if level not in [t.value for t in Trust]:
+        raise KernellabError(f"--level {level!r} is not a level.", "Choose one of T0, T1, T2, T3, T4.")
+    fields: dict[str, Any] = {"level": level, "repeat": repeat, "allow_library": allow_library}
+    fields["baselines"] = tuple(dict.fromkeys(n for n in baseline or () if n in get_args(Baseline))) or ("eager",)
+    rivals = _rivals(baseline or [], dsl)
+    if rivals:
+        fields["rivals"] = rivals
+    try:
+        return VerifyOptions.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
+        raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
+
+
+def plain_dsl() -> str:
+    """What a source that shows no DSL (plain PyTorch) is judged as: what this machine designs in."""
+    from kernellab.dsls.triton import has_cuda_device
+
+    return "triton" if has_cuda_device() else "cpp"
+
+
+def _rivals(names: Sequence[str], dsl: str | None) -> dict[str, Source]:
+    """The baselines that are files, by the name that their figures have."""
+    known = get_args(Baseline)
+    found: dict[str, Source] = {}
+    for name in names:
+        if name in known:
+            continue
+        path = Path(name)
+        if not path.exists():
+            remedy = f"Give {', '.join(known)}, or the file of a kernel."
+            raise KernellabError(f"--baseline {name}: there is no such baseline or file.", remedy)
+        found[path.name if path.name not in (*found, "") else name] = read_source(path, dsl, plain_dsl())
+    return found

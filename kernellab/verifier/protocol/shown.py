@@ -1,0 +1,39 @@
+"""What a candidate or a compiler says, made fit to be shown: no character of it moves a cursor or hides another."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+#: categories of characters that are seen nowhere and act on what is: controls, formats, lone surrogates
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_KEPT = frozenset("\n\t")
+
+
+def shown(text: str) -> str:
+    """``text`` with every control, format and unpaired character written as an escape (``\\x1b``); lines and tabs
+    stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if _hidden(c) else c for c in text.replace("\r\n", "\n"))
+
+
+def shown_all(value: Any) -> Any:
+    """The same for every string of a JSON value, keys too."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, list):
+        return [shown_all(item) for item in value]
+    if isinstance(value, dict):
+        return {shown(key): shown_all(item) for key, item in value.items()}
+    return value
+
+
+def _hidden(character: str) -> bool:
+    return character not in _KEPT and unicodedata.category(character) in _HIDDEN
+
+
+def _escaped(character: str) -> str:
+    return (
+        character.encode("ascii", "backslashreplace").decode() if ord(character) > 127 else f"\\x{ord(character):02x}"
+    )

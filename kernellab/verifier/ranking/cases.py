@@ -1,0 +1,101 @@
+"""The few cases that find most plain errors for the least time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from math import exp, log
+
+from kernellab.task import Task, small_sizes
+from kernellab.task.sample.inputs import Family, families
+from kernellab.task.sample.sizes import input_bytes, runs_at
+from kernellab.verifier.cases.cases import Case, case, smoke_case
+from kernellab.verifier.protocol.rules import RANK
+
+#: what each case looks for, by the first family that the task takes: rows of all kinds in one batch; values at which
+#: exp overflows; means that hide the spread; edges
+_KINDS = (
+    (Family.MIXED, Family.NORMAL, Family.OWN),
+    (Family.LARGE, Family.HEAVY, Family.SCALED, Family.OWN),
+    (Family.OFFSET, Family.UNIFORM, Family.OWN),
+    (Family.EDGES, Family.STRUCTURED, Family.OWN),
+)
+#: tile sizes whose neighbours the small sizes visit, and draws of a size until the task takes one
+_AROUND, _TRIES = (16, 64), 12
+
+Sizes = dict[str, int]
+
+
+class RankCases:
+    """The smallest shape, three families at least and what is timed, each made once, while the candidate is built as
+    far as that takes."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.smoke = smoke_case(task)
+        legal = families(task)
+        chosen = [next((f for f in kinds if f in legal), Family.OWN) for kinds in _KINDS]
+        self.families = [_case(task, sizes, family) for sizes, family in zip(_sizes(task), chosen, strict=True)]
+        self.timed = case(task, task.module().default_sizes(), Family.OWN)
+
+    def made(self) -> Iterator[None]:
+        """Makes them with the reference's answers, one at each step."""
+        # a step that takes nothing, for a source that is built at once
+        yield
+        for found in (self.smoke, *self.families):
+            try:
+                _ = found.references
+            except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
+                return
+            yield
+        # what a call of it may take is what the reference takes
+        _ = self.timed.reference_seconds
+        yield
+
+
+def _case(task: Task, sizes: Sizes, family: Family) -> Case:
+    # float64 is asked of much data only where the reference at the declared dtype does not decide
+    return replace(case(task, sizes, family), double=input_bytes(task, sizes) <= RANK.case_bytes)
+
+
+def _sizes(task: Task) -> list[Sizes]:
+    """One for each kind of case: the task's own where it has no other; else just beside the task's own, a small one,
+    one from all over the range, and a small one again. Where they may be, extents are odd: no multiple of any tile."""
+    full = dict(task.module().default_sizes())
+    if not task.dims:
+        return [full] * len(_KINDS)
+    draw = random.SystemRandom()
+    small = [s for s in map(partial(_odd, task), small_sizes(task, _AROUND, 8)) if 0 not in s.values()]
+    several = sorted(small, key=lambda s: input_bytes(task, s))[len(small) // 2 :] or [full]
+    bounds = {d.name: (max(d.min, 1), max(min(d.max, 2 * full[d.name]), 1)) for d in task.dims}
+
+    def beside() -> Sizes:
+        return {k: n + draw.choice((-1, 1)) for k, n in full.items()}
+
+    def anywhere() -> Sizes:
+        return {k: round(exp(draw.uniform(log(low), log(high)))) for k, (low, high) in bounds.items()}
+
+    wanted = (beside, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
+    return [_drawn(task, make) or several[-1] for make in wanted]
+
+
+def _drawn(task: Task, make: Callable[[], Sizes]) -> Sizes | None:
+    """Odd sizes of little data that the task takes; None where there are none."""
+    for _ in range(_TRIES):
+        sizes = _odd(task, make())
+        while input_bytes(task, sizes) > RANK.case_bytes:
+            longest = max(sizes, key=lambda k: sizes[k])
+            shorter = _odd(task, {**sizes, longest: sizes[longest] // 2})
+            if shorter == sizes:
+                break
+            sizes = shorter
+        if input_bytes(task, sizes) <= RANK.case_bytes and runs_at(task, tuple(sizes.items())):
+            return sizes
+    return None
+
+
+def _odd(task: Task, sizes: Sizes) -> Sizes:
+    """The same with each extent odd, as far as the Dims' ranges allow."""
+    return {d.name: max(d.min, min(d.max, sizes[d.name] | 1)) for d in task.dims}

@@ -1,0 +1,29 @@
+"""Where a machine has no sandbox: whose code runs, and who must have said so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernellab.errors import VerifierError
+from kernellab.records import Author
+from kernellab.verifier.sandbox import sandbox
+
+LABEL = "unsandboxed"
+
+
+def label(level: Sequence[str], origin: Author, unsandboxed: bool) -> str:
+    """What a verdict says of a worker that reached ``level``: nothing where the sandbox holds.
+
+    Raises:
+        VerifierError: no sandbox, code that our own rules did not write, and nobody has allowed it.
+    """
+    if sandbox.contains(", ".join(level)):
+        return ""
+    if origin is Author.RULES or unsandboxed:
+        return LABEL
+    raise VerifierError(
+        "This machine has no sandbox, so this kernel would run with your own rights: it was written by a model, or by "
+        "hand, imported or pasted.",
+        "If you trust its author, allow it: kernellab verify --unsandboxed, %%kernel_verify --unsandboxed, or "
+        'options={"unsandboxed": True}. `kernellab doctor` says what is missing for a sandbox.',
+    )

@@ -1,0 +1,342 @@
+"""What stands around a worker: namespaces, another user, Landlock, a filter on system calls, limits.
+
+Each part that the machine refuses is left out and named. The words of a level, in the order in which a verdict lists
+them, are those of :data:`PARTS`; ``process`` alone means that only process groups, deadlines and watches hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import glob
+import os
+import random
+import re
+import resource
+import shutil
+import site
+import stat
+import struct
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.sandbox import landlock, seccomp
+
+_CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
+_CLEAR_ALL = 4
+#: from this kernel on a PID namespace has a pid_max of its own: before it, the whole machine's would be set. Numbers
+#: below the reserved ones are not used a second time
+_OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
+_MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
+_MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
+_CAPABILITIES_V3 = 0x20080522
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+#: user numbers that no account has (systemd's for services that come and go)
+_USERS = range(61184, 65520)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the sandbox: the word in a level, what is open without it, and what would give it."""
+
+    word: str
+    without: str
+    remedy: str
+
+
+PARTS = (
+    Part(
+        "pid", "a kernel sees other processes' names, and one that detaches itself is found by the judge's watch alone",
+        "allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0, or "
+        "docker run --security-opt seccomp=unconfined)",
+    ),
+    Part("net", "only the filter on system calls keeps a kernel off the network", "the same as for the part pid"),
+    Part("mnt", "/proc and /dev/shm are those of the whole machine", "the same as for the part pid"),
+    Part(
+        "uid", "a kernel has the user number of the person who runs the verifier",
+        "run the judge as root in a container whose Python anyone may read (user namespaces and Landlock make up for "
+        "it elsewhere)",
+    ),
+    Part(
+        "landlock", "a kernel may read, and where file modes let it write, what its user may",
+        "a kernel 5.13 or newer with landlock in /sys/kernel/security/lsm",
+    ),
+    Part(
+        "seccomp", "calls such as ptrace, mount, bpf and io_uring are limited by the user's rights alone",
+        "a kernel with CONFIG_SECCOMP_FILTER on x86-64 or aarch64",
+    ),
+    Part("nnp", "a set-uid program may give a kernel another user's rights", "a kernel 3.5 or newer"),
+    Part("rlimits", "files, descriptors and processes are bounded by the judge's watch alone", "a Linux system"),
+)  # fmt: skip
+
+_PROBE = """
+import os, sys, tempfile
+from kernellab.verifier.sandbox import sandbox
+names = sandbox.enter()
+if os.fork() == 0:
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o711)
+        if os.fork() == 0:
+            own = sandbox.own_proc() if "pid" in names else True
+            held = [names if own or not names else f"{names} (shared /proc)"] if names else []
+            print(", ".join([*held, *sandbox.other_user(scratch), *sandbox.confine(scratch)]), flush=True)
+            os._exit(0)
+        os.wait()
+    os._exit(0)
+os.wait()
+"""
+
+
+def sandbox_level() -> str:
+    """What would hold a worker here, in level words; asked of a short process, without a judge.
+
+    Raises OSError or subprocess.SubprocessError where no process can be started.
+    """
+    if sys.platform != "linux":
+        return "process (this system has no namespaces and no Landlock)"
+    # what is entered is not left again: never in this process
+    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.strip() or "process"
+
+
+def missing(level: str) -> list[Part]:
+    """The parts that ``level`` has not reached."""
+    words = set(re.findall("[a-z]+", re.sub(r"\(.*?\)", "", level)))
+    if "shared /proc" in level:
+        words.discard("mnt")
+    # a user of its own is a second line where namespaces and Landlock hold, and takes root to reach
+    if {"user", "landlock"} <= words:
+        words.add("uid")
+    return [part for part in PARTS if part.word not in words]
+
+
+def contains(level: str) -> bool:
+    """Does ``level`` keep a kernel from the files of the person who runs it? Without that, code is run on consent."""
+    return "landlock" in level or "uid" in level
+
+
+def enter() -> str:
+    """Puts the *children* of this process in namespaces of their own; the names reached, empty when refused.
+
+    The process must have one thread. Without root's rights a user namespace comes first, so that none are needed.
+    """
+    if os.getuid() == 0:
+        for rooted in ("pid+ipc+net+mnt", "pid+ipc+net"):
+            if _unshare(rooted.split("+")):
+                return rooted
+    for names in ("pid+ipc+net+mnt+user", "pid+ipc+net+user", "pid+user"):
+        if _own_users(names.split("+")):
+            return names
+    return ""
+
+
+def own_proc() -> bool:
+    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a /dev/shm of its own."""
+    if _libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
+        return False
+    shared = f"size={CAPS.shared_memory},mode=1777".encode()
+    _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), shared)
+    if _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC), None) != 0:
+        return False
+    if _kernel() >= _OWN_PID_MAX:
+        with contextlib.suppress(OSError):
+            _write("/proc/sys/kernel/pid_max", str(_RESERVED_PIDS + most_tasks()))
+    return True
+
+
+def most_threads() -> int:
+    """Threads that a worker and all below it may have."""
+    return CAPS.threads + CAPS.core_threads * (os.cpu_count() or 1)
+
+
+def most_tasks() -> int:
+    """Processes and threads, as the kernel counts them."""
+    return CAPS.processes + most_threads()
+
+
+def _kernel() -> tuple[int, ...]:
+    """The kernel's version, two numbers of it."""
+    return tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2])
+
+
+def other_user(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
+    """Where this process is root: makes it a user that no account has and gives that user the scratch folder; a user
+    namespace of its own in any case. The names of what was reached.
+
+    The other user is left out where it could not read the interpreter or reach scratch folder and devices. Workers
+    that share a writable folder share the user.
+    """
+    if os.getuid() != 0:
+        return []
+    reached = ["uid"] if _become_other(scratch, devices, writable) else []
+    return [*reached, *(["user"] if _own_users(("user",)) else [])]
+
+
+def _become_other(scratch: str, devices: Sequence[str], writable: Sequence[str]) -> bool:
+    if not _open_to_all([*_interpreter(), *_compilers(), os.path.dirname(scratch)], devices):
+        return False
+    try:
+        owners = [os.stat(path).st_uid for path in writable]
+        user = next((owner for owner in owners if owner in _USERS), random.SystemRandom().choice(_USERS))
+        for path in (scratch, *(e.path for e in os.scandir(scratch)), *writable):
+            os.chown(path, user, user, follow_symlinks=False)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    except OSError:
+        return False
+    dumpable(True)
+    return True
+
+
+def become_subreaper() -> None:
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """SIGKILL when the parent dies, also when it was killed itself."""
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+def dumpable(on: bool) -> None:
+    """May others of the same user attach to this process or read its memory? A worker's must be read by the judge."""
+    _libc.prctl(_PR_SET_DUMPABLE, int(on), 0, 0, 0)
+
+
+def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
+    """Applies limits, Landlock and the filter on system calls to this process for good; the names of what holds."""
+    reached = []
+    with contextlib.suppress(OSError):
+        # before anything else of the machine, when memory runs out
+        _write("/proc/self/oom_score_adj", "1000")
+    files = CAPS.descriptors * (4 if devices else 1)
+    for kind, most in (
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, CAPS.file_bytes), (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_MSGQUEUE, 0), (resource.RLIMIT_NPROC, most_tasks() if _has_own_users() else CAPS.tasks),
+    ):  # fmt: skip
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+    _drop_capabilities()
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+        allowed = [scratch, *writable, "/dev/null", *devices, *(["/dev/shm"] if devices else [])]
+        version = landlock.restrict(readable(), allowed)
+        if version:
+            reached.append(f"landlock-{version}")
+        if seccomp.restrict(device=bool(devices)):
+            reached.append("seccomp")
+        reached.append("nnp")
+    return [*reached, "rlimits"]
+
+
+def readable() -> list[str]:
+    """The trees a worker may read: interpreter, packages, system libraries and compilers, kernel information."""
+    paths = {
+        *_interpreter(), *site.getsitepackages(),
+        # folders of packages that PYTHONPATH names, not the project or home folder that it may name too
+        *(p for p in sys.path if os.path.isdir(p) and glob.glob(os.path.join(glob.escape(p), "*.dist-info"))),
+        *(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH") if name in os.environ),
+        "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/proc", "/sys", "/nix/store", "/gnu/store",
+        "/opt/cuda", "/opt/rocm", "/opt/intel", "/opt/nvidia", "/opt/conda",
+        *_compilers(), *(f"/etc/{name}" for name in _ETC), "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
+    }  # fmt: skip
+    return sorted(p for p in paths if os.path.exists(p))
+
+
+def _compilers() -> set[str]:
+    """Where compilers lie that the environment names: Triton and torch.compile run one, and /opt has many a home."""
+    names = ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas", *map(os.environ.get, ("CC", "CXX")))
+    found = (shutil.which(name.split()[0]) for name in names if name and name.strip())
+    places = {os.path.dirname(os.path.dirname(path)) for p in found if p for path in (p, os.path.realpath(p))}
+    return {place for place in places if place not in ("", "/")}
+
+
+#: what libraries, compilers and a GPU's driver look up; the rest of /etc may hold keys
+_ETC = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime",
+    "timezone", "os-release", "OpenCL", "nvidia", "mime.types",
+)  # fmt: skip
+
+
+def remove(folder: str) -> None:
+    """Removes a folder that a worker could write in, whatever it made of modes and depths there."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except (OSError, RecursionError):
+        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", "--", folder], check=False, capture_output=True)
+
+
+def _unshare(names: Sequence[str]) -> bool:
+    return bool(_libc.unshare(ctypes.c_int(sum(_CLONE[name] for name in names))) == 0)
+
+
+def _own_users(names: Sequence[str]) -> bool:
+    """New namespaces, one of users among them, in which this user has its own number."""
+    uid, gid = os.getuid(), os.getgid()
+    if not _unshare(names):
+        return False
+    try:
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    except OSError:
+        return False
+    return True
+
+
+def _has_own_users() -> bool:
+    """Is this a user namespace with one user, whose processes are counted apart from his others?"""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return file.read().split()[2:] == ["1"]
+    except OSError:
+        return False
+
+
+def _drop_capabilities() -> None:
+    """A process that is first in a user namespace has all rights there; a kernel needs none."""
+    number = _CAPSET.get(os.uname().machine)
+    if number is not None:
+        _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+        _libc.syscall(number, struct.pack("<Ii", _CAPABILITIES_V3, 0), bytes(24))
+
+
+def _interpreter() -> set[str]:
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = sysconfig.get_paths()
+    return {
+        sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable)), package,
+        paths["stdlib"], paths["platlib"], paths["purelib"],
+    }  # fmt: skip
+
+
+def _open_to_all(folders: Sequence[str], devices: Sequence[str]) -> bool:
+    """May a user without any rights go into ``folders``, and read and write ``devices``?"""
+    try:
+        for folder in folders:
+            path = os.path.realpath(folder)
+            while True:
+                if not os.stat(path).st_mode & stat.S_IXOTH:
+                    return False
+                if path == os.path.dirname(path):
+                    break
+                path = os.path.dirname(path)
+        both = stat.S_IROTH | stat.S_IWOTH
+        return all(os.path.isdir(d) or os.stat(d).st_mode & both == both for d in devices)
+    except OSError:
+        return False
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)

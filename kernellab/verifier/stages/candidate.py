@@ -1,0 +1,384 @@
+"""The candidate's worker and what all stages do with it; one that finds fault raises :class:`Refused` with evidence.
+
+The stages themselves are the modules correct, robust, honest and fast.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab.dsls import get_adapter
+from kernellab.errors import TaskError
+from kernellab.records import Evidence, Source, Trust
+from kernellab.target import Backend
+from kernellab.task import Task, TaskForm
+from kernellab.task.dtypes import alike
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases.ahead import Ahead
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare import signature
+from kernellab.verifier.compare.compare import NUMERIC, Limits, Mismatch, compare, metadata
+from kernellab.verifier.judge.link import Call, Worker
+from kernellab.verifier.judge.pool import memory_limit
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.rules import DEADLINES, DEVICE, ERROR
+from kernellab.verifier.sandbox.consent import label as consented
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
+from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.worker.build import write_files
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.own.counters import Sampler
+
+    Tensor = torch.Tensor
+
+#: signatures that a comparison of aligned and ragged sizes must not override
+_CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
+
+
+class Stages:
+    """Holds the candidate's worker for one verification; a context manager."""
+
+    def __init__(self, context: Context, task: Task) -> None:
+        import torch
+
+        self.context = context
+        self.task = task
+        self.source = context.source
+        self.threads = threads_of(context.options)
+        torch.set_num_threads(1)
+        self.tf32 = device.runs_tf32(task)
+        #: places of the arguments that the reference writes into: they are outputs too, behind those returned
+        self.written = task.module().written
+        self._refuse_written_on_device()
+        self.dtypes = [*(o.dtype for o in task.outputs), *(task.args[i].dtype for i in self.written)]
+        self.limits = [Limits.of(dtype, dict(task.tolerance), self.tf32) for dtype in self.dtypes]
+        self._worker: Worker | None = None
+        self.ahead = Ahead(task, context.interpreted)
+        #: the workers of ``options.rivals``, once they are built
+        self.rivals: dict[str, Worker] = {}
+        self.worst = 0.0
+        #: looks at calls among the timed ones
+        self.watch: Sampler | None = None
+        #: of the generators when ModelNew is constructed, where its parameters are the constructor's
+        self.seed: int | None = None
+        #: random normal inputs, for the stage honest
+        self.normal: Case | None = None
+        #: what was traced for the share of own code, and the names of the launches that were seen then
+        self.traced: tuple[Case, list[str]] | None = None
+        #: the names of launches that were recorded once and are only replayed since
+        self.replays: list[str] = []
+        #: right answers of cases that were run, for telling a stale result
+        self.answers: list[Tensor] = []
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in (self._worker, *self.rivals.values()):
+            if worker is not None:
+                worker.close()
+
+    @property
+    def worker(self) -> Worker:
+        assert self._worker is not None
+        return self._worker
+
+    # -- build
+
+    def build(self, beside: Iterator[None] | None = None) -> float:
+        """Seconds of importing (and so compiling) the candidate in its worker; meanwhile steps of ``beside`` are
+        taken."""
+        start = time.perf_counter()
+        try:
+            self._worker = self.start(self.source, beside=beside)
+        except WorkerFailure as failure:
+            raise Refused(self.words("build", failure), self._named(failure, "build")) from failure
+        self.context.findings.sandbox = ", ".join(self._worker.sandbox)
+        return time.perf_counter() - start
+
+    def begin_baselines(self, names: Sequence[str], eagers: int = 2) -> None:
+        """Begins the builds of the baselines ``names``, which go on beside the next stages."""
+        backend = self.context.request.backend
+        for name, number in numbered(names, eagers):
+            self.context.pool.begin_baseline(self.source.dsl, backend, name, self.task, self.threads, number)
+
+    def as_built(self) -> bool:
+        """Has the parameters be, from here on, those that the reference's constructor and ModelNew's give under one new
+        seed; they are not exchanged then. False where that gains nothing: no ModelNew in KernelBench's form,
+        or parameters of one value throughout (a norm's, a zero bias), which a kernel might leave out unnoticed."""
+        task = self.task
+        is_model = task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in self.source.files.values())
+        if not is_model or self.seed is not None:
+            return False
+        seed = secrets.randbits(62)
+        values = task.module().state_of(seed)
+        if not values or any(v.numel() > 1 and bool((v == v.reshape(-1)[0]).all()) for v in values):
+            return False
+        self.seed = seed
+        cases.hold_parameters(values)
+        self.ahead = Ahead(task, self.context.interpreted)
+        self.answers = []
+        self.restart()
+        return True
+
+    def start(self, source: Source, beside: Iterator[None] | None = None) -> Worker:
+        """A fresh worker with ``source`` built in it; meanwhile steps of ``beside`` are taken, as far as they come.
+
+        Raises:
+            WorkerFailure: it cannot be built.
+            Refused: its files cannot be written.
+        """
+        worker = self.context.pool.worker(source.dsl, self.context.request.backend, "candidate", self.threads)
+        try:
+            said = consented(worker.sandbox, source.origin, self.context.options.unsandboxed)
+            self.context.findings.labels += [said] if said and said not in self.context.findings.labels else []
+            worker.memory_limit = memory_limit(self.task, self.context.request.backend)
+            worker.written = self.written
+            write_files(worker.scratch / "src", source.files)
+            worker.begin_build(self._build_message(source))
+            began = time.monotonic()
+            for _ in beside or ():
+                worker.watch()
+                if worker.built():
+                    break
+            worker.finish_build(self.context.left(DEADLINES.build) - (time.monotonic() - began))
+        except ValueError as error:
+            worker.close()
+            raise Refused(f"The source cannot be written: {error}.", Evidence(signature="source")) from None
+        except BaseException:
+            worker.close()
+            raise
+        return worker
+
+    def _refuse_written_on_device(self) -> None:
+        if self.written and self.context.request.backend is Backend.CUDA:
+            names = ", ".join(self.task.args[i].name for i in self.written)
+            raise TaskError(
+                f"The reference writes into its argument {names}, but arguments on a CUDA device are lent for reading.",
+                "Return the new value beside the other outputs instead.",
+            )
+
+    def _build_message(self, source: Source) -> dict[str, Any]:
+        message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
+        message["precision"] = dict(self.task.precision)
+        if self.context.options.level.value > Trust.T2.value:
+            message["seal"] = source.dsl
+        command = get_adapter(source.dsl).build
+        if command:
+            message["command"] = list(command)
+        if self.task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in source.files.values()):
+            module = self.task.module()
+            args, keywords = module.init_arguments()
+            message |= {
+                "seed": self.seed,
+                "init_args": args,
+                "init_kwargs": keywords,
+                "state": list(module.state()),
+                "evaluates": module.evaluates,
+            }
+        return message
+
+    @property
+    def slower(self) -> float:
+        return DEADLINES.interpreted if self.context.interpreted else 1.0
+
+    # -- calls
+
+    def check(self, case: Case, *, strided: bool = False, slot: int = 0) -> list[Tensor]:
+        """Runs a case and compares every output; Refused with evidence when one is wrong."""
+        outputs = self.outputs(case, "correct", strided=strided, slot=slot)
+        for i, (got, reference, limits) in enumerate(zip(outputs, case.references, self.limits_for(case), strict=True)):
+            mismatch, error = compare(got, reference, limits)
+            if mismatch is not None and mismatch.rule in NUMERIC:
+                if not case.double:
+                    case = replace(case, double=True)
+                mismatch, error = compare(got, case.nudged[i], self.limits_for(case, hidden=True)[i])
+            if mismatch is not None:
+                raise self._wrong(case, i, got, mismatch)
+            self.worst = max(self.worst, error)
+        self.remember(case)
+        return outputs
+
+    def remember(self, case: Case) -> None:
+        """Keeps a case's right answers, where they are not large, for telling a stale result by."""
+        small = (r.native for r in case.references if r.native.nbytes <= DEVICE.answer_bytes)
+        self.answers = [*self.answers[-4:], *small]
+        if device.current() == "cuda" and any(
+            r.double is None and r.native.is_floating_point() for r in case.references
+        ):
+            self.context.findings.labels.append("reference not in float64")
+
+    def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
+        """The error rule's numbers for a case: wider where the inputs' mean hides their spread, which of the milder
+        families is only looked at when ``hidden``: before a kernel is refused."""
+        by = ERROR.offset_floor / ERROR.floor["float32"] if case.family in (Family.OFFSET, Family.LARGE) else 1.0
+        if hidden and case.family in cases.CANCELLING:
+            by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
+        limits = self.limits
+        if case.family in (Family.SMALL, Family.EDGES):
+            # what plain formulas lose of a small row (exp(x) - 1), beside rows of the usual size, is no error
+            limits = [replace(limit, share=ERROR.small_share) for limit in limits]
+        return limits if by <= 1 else [_wider(limit, by) for limit in limits]
+
+    def outputs(
+        self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0
+    ) -> list[Tensor]:
+        try:
+            call = self.call(case, seconds, strided=strided, slot=slot)
+        except WorkerFailure as failure:
+            reason = self.words(stage, failure, case)
+            found = evidence.of_failure(self.context.adapter, self.source, failure, case)
+            if not strided and failure.kind in ("crash", "exit", "exception", "hang") and self.is_edge(case):
+                found = found.model_copy(update={"signature": "edge-tile"})
+            raise Refused(reason, found) from failure
+        count = len(case.references) - len(self.written)
+        returned, wanted = call.outputs[: len(call.outputs) - len(self.written)], case.references[:count]
+        wrong = metadata([(o.shape, o.dtype) for o in returned], [r.native for r in wanted])
+        if wrong is not None:
+            found = evidence.of_mismatch(self.source, case, 0, None, None, wrong)
+            raise Refused(f"{_capital(wrong.message)} ({case.words}).", found)
+        for i, output in enumerate(call.outputs):
+            if self.worker.trespassed(output):
+                raise self.trespass(case, i, "its output")
+        try:
+            return [self.worker.read(o) for o in call.outputs]
+        except WorkerFailure as failure:
+            raise self.failed(stage, failure, case) from failure
+
+    def call(
+        self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True
+    ) -> Call:
+        layout = lay_out(case.args, strided)
+        self.worker.write(slot, layout, case.args)
+        return self.worker.call(layout, (slot,), self.context.left(seconds or self.call_deadline(case)), poison=poison)
+
+    def call_deadline(self, case: Case) -> float:
+        least = DEADLINES.call_least * self.slower
+        return max(least, DEADLINES.call_factor * case.reference_seconds)
+
+    def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:
+        reference = case.references[output]
+        found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
+        if found.signature not in _CERTAIN and found.signature != "edge-tile":
+            name = "race" if self._differs_again(case, output, got) else None
+            if self.is_edge(case):
+                name = "edge-tile"
+            found = found.model_copy(update={"signature": name or found.signature})
+        which = f"Output {output}: " if len(self.limits) > 1 else ""
+        if output >= len(self.task.outputs):
+            which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
+        at = signature.where(mismatch.wrong, got) if mismatch.wrong is not None else ""
+        return Refused(
+            f"{which}{_capital(mismatch.message)} ({case.words}){at and ', ' + at}; {found.signature}.", found
+        )
+
+    def output_name(self, output: int) -> str:
+        """The argument's name for an output that is one, else its number."""
+        beyond = output - len(self.task.outputs)
+        return self.task.args[self.written[beyond]].name if beyond >= 0 else str(output)
+
+    def trespass(self, case: Case, output: int, what: str) -> Refused:
+        mismatch = Mismatch("out-of-bounds", f"kernel writes outside {what}")
+        # a missing tail mask is what makes a kernel write past the end; with fixed sizes nothing else can be tried
+        name = "edge-tile" if not self.task.dims or self.is_edge(case) else "out-of-bounds"
+        found = evidence.of_mismatch(self.source, case, output, None, None, mismatch, name=name)
+        return Refused(f"{_capital(mismatch.message)} ({case.words}); {name}.", found)
+
+    def _differs_again(self, case: Case, output: int, got: Tensor) -> bool:
+
+        try:
+            again = self.worker.read(self.call(case).outputs[output])
+        except (WorkerFailure, IndexError):
+            return False
+        return again.shape == got.shape and not alike(again, got)
+
+    def is_edge(self, failing: Case) -> bool:
+        """Right at exact multiples of the usual tiles, wrong beside them? Tried in a fresh worker."""
+        pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
+        if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
+            return False  # one that failed at whole tiles already answers
+        right: dict[str, list[bool]] = {}
+        for kind, case in [*pairs, ("ragged", failing)]:
+            if kind == "aligned" or False not in right.get("ragged", []):
+                right.setdefault(kind, []).append(self._is_right(case))
+        return all(right.get("aligned", [False])) and not all(right.get("ragged", [True]))
+
+    def _is_right(self, case: Case) -> bool:
+        try:
+            if self.worker.gone() or self.worker.closed:
+                self.restart()
+            call = self.call(case)
+            if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
+                return False
+            if any(self.worker.trespassed(o) for o in call.outputs):
+                return False
+            outputs = [self.worker.read(o) for o in call.outputs]
+        except (WorkerFailure, Refused):
+            return False
+        checks = zip(outputs, case.references, self.limits_for(case, hidden=True), strict=True)
+        return all(compare(got, reference, limits)[0] is None for got, reference, limits in checks)
+
+    def sure_call(self, case: Case, stage: str = "robust") -> Call:
+        """A call of a case that passed before; Refused when it fails now."""
+        try:
+            return self.call(case)
+        except WorkerFailure as failure:
+            raise self.failed(stage, failure, case) from failure
+
+    def failed(self, stage: str, failure: WorkerFailure, case: Case) -> Refused:
+        found = evidence.of_failure(self.context.adapter, self.source, failure, case)
+        return Refused(self.words(stage, failure, case), found)
+
+    def refused(self, case: Case, name: str, message: str) -> Refused:
+        found = evidence.of_mismatch(self.source, case, 0, None, None, Mismatch(name, message), name=name)
+        return Refused(f"{_capital(message)} ({case.words}).", found)
+
+    # -- baselines
+
+    def baselines(self) -> list[str]:
+        return baselines_of(self.context.options, self.task)
+
+    def restart(self) -> None:
+        """The candidate again in a fresh worker."""
+        self.worker.close()
+        self._worker = self.start(self.source)
+
+    # -- words
+
+    def words(self, stage: str, failure: WorkerFailure, case: Case | None = None) -> str:
+        at = f" ({case.words})" if case else ""
+        first = next((line for line in failure.message.strip().splitlines() if line.strip()), failure.kind)
+        if failure.kind in ("exception", "output", "protocol"):
+            lines = evidence.compiler_lines(self.context.adapter, self.source, failure)
+            if lines:
+                where = f"{lines[0].file}, line {lines[0].line}: " if lines[0].line else f"{lines[0].file}: "
+                return f"{where}{lines[0].message.rstrip('.')}{at}."
+            return f"{first.rstrip('.')}{evidence.inside(failure)}{at}."
+        return f"The kernel {first.rstrip('.')} in the stage {stage}{at}."
+
+    def _named(self, failure: WorkerFailure, stage: str) -> Evidence:
+        found = evidence.of_failure(self.context.adapter, self.source, failure)
+        if found.compiler and found.signature == "exception":
+            return found.model_copy(update={"signature": stage})
+        return found
+
+
+def _wider(limit: Limits, by: float) -> Limits:
+    """So many times float32's floor and tau, neither beyond what holds of offset inputs."""
+    floor = min(by * ERROR.floor["float32"], ERROR.offset_floor)
+    tau = min(by * ERROR.tau["float32"], ERROR.offset_tau)
+    return replace(limit, floor=max(limit.floor, floor), tau=max(limit.tau, tau))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

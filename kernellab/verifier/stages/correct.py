@@ -1,0 +1,114 @@
+"""The stages smoke and correct: the smallest shape, then declared and hidden sizes in all families."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernellab.errors import counted
+from kernellab.records import Evidence
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.compare.compare import NUMERIC, compare, metadata
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.refused import Refused
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.stages.candidate import Stages
+
+    Tensor = torch.Tensor
+
+
+def smoke(stages: Stages) -> str:
+    return _or_as_built(stages, _smoke)
+
+
+def correct(stages: Stages) -> str:
+    return _or_as_built(stages, _correct)
+
+
+def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
+    """``work``; where it refuses a ModelNew, once more with the parameters that its constructor and the reference's
+    give under one new seed: what packs them there never sees those that are loaded later. The refusal is the first one
+    where that is wrong too."""
+    try:
+        return work(stages)
+    except Refused as refused:
+        if not stages.as_built():
+            raise
+        try:
+            # its shapes alone would not tell that the values are others
+            stages.check(stages.ahead.smoke())
+            note = work(stages)
+        except Refused:
+            raise refused from None
+    stages.context.findings.label("parameters of its constructor only")
+    stages.context.findings.flags.append(
+        "parameters: right with those that its constructor draws, under a new seed; it does not follow loaded ones"
+    )
+    return note
+
+
+def _smoke(stages: Stages) -> str:
+    case = stages.ahead.smoke()
+    stages.outputs(case, "smoke", stages.context.left(DEADLINES.smoke * stages.slower))
+    stages.remember(case)
+    return f"{case.words}"
+
+
+def _correct(stages: Stages) -> str:
+    found = stages.ahead.correct()
+    for number, case in enumerate(found, 1):
+        stages.context.tell(f"case {number} of {len(found)}")
+        small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
+        if not stages.context.interpreted and (small or secrets.randbits(1)):
+            quiet(stages, case)
+        stages.check(case)
+    names = dict.fromkeys(c.family.value for c in found)
+    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {stages.worst:.1e}"
+
+
+def quiet(stages: Stages, case: Case) -> None:
+    """A case of the stage correct as timed calls are, where nothing poisons fresh memory: code that tells the two
+    apart must be right on all families in both. It comes first, so that no answer to the same contents is at hand; of
+    large cases a secret half has it.
+
+    Raises:
+        Refused: wrong here. What is wrong in a poisoned call too is refused as that call is.
+    """
+    what, found = _as_timed(stages, case)
+    if not what:
+        return
+    stages.check(case)
+    raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
+
+
+def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None]:
+    """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is."""
+    try:
+        call = stages.call(case, poison=False)
+        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        if unlike is not None:
+            return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike)
+        outputs = [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        if stages.worker.gone() or stages.worker.closed:
+            stages.restart()
+        words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
+        return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+    for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits_for(case), strict=True)):
+        mismatch, _ = compare(got, reference, limits)
+        if mismatch is not None and mismatch.rule in NUMERIC:
+            if not case.double:
+                case = replace(case, double=True)
+            mismatch, _ = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
+        if mismatch is not None:
+            found = evidence.of_mismatch(stages.source, case, i, got, reference, mismatch, earlier=stages.answers)
+            return f"{mismatch.message}; {found.signature}", found
+    return "", None

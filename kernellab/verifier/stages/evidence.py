@@ -1,0 +1,130 @@
+"""From a failure to :class:`~kernellab.records.Evidence`: what is wrong, where, and a cell that shows it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.dsls.base import Adapter
+from kernellab.records import CompilerLine, Evidence, Source
+from kernellab.task import Task
+from kernellab.task.dtypes import computable
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare import signature
+from kernellab.verifier.compare.compare import Mismatch, Reference
+from kernellab.verifier.judge.process import WorkerFailure
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+_LOG = 20_000
+
+
+def of_mismatch(
+    source: Source, case: Case, output: int, got: Tensor | None, reference: Reference | None, mismatch: Mismatch,
+    *, earlier: Sequence[Tensor] = (), name: str | None = None,
+) -> Evidence:  # fmt: skip
+    """Evidence of a wrong output; ``name`` overrides the signature that the numbers suggest."""
+    base: dict[str, Any] = {
+        "sizes": dict(case.sizes) or _static_sizes(case.task),
+        "family": case.family.value,
+        "seed": None if case.change or case.held else case.seed,
+        "output": output,
+        "reproduction": reproduction(source, case),
+    }
+    if got is None or reference is None or mismatch.wrong is None:
+        return Evidence(signature=name or mismatch.rule, **base)
+    inputs = [a for a in case.args if hasattr(a, "shape")]
+    shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
+    where = signature.first_wrong(mismatch.wrong)
+    return Evidence(
+        signature=name or signature.numeric(shown, wanted, mismatch, earlier=earlier, inputs=inputs),
+        first_wrong=where,
+        got=_value(got, where),
+        want=_value(reference.native, where),
+        wrong_fraction=float(mismatch.wrong.double().mean()),
+        rel_frobenius=_finite(mismatch.rel_frobenius),
+        error_map=signature.error_map(mismatch.wrong, shown),
+        **base,
+    )
+
+
+def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: Case | None = None) -> Evidence:
+    """Evidence of a worker that crashed, hung, raised or answered nonsense."""
+    lines = compiler_lines(adapter, source, failure)
+    names = {"exception": _exception_name(failure), "output": "output"}
+    return Evidence(
+        signature=names.get(failure.kind, failure.kind),
+        sizes=dict(case.sizes) if case else {},
+        family=case.family.value if case else None,
+        compiler=lines,
+        log=(failure.log + "\n" + str(failure.detail.get("trace", "")) + "\n").strip()[-_LOG:],
+        reproduction=reproduction(source, case) if case else "",
+    )
+
+
+def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> list[CompilerLine]:
+    """The DSL's own reading of the log, else the frames of the exception in the source's files (innermost first)."""
+    detail = failure.detail
+    text = "\n".join((failure.log, str(detail.get("trace", "")) or failure.message))
+    found = list(adapter.explain(text, source))
+    if found:
+        return found[:20]
+    frames = detail.get("frames")
+    known = (
+        [f for f in frames if isinstance(f, dict) and f.get("file") in source.files] if isinstance(frames, list) else []
+    )
+    first = failure.message.strip().splitlines()
+    message = (first[0] if first else failure.kind)[:500] + inside(failure)
+    return [
+        CompilerLine(file=f["file"], line=f["line"] if isinstance(f.get("line"), int) else None, message=message)
+        for f in reversed(known)
+    ][:5]
+
+
+def inside(failure: WorkerFailure) -> str:
+    """`` (in torch/cuda/__init__.py, line 512)`` where an exception arose in a library's code; else empty."""
+    where = failure.detail.get("inside")
+    own = not isinstance(where, str) or not where or where.startswith("kernellab/")
+    return "" if own else f" (in {str(where)[:200]})"
+
+
+def reproduction(source: Source, case: Case) -> str:
+    """A notebook cell, complete in itself, that runs the failing case and shows both sides."""
+    return "\n".join(
+        (
+            "from kernellab.verifier import reproduce",
+            "",
+            f"task = {case.task.text!r}",
+            f"source = {source.model_dump(mode='json', exclude={'line_map'})!r}",
+            f"args, got, want = reproduce(task, source, sizes={dict(case.sizes)!r}, family={case.family.value!r}, "
+            f"seed={case.seed}" + (f", change={case.change!r})" if case.change else ")"),
+            "for g, w in zip(got, want):",
+            "    print(g.shape, w.shape, 'largest difference', (g.double() - w.double()).abs().max().item())",
+            "",
+        )
+    )
+
+
+def _exception_name(failure: WorkerFailure) -> str:
+    kind = str(failure.detail.get("type", "exception"))
+    return {"SyntaxError": "syntax", "ImportError": "import", "ModuleNotFoundError": "import"}.get(kind, "exception")
+
+
+def _static_sizes(task: Task) -> dict[str, int]:
+    """For fixed shapes: the first tensor's extents, so that the reader sees what size failed."""
+    first = next(iter(task.tensors), None)
+    return {f"{first.name}.{i}": int(n) for i, n in enumerate(first.shape)} if first and not task.dims else {}
+
+
+def _value(tensor: Tensor, where: Sequence[int]) -> float | str:
+    value = tensor[tuple(where)].item()
+    number = float(value) if isinstance(value, (int, float, bool)) else math.nan
+    return number if math.isfinite(number) else str(value)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

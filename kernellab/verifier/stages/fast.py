@@ -1,0 +1,268 @@
+"""The fast stage of one verification: the runs, their comparisons, the bound, and what is said of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernellab.errors import VerifierError
+from kernellab.records import Evidence
+from kernellab.target import Backend
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.audit.bound import Bound
+from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cuda.timed import Inconsistent
+from kernellab.verifier.cuda.timed import measure as measure_on_device
+from kernellab.verifier.judge import clock, turns
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.own.share import Counted, found_in
+from kernellab.verifier.protocol import stats
+from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, TIMING
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.canaries import canaries_of
+from kernellab.verifier.stages.context import numbered
+from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.stages.rivals import rival
+from kernellab.verifier.timing.floor import Rates, cpu_rates, floor
+from kernellab.verifier.timing.sides import (
+    VERDICT,
+    BaselineFailed,
+    DishonestWhenTimed,
+    Pace,
+    Result,
+    Side,
+    WrongWhenTimed,
+)
+from kernellab.verifier.timing.timed import measure
+
+if TYPE_CHECKING:
+    from kernellab.verifier.stages.candidate import Stages
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a candidate is timed beside, and how long: baselines and rivals by name, how many workers eager has, whether
+    calls with other contents come among the timed ones, and the ``case`` where it is made already."""
+
+    names: tuple[str, ...]
+    eagers: int = 2
+    canaries: bool = True
+    pace: Pace = VERDICT
+    case: Case | None = None
+
+
+def fast(stages: Stages) -> str:
+    """Times the candidate against its baselines and puts the figures in its findings; the stage's note."""
+    options, findings = stages.context.options, stages.context.findings
+    setup = Setup((*stages.baselines(), *options.rivals))
+    results: list[Result] = []
+    for number in range(options.repeat):
+        again = f" ({number + 1} of {options.repeat})" if options.repeat > 1 else ""
+        stages.context.tell(f"timing against {' and '.join(stages.baselines()) or 'nothing'}{again}")
+        results.append(measured(stages, setup))
+    first = results[0]
+    busy = any(r.busy for r in results)
+    ours = [s for r in results for s in r.candidate.seconds]
+    comparisons = [
+        stats.compare(
+            name,
+            [s for r in results for s in _side(r, name).seconds],
+            ours,
+            busy=busy,
+            noise=max(r.noise for r in results),
+            waited=(
+                [w for r in results for w in _side(r, name).waited],
+                [w for r in results for w in r.candidate.waited],
+            ),
+        )
+        for name in [b.name for b in first.baselines if all(b.name in _names(r) for r in results)]
+    ]
+    time = stats.timing(stats.calm(ours) if busy else ours)
+    _own_when_timed(stages, time.median_ms * 1e-3)
+    _bound(stages, time.median_ms)
+    findings.time, findings.comparisons = time, comparisons
+    clock, claimed = first.clocks
+    findings.labels += first.labels
+    if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
+        findings.labels.append("clocks disagree")
+    findings.disturbed = max(r.disturbed for r in results)
+    if findings.disturbed > TIMING.busy_share:
+        findings.flags.append(f"busy machine: other work disturbed {findings.disturbed:.0%} of the timed calls")
+    if busy:
+        findings.labels.append("busy machine")
+    checked = sum(r.checked for r in results)
+    more = f"; {first.note}" if first.note else ""
+    more += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
+    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
+
+
+def _own_when_timed(stages: Stages, seconds: float) -> None:
+    """Refused when calls among the timed ones lean on a library, of ``seconds`` each."""
+    found = found_in(stages.watch, seconds) if stages.watch is not None else Counted()
+    if found.leans and not stages.context.options.allow_library:
+        names = ", ".join(name for name, _ in found.libraries)
+        share = f"{1 - found.share:.0%} of {found.all} samples"
+        raise Refused(
+            f"In calls among the timed ones {share} of its program counters are in {names}; library.",
+            Evidence(signature="library"),
+        )
+
+
+def measured(stages: Stages, setup: Setup) -> Result:
+    """One run of timed calls, all of them checked.
+
+    Raises:
+        Refused: a timed call is wrong, impolite or fails, or its time cannot be believed.
+        VerifierError: the reference's own worker fails.
+    """
+    names = list(setup.names)
+    while True:
+        case = setup.case or cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
+        deadline = stages.call_deadline(case)
+        try:
+            return _timed(stages, replace(setup, names=tuple(names)), case, deadline)
+        except BaselineFailed as failed:
+            stages.context.pool.drop_kind(failed.name, stages.task)
+            if failed.name == "eager":
+                raise VerifierError(
+                    f"The reference's own worker: {str(failed).rstrip('.')}{evidence.inside(failed.failure)}.",
+                    "Check the task by itself.",
+                ) from None
+            first = str(failed).strip().splitlines()[0].rstrip(".")
+            stages.context.findings.label(f"no {failed.name} baseline")
+            stages.context.findings.flags.append(f"baseline {failed.name}: {first}")
+            names.remove(failed.name)
+        except Inconsistent as inconsistent:
+            word = inconsistent.signature
+            raise Refused(f"The times cannot be believed: {inconsistent}; {word.replace('-', ' ')}.",
+                          Evidence(signature=word)) from inconsistent  # fmt: skip
+        except DishonestWhenTimed as dishonest:
+            raise stages.refused(case, dishonest.signature, str(dishonest)) from dishonest
+        except WrongWhenTimed as wrong:
+            raise _wrong_when_timed(stages, case, wrong) from wrong
+        except WorkerFailure as failure:
+            raise stages.failed("fast", failure, case) from failure
+
+
+def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
+    """One run on ``case``, alone on the device."""
+    backend, budget = stages.context.request.backend, stages.context.options.budget
+    sides: list[Side] = []
+    canaries = canaries_of(stages, case) if setup.canaries else []
+
+    def baselines() -> None:
+        # torch.compile takes seconds of a core and a few calls on the device
+        sides.extend(_baseline(stages, name, number, case) for name, number in numbered(setup.names, setup.eagers))
+
+    with turns.alone(baselines) as waited, clock.alone(device.clock_name(backend)) as held, stages.context.pool.quiet():
+        # the time of others is not the candidate's
+        stages.context.end += waited + held.waited
+        if not held.had:
+            stages.context.findings.labels.append("shared clock")
+        if backend is Backend.CUDA and setup.canaries:
+            from kernellab.verifier.cuda.bound import speed_of_light
+
+            # its roofs are measured once, while nobody else works on the device
+            speed_of_light(stages.task, stages.tf32)
+        run = measure_on_device if backend is Backend.CUDA else measure
+        return run(
+            stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+            budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,
+        )  # fmt: skip
+
+
+def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:
+    if name in stages.context.options.rivals:
+        return rival(stages, name, case)
+    deadline = stages.context.left(DEADLINES.compile if name in COMPILED else DEADLINES.build)
+    try:
+        worker = stages.context.pool.baseline(
+            stages.source.dsl, stages.context.request.backend, name, stages.task, stages.threads, deadline, number
+        )
+    except WorkerFailure as failure:
+        raise BaselineFailed(name, failure) from failure
+    worker.written = stages.written
+    return Side(name, worker)
+
+
+def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refused:
+    shown = evidence.of_mismatch(
+        stages.source, case, wrong.output, wrong.got, wrong.reference, wrong.mismatch, earlier=stages.answers
+    )
+    # the correct stage passed on other contents, so what it gives now belongs to other contents
+    name = shown.signature if shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
+    found = shown.model_copy(update={"signature": name, "reproduction": ""})
+    return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)
+
+
+def _bound(stages: Stages, time_ms: float) -> None:
+    if stages.context.request.backend is Backend.CUDA:
+        _bound_on_device(stages, time_ms)
+        return
+    from kernellab.verifier.audit.bound import speed_of_light
+
+    _refuse_below(stages, time_ms, lambda again: cpu_rates(stages.threads, again))
+    bound = speed_of_light(stages.task, stages.threads)
+    if bound is None:
+        return
+    stages.context.findings.sol_ms = bound.ms
+    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    if _under(bound, time_ms):
+        stages.context.findings.labels.append("under the byte floor, ask for T4")
+
+
+def _refuse_below(stages: Stages, time_ms: float, rates: Callable[[bool], Rates]) -> None:
+    """Refuses a time that cannot be, by rates that are measured once more before."""
+    rewritten = stages.context.options.rewritten
+    if rewritten:
+        stages.context.findings.label("algebra")
+    low = floor(stages.task, rates(False), rewritten)
+    if low is None or time_ms * 1e-3 >= low.seconds:
+        return
+    with turns.alone() as waited:
+        stages.context.end += waited
+        low = floor(stages.task, rates(True), rewritten)
+    if low is not None and time_ms * 1e-3 < low.seconds:
+        raise Refused(
+            f"The time of {time_ms:.4g} ms is less than this machine needs for {low.why} ({low.seconds * 1e3:.4g} ms); "
+            "below the floor.",
+            Evidence(signature="below-floor"),
+        )
+
+
+def _bound_on_device(stages: Stages, time_ms: float) -> None:
+    from kernellab.verifier.cuda.bound import copy_rate, fastest_product, speed_of_light
+
+    # the caches are emptied before each go, so that bytes have the floor below
+    _refuse_below(stages, time_ms, lambda again: Rates(0.0, fastest_product(again)))
+    bound = speed_of_light(stages.task, stages.tf32)
+    if _under(bound, time_ms):
+        # a copy that somebody disturbed must not refuse an honest kernel
+        with turns.alone() as waited:
+            stages.context.end += waited
+            copy_rate(again=True)
+        bound = speed_of_light(stages.task, stages.tf32)
+    if bound is None:
+        return
+    stages.context.findings.sol_ms = bound.ms
+    stages.context.findings.roofs = bound.bandwidth, bound.rate
+    if _under(bound, time_ms):
+        floor = bound.byte_floor_ms or 0.0
+        raise Refused(
+            f"The time of {time_ms:.4g} ms is less than its bytes need on this device ({floor:.4g} ms); byte floor.",
+            Evidence(signature="byte-floor"),
+        )
+
+
+def _under(bound: Bound | None, time_ms: float) -> bool:
+    return bound is not None and bound.byte_floor_ms is not None and time_ms < TIMING.byte_floor * bound.byte_floor_ms
+
+
+def _side(result: Result, name: str) -> Side:
+    return next(b for b in result.baselines if b.name == name)
+
+
+def _names(result: Result) -> list[str]:
+    return [b.name for b in result.baselines]

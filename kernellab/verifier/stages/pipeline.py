@@ -1,0 +1,257 @@
+"""One verification: the stages in order, each with its evidence; the first failure stops.
+
+A stage is a function of what the stages share: of the :class:`~kernellab.verifier.stages.context.Context`, and, once
+the candidate has a worker, of the :class:`~kernellab.verifier.stages.candidate.Stages` that hold it. It puts what it
+finds into the context's findings, gives its note, and raises Refused where it finds fault.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kernellab.records import Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.target import Backend
+from kernellab.task import Task, load_task
+from kernellab.task.audit import feasible
+from kernellab.verifier.judge import turns
+from kernellab.verifier.protocol.memory import READ_BY_FILE
+from kernellab.verifier.protocol.rules import COMPILED
+from kernellab.verifier.stages.context import Context, Request, threads_of
+from kernellab.verifier.stages.lint import lint
+from kernellab.verifier.stages.refused import Refused
+
+if TYPE_CHECKING:
+    from kernellab.verifier.judge.pool import Pool
+    from kernellab.verifier.stages.candidate import Stages
+
+
+class Steps:
+    """The stages of one verification as they are taken: what each found and how long it took; the first failure ends
+    them."""
+
+    def __init__(self, context: Context, progress: Callable[[StageResult], None]) -> None:
+        self.context = context
+        context.tell = self._under_way
+        self.progress = progress
+        self.results: list[StageResult] = []
+        self.failure: Refused | None = None
+        self.current = Stage.STATIC
+        self.began = time.perf_counter()
+
+    def static(self) -> None:
+        """The stage that reads the text alone."""
+        with self.stage(Stage.STATIC) as note:
+            note.append(lint(self.context))
+
+    def take(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
+        """One stage, where none before it has failed."""
+        if self.failure is None:
+            if turns.wanted():
+                stages.worker.stop()
+                with self.context.pool.quiet():
+                    # the time of others is not the candidate's
+                    self.context.end += turns.give_way()
+            with self.stage(stage) as note:
+                note.append(work(stages))
+
+    @contextmanager
+    def stage(self, stage: Stage) -> Iterator[list[str]]:
+        """What is done inside is the stage; its note is what is put into the list."""
+        from kernellab.verifier.judge.process import WorkerFailure
+
+        self.current = stage
+        self.began = start = time.perf_counter()
+        self._under_way("")
+        note: list[str] = []
+        try:
+            yield note
+            state = StageState.PASSED
+        except Refused as refused:
+            self.failure, state = refused, StageState.FAILED
+            note = [refused.reason]
+        except WorkerFailure as failure:
+            reason = f"The baseline's worker {failure.message}."
+            self.failure, state = Refused(reason, Evidence(signature="baseline")), StageState.FAILED
+            note = [reason]
+        self._report(StageResult(name=stage, state=state, seconds=time.perf_counter() - start, note=" ".join(note)))
+
+    @contextmanager
+    def compiling(self, stage: Stage) -> Iterator[list[str]]:
+        """A stage that is mostly a compiler's, beside which others may be timed on a device."""
+        with turns.off_device():
+            with self.stage(stage) as note:
+                yield note
+            over = time.monotonic()
+        # the time of others is not the candidate's
+        self.context.end += time.monotonic() - over
+
+    def skipped(self, stage: Stage, note: str) -> None:
+        """A stage that has nothing to do here."""
+        self._report(StageResult(name=stage, state=StageState.SKIPPED, note=note))
+
+    def all(self) -> list[StageResult]:
+        """Those that were taken, and behind them those that were not reached."""
+        seen = {r.name for r in self.results}
+        missing = [StageResult(name=s, state=StageState.NOT_REACHED) for s in Stage if s not in seen]
+        return [*self.results, *missing]
+
+    def _under_way(self, words: str) -> None:
+        seconds = time.perf_counter() - self.began
+        self.progress(StageResult(name=self.current, state=StageState.RUNNING, seconds=seconds, note=words))
+
+    def _report(self, result: StageResult) -> None:
+        self.results.append(result)
+        self.progress(result)
+
+
+@contextmanager
+def candidate_of(context: Context) -> Iterator[Stages]:
+    """What the stages after the first share: the task, loaded and looked at, and a place for the candidate's worker. On
+    a CUDA device this process has a context inside, in the precision that the task states.
+
+    Raises TaskError for a bad task.
+    """
+    from kernellab.verifier.cases.cases import static_held
+    from kernellab.verifier.stages.candidate import Stages
+
+    task = load_task(context.request.task_text, context.request.task_name)
+    feasible(task)
+    with _device(context, task), static_held(), turns.working(), Stages(context, task) as stages:
+        yield stages
+
+
+@contextmanager
+def _device(context: Context, task: Task) -> Iterator[None]:
+    if context.request.backend is not Backend.CUDA:
+        yield
+        return
+    from kernellab.verifier.cases import device
+
+    device.start_cuda()
+    device.set_precision(task.precision)
+    try:
+        with device.on("cuda"):
+            yield
+    finally:
+        device.give_back()
+
+
+class Verification:
+    """Runs the stages for one request on the workers of ``pool`` and makes the verdict."""
+
+    def __init__(self, request: Request, pool: Pool, progress: Callable[[StageResult], None]) -> None:
+        self.context = Context.of(request, pool)
+        self.steps = Steps(self.context, progress)
+        self.load = os.getloadavg()[0]
+
+    def run(self) -> Verdict:
+        """The verdict. Raises TaskError for a bad task, TargetError for a target that is not there."""
+        self.steps.static()
+        if self._goes_on(Trust.T0):
+            with candidate_of(self.context) as stages:
+                self._workers(stages)
+        return self._verdict()
+
+    def _workers(self, stages: Stages) -> None:
+        from kernellab.verifier.seal.stage import sealed
+        from kernellab.verifier.stages.correct import correct, smoke
+        from kernellab.verifier.stages.fast import fast
+        from kernellab.verifier.stages.honest import honest
+        from kernellab.verifier.stages.robust import robust
+
+        findings, steps = self.context.findings, self.steps
+        with steps.compiling(Stage.BUILD):
+            self._baselines(stages, early=True)
+            findings.build_seconds = stages.build(self._beside(stages))
+        if steps.failure is None:
+            # a JIT compiles at its first call
+            with steps.compiling(Stage.SMOKE) as note:
+                note.append(smoke(stages))
+        steps.take(Stage.CORRECT, correct, stages)
+        if not self._goes_on(Trust.T1):
+            return
+        self._baselines(stages)
+        steps.take(Stage.ROBUST, robust, stages)
+        steps.take(Stage.HONEST, honest, stages)
+        if steps.failure is not None:
+            return
+        if self.context.interpreted:
+            steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing of speed")
+            findings.label("interpreted")
+            if self._goes_on(Trust.T2):
+                findings.label("not sealed: Triton's interpreter makes no binaries")
+            return
+        steps.take(Stage.FAST, fast, stages)
+        if self._goes_on(Trust.T2):
+            steps.take(Stage.FAST, sealed, stages)
+
+    def _baselines(self, stages: Stages, early: bool = False) -> None:
+        """Begins the builds of the baselines; on a device ``early`` only those that compile. The others' contexts are
+        seconds of work for the device, which what is refused shall not cost."""
+        if self.context.options.level.value > Trust.T1.value and not self.context.interpreted:
+            few = early and self.context.request.backend is Backend.CUDA
+            stages.begin_baselines([b for b in stages.baselines() if not few or b in COMPILED])
+
+    def _beside(self, stages: Stages) -> Iterator[None] | None:
+        """What is done while the candidate is built; nothing on a device, which what is refused shall not cost."""
+        wanted = self.context.options.level.value > Trust.T1.value
+        return stages.ahead.make() if wanted and self.context.request.backend is Backend.CPU else None
+
+    def _goes_on(self, last: Trust) -> bool:
+        return self.steps.failure is None and self.context.options.level.value > last.value
+
+    def _verdict(self) -> Verdict:
+        found, steps = self.context.findings, self.steps
+        return Verdict(
+            passed=steps.failure is None,
+            stage=steps.current,
+            reason=self._reason() if steps.failure is None else steps.failure.reason,
+            trust=self._trust(),
+            label=", ".join(dict.fromkeys(found.labels)),
+            flags=found.flags,
+            evidence=steps.failure.evidence if steps.failure else None,
+            stages=steps.all(),
+            time=found.time,
+            comparisons=found.comparisons,
+            sol_ms=found.sol_ms,
+            own_share=found.own_share,
+            build_seconds=found.build_seconds,
+            precision=found.precision,
+            replay=found.replay,
+            environment=self._environment(),
+        )
+
+    def _reason(self) -> str:
+        options, found = self.context.options, self.context.findings
+        if options.level is Trust.T0:
+            return "No static rule is broken; nothing was run."
+        if options.level is Trust.T1:
+            return "Right on small shapes; a quick look, not timed."
+        if self.context.interpreted:
+            return f"Right in Triton's interpreter; not timed. {found.composed}".strip()
+        # figures stand in the comparisons, which a later measurement refines
+        return f"Right. {found.composed}".strip()
+
+    def _trust(self) -> Trust:
+        options = self.context.options
+        # T4 is not one judge's to give: the client asks a second one
+        return min(options.level, Trust.T3 if self.context.findings.sealed else Trust.T2, key=lambda t: t.value)
+
+    def _environment(self) -> Environment:
+        context, found = self.context, self.context.findings
+        return Environment(
+            chip=context.request.chip,
+            backend=context.request.backend.value,
+            threads=threads_of(context.options),
+            versions={"python": platform.python_version(), **context.pool.versions()},
+            sandbox=found.sandbox + (", memory read through /proc" if READ_BY_FILE else ""),
+            load=self.load,
+            disturbed=found.disturbed,
+            bandwidth=found.roofs[0],
+            flops=found.roofs[1],
+        )

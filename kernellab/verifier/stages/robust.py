@@ -1,0 +1,158 @@
+"""The stage robust: nothing but the outputs changes, and nothing but the inputs decides them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.target import Backend
+from kernellab.task.dtypes import alike
+from kernellab.verifier.cases import answers
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.compare.compare import compare
+from kernellab.verifier.judge.link import Call
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.control import Written
+from kernellab.verifier.protocol.rules import CORRECT, HONEST
+from kernellab.verifier.stages.metamorphic import metamorphic
+from kernellab.verifier.stages.properties import properties
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernellab.verifier.stages.candidate import Stages
+
+    Tensor = torch.Tensor
+
+
+def robust(stages: Stages) -> str:
+    """Mutation, guards, aliasing, overwritten results, staleness by pointer, determinism, late writes, strides."""
+    first, second = stages.ahead.small(), stages.ahead.small()
+    outputs = stages.check(first)
+    untouched(stages, first)
+    call = stages.sure_call(first)
+    _no_alias(stages, first, call)
+    kept = [stages.worker.read(o) for o in call.outputs]
+    _deterministic(stages, first, outputs, kept)
+    answers = stages.check(second)
+    overwritten(stages, first, call, kept)
+    stages.check(first, slot=1)
+    _late(stages, first)
+    followed = metamorphic(stages, second, answers)
+    _ring(stages, first, second)
+    properties(stages, first)
+    words = (
+        "inputs unchanged, no out-of-bounds writes, no aliasing, earlier output not overwritten; "
+        "right on new contents, at new addresses and when repeated"
+    )
+    return ", ".join([words, *followed])
+
+
+def untouched(stages: Stages, case: Case) -> None:
+    """Refuses where a call has changed its inputs, or what lies beside them."""
+    arena = stages.worker.arenas[0]
+    changed = arena.changed(case.args, stages.written)
+    if changed is not None:
+        raise stages.refused(case, "mutates-input", f"kernel changes its input {stages.task.args[changed].name!r}")
+    beside = arena.trespassed()
+    if beside is not None:
+        raise stages.trespass(case, 0, f"its input {stages.task.args[beside].name!r}")
+
+
+def _no_alias(stages: Stages, case: Case, call: Call) -> None:
+    ranges = stages.worker.input_ranges()
+    forms = [(tuple(r.native.shape), r.native.stride()) for r in case.references]
+    for i, output in enumerate(call.outputs):
+        if _overlaps(output.shape, output.strides) and not _overlaps(*forms[i]):
+            raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
+        if isinstance(output, Written):
+            continue
+        if _is_contiguous(*forms[i]) and not _is_contiguous(output.shape, output.strides):
+            stages.context.findings.label(f"output {i} not contiguous")
+        inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+        if inside and not stages.written and not _reference_aliases(stages, case, i):
+            raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
+
+
+def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Does an element lie where another does?"""
+    end = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < end:
+            return 0 not in shape
+        end = stride * (n - 1) + end
+    return False
+
+
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    step = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and stride != step:
+            return 0 in shape
+        step *= n
+    return True
+
+
+def _reference_aliases(stages: Stages, case: Case, output: int) -> bool:
+    import torch
+
+    native = answers.run_reference(stages.task, case.args)[output]
+    tensors = [a for a in case.args if isinstance(a, torch.Tensor)]
+    return any(native.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in tensors)
+
+
+def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Sequence[Tensor]) -> None:
+
+    if all(alike(a, b) for a, b in zip(one, two, strict=True)):
+        return
+    for i, (got, reference, limits) in enumerate(zip(two, case.references, stages.limits, strict=True)):
+        if compare(got, reference, limits)[0] is not None:
+            raise stages.refused(case, "race", f"output {i} is right in one call and wrong in the next")
+    stages.context.findings.labels.append("non-deterministic")
+
+
+def overwritten(stages: Stages, case: Case, call: Call, before: Sequence[Tensor]) -> None:
+    """Refuses where calls since have changed what an earlier ``call`` gave."""
+    _same(stages, case, call, before, "reused-output", "a later call overwrites the output of an earlier one")
+
+
+def _same(stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name: str, message: str) -> None:
+
+    for i, (output, was) in enumerate(zip(call.outputs, before, strict=True)):
+        if isinstance(output, Written):
+            continue  # it lies in the judge's memory, where new contents have come
+        try:
+            now = stages.worker.read(output)
+        except WorkerFailure:
+            continue  # the memory was given back: nothing was overwritten
+        if not alike(now, was):
+            raise stages.refused(case, name, f"{message} (output {i})")
+
+
+def _late(stages: Stages, case: Case) -> None:
+    call = stages.sure_call(case)
+    before = [stages.worker.read(o) for o in call.outputs]
+    stages.worker.resume()
+    time.sleep(HONEST.late_wait)
+    stages.worker.stop()
+    _same(stages, case, call, before, "late-write", "the output changes after kernel has returned")
+
+
+def _ring(stages: Stages, first: Case, second: Case) -> None:
+    """The outputs of several calls, how many is random, keep their values while all of them are held."""
+    if stages.context.request.backend is not Backend.CPU:
+        return
+    many = 3 + secrets.randbelow(CORRECT.alive - 2)
+    stages.worker.keep(many + 2, stages.context.left(10.0))
+    try:
+        call = stages.sure_call(first)
+        kept = [stages.worker.read(o) for o in call.outputs]
+        for _ in range(many):
+            stages.sure_call(second)
+        what = f"a later call, one of {many}, overwrites the output of an earlier one"
+        _same(stages, first, call, kept, "reused-output", what)
+    finally:
+        if not stages.worker.gone():
+            stages.worker.keep(2, stages.context.left(10.0))

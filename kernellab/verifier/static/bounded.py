@@ -1,0 +1,128 @@
+"""The static analysis in a child process with limits: whatever a text does to its reader, the judge goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from kernellab.dsls.base import Adapter, Finding
+from kernellab.errors import MOST_BYTES
+from kernellab.records import CompilerLine, Source
+from kernellab.verifier.protocol.rules import STATIC
+from kernellab.verifier.static.check import check
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the texts show: errors of syntax, findings of the rules and of the DSL. ``refused`` says in one sentence why
+    nothing could be told. ``model``: is a class ModelNew what will be called?"""
+
+    findings: tuple[Finding, ...] = ()
+    errors: tuple[CompilerLine, ...] = ()
+    model: bool = False
+    refused: str = ""
+
+
+def analyse(source: Source, adapter: Adapter) -> Analysis:
+    """The analysis of ``source``, within limits of size, time, memory and depth."""
+    size = sum(len(text) for text in source.files.values())
+    if size > MOST_BYTES:
+        return Analysis(refused=f"The source has {size / 1e6:.0f} MB of text; at most {MOST_BYTES / 1e6:.0f} are read")
+    if len(source.files) > STATIC.files:
+        return Analysis(refused=f"The source has {len(source.files)} files; at most {STATIC.files} are read")
+    answer = _in_child(lambda: _found(source, adapter))
+    if isinstance(answer, str):
+        return Analysis(refused=answer)
+    return Analysis(
+        tuple(Finding(**f) for f in answer["findings"]),
+        tuple(CompilerLine(**e) for e in answer["errors"]),
+        answer["model"],
+    )
+
+
+def _found(source: Source, adapter: Adapter) -> dict[str, Any]:
+    result = check(source)
+    findings = list(result.findings)
+    if not result.errors and not any(f.rule == "hidden-code" and f.fatal for f in findings):
+        findings += adapter.static(source)
+    shown = [_shortened(f) for f in findings[: STATIC.findings]]
+    errors = [line.model_dump() for line in result.errors[: STATIC.findings]]
+    return {"findings": [asdict(f) for f in shown], "errors": errors, "model": result.model}
+
+
+def _shortened(finding: Finding) -> Finding:
+    return Finding(finding.rule, finding.message[:500], finding.file, finding.line, finding.fatal)
+
+
+def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
+    """What ``work`` gives in a child of this process, or why it gives nothing."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # the child runs no other thread's code, and ends without the interpreter's own end
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _child(work, read, write)
+    os.close(write)
+    try:
+        body = _read(read, time.monotonic() + STATIC.seconds + 1)
+    finally:
+        os.close(read)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    if body is None or (os.WIFSIGNALED(status) and not body):
+        return f"The source cannot be analysed: reading it takes more than {STATIC.seconds:.0f} s"
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return "The source cannot be analysed"
+    return str(answer["refused"]) if "refused" in answer else dict(answer)
+
+
+def _child(work: Callable[[], dict[str, Any]], read: int, write: int) -> None:
+    """Does not return."""
+    try:
+        gc.disable()
+        os.close(read)
+        seconds = int(STATIC.seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        with open("/proc/self/statm", "rb") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + STATIC.memory, used + STATIC.memory))
+        try:
+            answer = work()
+        except RecursionError:
+            answer = {"refused": "The source cannot be analysed: it is nested too deeply"}
+        except MemoryError:
+            answer = {
+                "refused": "The source cannot be analysed: it is nested too deeply, or reading it takes too much memory"
+            }
+        os.set_blocking(write, True)
+        body = json.dumps(answer).encode()
+        while body:
+            body = body[os.write(write, body) :]
+    finally:
+        os._exit(0)
+
+
+def _read(fd: int, end: float) -> bytes | None:
+    """All that comes until the other side closes; None when it takes too long."""
+    parts: list[bytes] = []
+    while True:
+        if not wait([fd], max(0.0, end - time.monotonic())):
+            return None
+        part = os.read(fd, 1 << 16)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)

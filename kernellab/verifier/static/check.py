@@ -1,0 +1,391 @@
+"""The static stage: does the text parse and define its entry, and does it do what no honest kernel does?
+
+Syntax trees for Python, tokens for C++ and CUDA (:mod:`kernellab.verifier.static.native`). Only what cannot be honest
+is fatal; the rest is a flag with its line, and the later stages decide. Names are followed through aliases, getattr
+and strings put together from constants (:mod:`kernellab.verifier.static.names`). What stands under
+``if __name__ == "__main__":``, and functions that only that calls, never run here and are not read
+(:mod:`kernellab.verifier.static.reached`). Exactly the bytes that will be imported are parsed: a text that declares
+another encoding than UTF-8 means something else to the importer than to its reader.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernellab.dsls.base import Finding
+from kernellab.records import CompilerLine, Source
+from kernellab.verifier.static import native as static_native
+from kernellab.verifier.static.names import Names
+from kernellab.verifier.static.reached import reached
+
+#: names that end, attach to or walk a process; no kernel needs one, not even to look at
+_FATAL_NAMES = {
+    "os._exit": "ends the process without an answer",
+    "os.abort": "ends the process without an answer",
+    "os.kill": "signals a process",
+    "os.killpg": "signals processes",
+    "signal.raise_signal": "signals a process",
+    "signal.pthread_kill": "signals a process",
+    "sys._getframe": "walks the stack of its caller",
+    "sys._current_frames": "walks the stacks of the process",
+    "inspect.currentframe": "walks the stack of its caller",
+    "inspect.stack": "walks the stack of its caller",
+    "gc.get_objects": "searches the process for others' tensors",
+    "gc.get_referrers": "searches the process for others' tensors",
+    "sys.settrace": "watches its caller",
+    "sys.setprofile": "watches its caller",
+    "threading.settrace": "watches its caller",
+    "threading.setprofile": "watches its caller",
+    "torch.set_num_threads": "changes what the baseline is compared under",
+    "torch.set_num_interop_threads": "changes what the baseline is compared under",
+    "os.sched_setaffinity": "changes what the baseline is compared under",
+}
+_FATAL_IMPORTS = {"kernellab": "imports the verifier", "__main__": "imports the program that runs it"}
+_FLAGGED_IMPORTS = {
+    "threading": "thread", "_thread": "thread", "concurrent": "thread", "multiprocessing": "process",
+    "subprocess": "process", "socket": "network", "urllib": "network", "requests": "network", "http": "network",
+    "gc": "introspection", "inspect": "introspection", "marshal": "hidden-code", "base64": "hidden-code",
+    "pickle": "hidden-code", "atexit": "deferred",
+}  # fmt: skip
+#: modules whose attributes only a cheat replaces
+_PROTECTED = ("torch", "time", "builtins", "numpy", "np", "triton", "sys", "os", "tvm_ffi", "gc")
+#: settings that honest code changes: not a patch
+_SETTINGS = (".config.", ".knobs.", "torch.backends.", "sys.path", "sys.argv", "sys.stdout", "sys.stderr")
+#: methods by which a tensor is read, and what makes an object what it is
+_READ_BY = ("data_ptr", "untyped_storage", "__class__", "__code__")
+_FRAMES = ("f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame", "cr_frame")
+_FLAGGED_CALLS = {
+    "exec": "hidden-code", "eval": "hidden-code", "__import__": "hidden-code", "importlib.import_module": "hidden-code",
+    "os.fork": "process", "os.system": "process", "os.popen": "process", "mmap.mmap": "introspection",
+    "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
+}  # fmt: skip
+_DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")
+#: products of other libraries, which no watch over the framework's operators sees
+_BLAS = tuple(f"{m}.{f}" for m in ("numpy", "np") for f in ("matmul", "dot", "einsum", "tensordot", "inner", "vdot"))
+_BLAS_MODULES = ("numpy.linalg.", "np.linalg.", "scipy.linalg.", "numpy.fft.", "np.fft.", "scipy.fft.")
+_COMPUTE = frozenset({
+    "matmul", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear", "softmax",
+    "log_softmax", "layer_norm", "group_norm", "batch_norm", "rms_norm", "instance_norm", "relu", "gelu", "silu",
+    "sigmoid", "tanh", "exp", "log", "sum", "mean", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "sqrt",
+    "rsqrt", "pow", "scaled_dot_product_attention", "cross_entropy", "mse_loss", "dot", "mv", "outer", "baddbmm",
+    "norm", "var", "std",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StaticResult:
+    findings: tuple[Finding, ...]
+    errors: tuple[CompilerLine, ...]
+    #: does the entry file define ModelNew, and no function that would be called instead?
+    model: bool = False
+
+    @property
+    def fatal(self) -> Finding | None:
+        return next((f for f in self.findings if f.fatal), None)
+
+    @property
+    def flags(self) -> list[str]:
+        return [f"{f.rule}: {f.message} ({f.file}:{f.line})" if f.line else f"{f.rule}: {f.message}" for f in
+                self.findings if not f.fatal]  # fmt: skip
+
+
+def check(source: Source) -> StaticResult:
+    """Findings of every Python and C++ file, and syntax errors with their lines."""
+    findings: list[Finding] = []
+    errors: list[CompilerLine] = []
+    trees: dict[str, ast.Module] = {}
+    for name, text in source.files.items():
+        if name.endswith(static_native.ENDINGS):
+            findings += _once(static_native.in_file(text, name))
+        if not name.endswith(".py"):
+            continue
+        cookie = _encoding(text)
+        if cookie is not None:
+            message = f"declares the encoding {cookie[1]!r}; write the source in UTF-8"
+            findings.append(Finding("hidden-code", message, name, cookie[0], fatal=True))
+            continue
+        try:
+            trees[name] = ast.parse(text.encode(), name)
+        except SyntaxError as error:
+            errors.append(CompilerLine(file=name, line=error.lineno, message=f"SyntaxError: {error.msg}"))
+        except ValueError as error:
+            errors.append(CompilerLine(file=name, line=None, message=f"ValueError: {error}"))
+    entry = trees.get(source.entry_file)
+    model = entry is not None and _is_model(entry, source.entry)
+    if entry is not None and not _defines(entry, (source.entry, "ModelNew")):
+        message = f"neither {source.entry}(...) nor ModelNew is defined in {source.entry_file}"
+        findings.append(Finding("entry", message, source.entry_file, None, fatal=True))
+    for name, tree in reached(trees).items():
+        entries = (source.entry, "forward") if name == source.entry_file else ()
+        findings += _once([*_Rules(name, tree, entries).walk(), *static_native.in_strings(tree, name)])
+    if source.entry_file not in source.files:
+        findings.append(Finding("entry", f"the source has no file {source.entry_file}", source.entry_file, fatal=True))
+    return StaticResult(tuple(findings), tuple(errors), model)
+
+
+def _once(found: Iterable[Finding]) -> list[Finding]:
+    unique: dict[tuple[str, int | None, bool], Finding] = {}
+    for finding in found:
+        unique.setdefault((finding.rule, finding.line, finding.fatal), finding)
+    return list(unique.values())
+
+
+class _Rules:
+    """The rules over one file; ``entries`` are the functions in it that are called for a result."""
+
+    def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...] = ()) -> None:
+        self.file = file
+        self.tree = tree
+        self.entries = entries
+        self.names = Names(tree)
+        self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
+
+    def walk(self) -> Iterator[Finding]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                yield from self._expression(node)
+            match node:
+                case ast.Import(names=names):
+                    for alias in names:
+                        yield from self._import(alias.name, node.lineno)
+                case ast.ImportFrom(module=module) if module:
+                    yield from self._import(module, node.lineno)
+                case ast.Call():
+                    yield from self._call(node)
+                case ast.Assign(targets=targets):
+                    for target in targets:
+                        yield from self._assign(target)
+                case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                    yield from self._assign(target)
+                case ast.Subscript(value=value) if self.names.of(value) == "sys.modules":
+                    yield from self._modules(node)
+                case ast.ExceptHandler() if any(self._computes(n) for n in ast.walk(node)):
+                    yield self._flag("fallback", "computes with the framework when its kernel raises", node.lineno)
+                case ast.FunctionDef():
+                    yield from self._function(node)
+
+    # -- what a name means, wherever it stands
+
+    def _expression(self, node: ast.expr) -> Iterator[Finding]:
+        if isinstance(node, (ast.Attribute, ast.Name, ast.Call, ast.Subscript)):
+            name = self.names.of(node)
+            if name in _FATAL_NAMES and not (isinstance(node, ast.Name) and node.id == name):
+                rule = "process" if name.startswith(("os._", "os.a", "os.k", "signal.")) else "introspection"
+                yield self._fatal(rule, f"uses {name}, which {_FATAL_NAMES[name]}", node.lineno)
+            attribute = node.attr if isinstance(node, ast.Attribute) else self._attribute_fetched(node)
+            if attribute in _FRAMES:
+                yield self._fatal("introspection", f"reads .{attribute} of a frame", node.lineno)
+            if attribute in ("ptrace", "process_vm_readv", "process_vm_writev"):
+                yield self._fatal("process-memory", f"calls {attribute}", node.lineno)
+            if static_native.LIBRARY.fullmatch(attribute):
+                yield self._fatal("library-call", f"calls {attribute} of a library", node.lineno)
+            if attribute in static_native.CLOCKS and "mprotect" in self._reached:
+                yield self._fatal("patch", f"unprotects memory and names {attribute}", node.lineno)
+        text = self.names.text(node)
+        if text is not None and _secret_path(text):
+            yield self._fatal("process-memory", f"opens {text}", node.lineno)
+
+    @cached_property
+    def _reached(self) -> set[str]:
+        attributes = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute)}
+        return attributes | self.strings
+
+    def _attribute_fetched(self, node: ast.expr) -> str:
+        """The attribute that ``getattr(anything, "na" + "me")`` fetches."""
+        if isinstance(node, ast.Call) and self.names.of(node.func) == "getattr" and len(node.args) >= 2:
+            return self.names.text(node.args[1]) or ""
+        return ""
+
+    # -- statements and calls
+
+    def _import(self, module: str, line: int) -> Iterator[Finding]:
+        root = module.split(".")[0]
+        if root in _FATAL_IMPORTS:
+            yield self._fatal("patch" if root == "__main__" else "verifier", _FATAL_IMPORTS[root], line)
+        elif root in _FLAGGED_IMPORTS:
+            yield self._flag(_FLAGGED_IMPORTS[root], f"imports {module}", line)
+
+    def _call(self, node: ast.Call) -> Iterator[Finding]:
+        name = self.names.of(node.func)
+        if name in ("importlib.import_module", "__import__") and self.names.of(node):
+            yield from self._import(self.names.of(node), node.lineno)
+        elif name in ("exec", "eval", "compile") and node.args and self._decoded(node.args[0]):
+            yield self._fatal("hidden-code", f"hands decoded text to {name}", node.lineno)
+        elif name in ("marshal.loads", "marshal.load", "types.CodeType"):
+            yield self._fatal("hidden-code", f"makes code by {name}", node.lineno)
+        elif self._installs(name, node):
+            yield self._fatal("network", "installs a package", node.lineno)
+        elif name in _FLAGGED_CALLS:
+            yield self._flag(_FLAGGED_CALLS[name], f"calls {name}", node.lineno)
+        elif name.split(".")[-1] in ("setattr", "delattr", "__setattr__", "__delattr__") and node.args:
+            yield from self._set(node)
+        elif name.endswith((".__dict__.update", ".__dict__.pop", ".__dict__.setdefault")) and self._guarded(name):
+            yield self._fatal("patch", f"writes into the dictionary of {name.split('.__dict__')[0]}", node.lineno)
+        elif name.startswith(("unittest.mock.patch", "mock.patch")):
+            yield self._fatal("patch", f"calls {name}", node.lineno)
+        elif name in _BLAS or name.startswith(_BLAS_MODULES):
+            yield self._fatal("library-call", f"computes with {name}", node.lineno)
+        elif name in ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._dynamo.optimize"):
+            yield self._fatal("library-call", f"asks {name} for its kernel", node.lineno)
+        elif self._computes(node):
+            yield self._flag("library", f"computes with {name}", node.lineno)
+        elif name.endswith(("cuda.Stream", "cuda.stream", "cuda.graph", "cuda.CUDAGraph")):
+            yield self._flag("stream", f"uses {name}", node.lineno)
+
+    def _set(self, node: ast.Call) -> Iterator[Finding]:
+        """setattr and its like."""
+        target = self.names.of(node.args[0])
+        attribute = self.names.text(node.args[1]) if len(node.args) > 1 else None
+        full = f"{target}.{attribute or '?'}"
+        if target and self._guarded(full) and not _is_setting(full):
+            yield self._fatal("patch", f"replaces an attribute of {target}", node.lineno)
+        elif attribute in _READ_BY:
+            yield self._fatal("patch", f"replaces {attribute}", node.lineno)
+
+    def _assign(self, target: ast.expr) -> Iterator[Finding]:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for item in target.elts:
+                yield from self._assign(item)
+        elif isinstance(target, ast.Attribute):
+            name = self.names.of(target)
+            if self._guarded(name):
+                if name.startswith("torch.backends."):
+                    yield self._flag("precision", f"sets {name}", target.lineno)
+                elif not _is_setting(name):
+                    yield self._fatal("patch", f"replaces {name}", target.lineno)
+            elif target.attr in _READ_BY and self.names.of(target.value) not in ("self", "cls", "ctx"):
+                yield self._fatal("patch", f"replaces {target.attr}", target.lineno)
+        elif isinstance(target, ast.Subscript):
+            base = self.names.of(target.value)
+            if (base.endswith(".__dict__") and self._guarded(base)) or base == "__builtins__":
+                yield self._fatal("patch", f"writes into the dictionary of {base.split('.__dict__')[0]}", target.lineno)
+
+    def _modules(self, node: ast.Subscript) -> Iterator[Finding]:
+        key = self.names.text(node.slice)
+        if key is not None and key.split(".")[0] in (*_PROTECTED, "kernellab", "__main__"):
+            yield self._fatal("patch", f"reaches for sys.modules[{key!r}]", node.lineno)
+        else:
+            yield self._flag("introspection", "uses sys.modules", node.lineno)
+
+    def _function(self, node: ast.FunctionDef) -> Iterator[Finding]:
+        if node.name in ("__torch_function__", "__torch_dispatch__"):
+            yield self._flag("lazy", f"defines {node.name}", node.lineno)
+        if any(self.names.of(d) == "torch.compile" for d in node.decorator_list):
+            yield self._fatal("library-call", "asks torch.compile for its kernel", node.lineno)
+        yield from self._result_cache(node)
+
+    def _result_cache(self, node: ast.FunctionDef) -> Iterator[Finding]:
+        """Returns what lies under a digest of its inputs' contents in a container that outlives the call.
+
+        Of the function that is called for a result that is the result itself; another may give back weights that were
+        packed once, and whether what it gives is a result is seen when it runs.
+        """
+        inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        keys = {
+            t.id
+            for a in ast.walk(node) if isinstance(a, ast.Assign) and self._digests(a.value)
+            for t in a.targets if isinstance(t, ast.Name)
+        }  # fmt: skip
+        for statement in ast.walk(node):
+            if not isinstance(statement, ast.Return) or statement.value is None:
+                continue
+            for part in ast.walk(statement.value):
+                if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id not in inside:
+                    used = {n.id for n in ast.walk(part.slice) if isinstance(n, ast.Name)}
+                    if used & keys or self._digests(part.slice):
+                        message = f"returns what {part.value.id} holds for a digest of its inputs"
+                        fatal = node.name in self.entries
+                        yield Finding("result-cache", message, self.file, statement.lineno, fatal=fatal)
+
+    # -- small questions
+
+    def _digests(self, node: ast.AST) -> bool:
+        """Does it make a key of a tensor's whole contents? ``x.shape`` and a few elements are no digest."""
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        names = [self.names.of(c.func) for c in calls]
+        methods = [c.func.attr for c in calls if isinstance(c.func, ast.Attribute)]
+        hashed = any(n.startswith(("hashlib.", "zlib.crc32", "zlib.adler32", "xxhash.")) or n == "hash" for n in names)
+        return hashed and any(m in ("tobytes", "tolist", "numpy") for m in methods)
+
+    def _decoded(self, node: ast.expr) -> bool:
+        """Does the expression, or the name bound once that it is, come out of a decoder?"""
+        seen: set[str] = set()
+        pending: list[ast.AST] = [node]
+        while pending:
+            for part in ast.walk(pending.pop()):
+                if isinstance(part, ast.Call) and self.names.of(part.func).startswith(_DECODERS):
+                    return True
+                value = self.names.bound(part.id) if isinstance(part, ast.Name) and part.id not in seen else None
+                if value is not None and isinstance(part, ast.Name):
+                    seen.add(part.id)
+                    pending.append(value)
+        return False
+
+    def _installs(self, name: str, node: ast.Call) -> bool:
+        if name.startswith(("pip.", "ensurepip.")):
+            return True
+        if not name.startswith(("subprocess.", "os.system", "os.popen", "os.exec", "os.spawn")):
+            return False
+        words = " ".join(t for n in ast.walk(node) if isinstance(n, ast.expr) and (t := self.names.text(n))).split()
+        return "install" in words and any(w in ("pip", "pip3", "uv", "conda", "apt", "apt-get") for w in words)
+
+    def _guarded(self, name: str) -> bool:
+        return "." in name and name.split(".")[0] in _PROTECTED
+
+    def _computes(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        name = self.names.of(node.func)
+        return name.startswith("torch.") and name.split(".")[-1] in _COMPUTE
+
+    def _fatal(self, rule: str, message: str, line: int) -> Finding:
+        return Finding(rule, message, self.file, line, fatal=True)
+
+    def _flag(self, rule: str, message: str, line: int) -> Finding:
+        return Finding(rule, message, self.file, line)
+
+
+def _is_setting(name: str) -> bool:
+    return any(part in name for part in _SETTINGS)
+
+
+#: PEP 263: in either of the first two lines
+_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_UTF8 = ("utf-8", "utf8", "utf_8", "ascii", "us-ascii")
+
+
+def _encoding(text: str) -> tuple[int, str] | None:
+    """Line and name of a declared encoding that is not UTF-8."""
+    # only what the importer takes for the end of a line is one
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"), maxsplit=2)[:2], 1):
+        match = _COOKIE.match(line)
+        if match and match[1].lower() not in _UTF8:
+            return number, match[1]
+    return None
+
+
+def _is_model(tree: ast.Module, entry: str) -> bool:
+    """Is a class ModelNew what will be called?"""
+    own = any(isinstance(n, ast.ClassDef) and n.name == "ModelNew" for n in tree.body)
+    return own and not _defines(tree, (entry,))
+
+
+def _defines(tree: ast.Module, names: tuple[str, ...]) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in names:
+            return True
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id in names for t in targets):
+                return True
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and any((a.asname or a.name) in names for a in node.names):
+            return True
+    return False
+
+
+def _secret_path(text: str) -> bool:
+    return text.startswith("/proc/") and text.rsplit("/", 1)[-1] in ("mem", "environ", "maps", "cmdline")

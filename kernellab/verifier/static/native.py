@@ -1,0 +1,90 @@
+"""The static rules for C++ and CUDA: in files of their own, and in strings of Python. Tokens, comments left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kernellab.dsls.base import Finding
+from kernellab.dsls.functions import defined
+from kernellab.dsls.text import CPP_ENDINGS, without_comments
+
+ENDINGS = CPP_ENDINGS
+#: what no honest kernel names: rule, pattern, message
+_FATAL = (
+    ("process-memory", r"/proc/(?:self|\d+|%d)/(?:mem|environ|maps|cmdline)\b", "opens {0}"),
+    ("process-memory", r"\b(?:ptrace|process_vm_readv|process_vm_writev)\s*\(", "calls {0}"),
+    ("process", r"\b(?:kill|killpg|tgkill)\s*\(\s*getppid", "signals the process that judges it"),
+)
+#: the framework's or a vendor's product under its own name; no dispatcher sees such a call
+LIBRARY = re.compile(
+    r"\b(?:cblas_[sdhb]?\w+|[sdcz]ge(?:mm|mv)_\b|cublas[A-Z]\w*|cublasLt\w+|cudnn[A-Z]\w*|mkl_\w+|dnnl::\w+|cusparse[A-Z]\w*)"
+)
+_FLAGGED = (
+    ("thread", r"\b(?:std::thread|std::jthread|std::async|pthread_create)\b", "starts threads"),
+    ("stream", r"\b(?:cudaStreamCreate\w*|cuStreamCreate\w*)\b", "makes a stream"),
+    ("stream", r"\b(?:cudaGraph\w+|cudaStreamBeginCapture)\b", "uses a CUDA graph"),
+    ("l2-policy", r"\b(?:cudaLimitPersistingL2CacheSize|\w*[aA]ccessPolicyWindow)\b", "keeps lines of L2"),
+    ("deferred", r"\b(?:cudaLaunchHostFunc|cudaStreamAddCallback|programmaticStreamSerializationAllowed|"
+                 r"cudaLaunchAttributeProgrammaticStreamSerialization)\b", "lets work run after its call"),
+    ("introspection", r"\b(?:dlsym|dlopen|dl_iterate_phdr)\s*\(", "looks up symbols of the process"),
+    ("process", r"\b(?:system|popen|fork|vfork|execvp?e?|posix_spawnp?|_exit)\s*\(", "starts or ends processes"),
+    ("network", r"\bsocket\s*\(\s*(?:AF|PF)_INET", "opens a socket"),
+    ("library", r"\b(?:at|torch)::(?!empty|zeros|Tensor|kFloat|TensorOptions|ScalarType|Device|Half|BFloat16|cuda|"
+                r"indexing|NoGradGuard|dtype|full|k[A-Z])[a-z_]\w*\s*\(", "calls the framework"),
+    ("library", r"\b(?:thrust|cub)::\w+", "calls a library of device algorithms"),
+    ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),
+)  # fmt: skip
+#: functions that clocks are made of: code that names one and unprotects memory overwrites it
+CLOCKS = (
+    "clock_gettime", "gettimeofday", "cudaEventElapsedTime", "cudaEventRecord", "cudaDeviceSynchronize",
+    "cuEventElapsedTime",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def in_file(text: str, file: str, first_line: int = 1) -> tuple[Finding, ...]:
+    """Findings in C++ or CUDA; ``first_line`` is where ``text`` begins in ``file``.
+
+    Most sources bring the same headers, which are longer than all else in them; they are read once.
+    """
+    return tuple(_in_file(text, file, first_line))
+
+
+def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
+    code = without_comments(text)
+    breaks = [m.start() for m in re.finditer("\n", code)]
+    own = {function.name for function in defined(code, file.endswith(".c"))}
+
+    def line(at: int) -> int:
+        return first_line + bisect_left(breaks, at)
+
+    for rule, pattern, message in _FATAL:
+        for match in re.finditer(pattern, code):
+            what = match[0].rstrip("( ")
+            yield Finding(rule, message.format(what), file, line(match.start()), fatal=True)
+    for match in LIBRARY.finditer(code):
+        if match[0] in own:
+            # its own function of that name
+            continue
+        yield Finding("library-call", f"calls {match[0]} of a library", file, line(match.start()), fatal=True)
+    clock = re.search(rf"\b(?:{'|'.join(CLOCKS)})\b", code)
+    if clock and re.search(r"\bmprotect\s*\(", code):
+        yield Finding("patch", f"unprotects memory and names {clock[0]}", file, line(clock.start()), fatal=True)
+    for rule, pattern, message in _FLAGGED:
+        for match in re.finditer(pattern, code, re.MULTILINE):
+            yield Finding(rule, f"{message} ({' '.join(match[0].split())[:40]})", file, line(match.start()))
+
+
+def in_strings(tree: ast.AST, file: str) -> Iterator[Finding]:
+    """Findings in the strings of a Python file that hold C++ or CUDA."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_code(node.value):
+            yield from in_file(node.value, file, node.lineno)
+
+
+def _is_code(text: str) -> bool:
+    return "#include" in text or "__global__" in text or ("{" in text and ";" in text and "(" in text)

@@ -1,0 +1,105 @@
+"""What of a source can run when it is imported and called: not its ``__main__`` blocks, nor what only they use."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from kernellab.verifier.static.names import Names
+
+#: by these a module's functions are reached without their names
+_INDIRECT = frozenset(("globals", "locals", "vars", "exec", "eval", "compile", "__import__", "__name__"))
+_INDIRECT_ATTRIBUTES = frozenset(("__dict__", "modules", "getmembers"))
+#: what runs a file again, under a name of its choice
+_LOADERS = frozenset(("runpy", "run_path", "run_module", "SourceFileLoader", "spec_from_file_location"))
+
+
+def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
+    """The trees without ``if __name__ == "__main__":`` blocks and the functions that only these call.
+
+    All of them as they are, where a file says ``__main__`` elsewhere or may reach functions by other ways than their
+    names.
+    """
+    if any(_says_main(tree) for tree in trees.values()):
+        return dict(trees)
+    without = {file: _without_main(tree) for file, tree in trees.items()}
+    words = Counter(word for tree in without.values() for word in _words(tree))
+    if any(_indirect(node) for tree in without.values() for node in ast.walk(tree)):
+        return without
+    return {file: _without_unused(tree, trees[file], words) for file, tree in without.items()}
+
+
+def _indirect(node: ast.AST) -> bool:
+    by_name = isinstance(node, ast.Name) and node.id in _INDIRECT
+    return by_name or (isinstance(node, ast.Attribute) and node.attr in _INDIRECT_ATTRIBUTES)
+
+
+def _without_main(tree: ast.Module) -> ast.Module:
+    return ast.Module(body=[n for n in tree.body if not _is_main(n)], type_ignores=[])
+
+
+def _without_unused(tree: ast.Module, whole: ast.Module, words: Counter[str]) -> ast.Module:
+    """Functions that a ``__main__`` block names and nothing else does, to any depth, keep their heads alone."""
+    main = [n for n in whole.body if _is_main(n)]
+    words, dropped = Counter(words), set[str]()
+    used = {word for block in main for word in _words(block)}
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    while True:
+        unused = [
+            f for f in functions
+            if f.name in used and f.name not in dropped and words[f.name] <= list(_words(f)).count(f.name)
+        ]  # fmt: skip
+        if not unused:
+            break
+        for function in unused:
+            dropped.add(function.name)
+            inside = Counter(word for statement in function.body for word in _words(statement))
+            words -= inside
+            used |= set(inside)
+    return ast.Module(body=[_head(n) if getattr(n, "name", "") in dropped else n for n in tree.body], type_ignores=[])
+
+
+def _head(node: ast.stmt) -> ast.stmt:
+    """A function without its body: decorators and defaults run when it is defined."""
+    assert isinstance(node, ast.FunctionDef)
+    fields = {name: getattr(node, name) for name in node._fields}
+    return ast.copy_location(type(node)(**{**fields, "body": [ast.copy_location(ast.Pass(), node)]}), node)
+
+
+def _words(tree: ast.AST) -> Iterator[str]:
+    """Names, attributes, imported names, and texts that could be names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield from node.name.split(".")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100:
+            yield node.value
+
+
+def _says_main(tree: ast.Module) -> bool:
+    """Does anything but the usual test name ``__main__`` or ``__name__`` as a text, bind that, or load a file anew?"""
+    tests = {id(part) for n in tree.body if _is_main(n) and isinstance(n, ast.If) for part in ast.walk(n.test)}
+    names = Names(tree)
+    for node in ast.walk(tree):
+        if id(node) in tests:
+            continue
+        if isinstance(node, ast.Name) and node.id == "__name__" and not isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call)):
+            text = names.text(node)
+            if text in ("__main__", "__name__"):
+                return True
+    return bool(_LOADERS & set(_words(tree)))
+
+
+def _is_main(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.If) or node.orelse:
+        return False
+    match node.test:
+        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
+            return True
+    return False

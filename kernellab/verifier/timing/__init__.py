@@ -1,0 +1,1 @@
+"""The fast stage: what a timed call is, its contents, its checks, its figures."""

@@ -1,0 +1,161 @@
+"""Contents of one shape for timed calls that nobody has met before: no two of them are equal, in whatever domain."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import ArgKind, Task
+from kernellab.task.dtypes import is_float8
+from kernellab.verifier.cases import device
+from kernellab.verifier.protocol.rules import TIMING
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: elements from which a tensor is mixed in pieces as long as a cache's line: single numbers from all over memory take
+#: ten times as long
+_LARGE, _LINE = 1 << 14, 16
+#: elements of a tensor that its print is taken from
+_PRINTED = 1 << 16
+
+
+class Contents:
+    """Ever new contents of one shape.
+
+    Floats that may be any numbers of a sign are mixed: lines from all over the first set, each shrunk by a factor of
+    its own, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
+    (integers, masks, probabilities, sorted or complex numbers), the task's own inputs are drawn with a new seed, all
+    of one, since one argument may count another's places. Arguments marked static and a model's parameters are what
+    they are for all calls.
+    """
+
+    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool]) -> None:
+        import torch
+
+        self.base = tuple(args)
+        self.free = [
+            not spec.static and spec.kind is ArgKind.TENSOR and isinstance(a, torch.Tensor) and a.numel() > 0
+            for spec, a in zip(task.args, args, strict=True)
+        ]
+        self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
+        self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
+        self._buffers: dict[tuple[int, int], Tensor] = {}
+        self._generators: dict[str, torch.Generator] = {}
+        self._prints: set[int] = set()
+        #: sets that were equal to an earlier one: a task whose inputs are the same for every seed
+        self.repeated = 0
+        self._newest = self.base
+
+    @property
+    def seconds(self) -> float:
+        """What drawing the task's own inputs took so far."""
+        return self._inputs.seconds if self._inputs is not None else 0.0
+
+    def next(self, buffer: int = 0) -> tuple[Any, ...]:
+        """New contents; those that were made before in the same ``buffer`` are gone."""
+        for _ in range(TIMING.redrawn):
+            found = self._made(buffer)
+            seen = len(self._prints)
+            self._prints.add(fingerprint([a for a, free in zip(found, self.free, strict=True) if free]))
+            if len(self._prints) > seen:
+                break
+        else:
+            self.repeated += 1
+        self._newest = found
+        return found
+
+    def worn(self, buffer: int = 0) -> tuple[Any, ...]:
+        """Contents for calls that do not count; ones that cost nothing to make."""
+        return self._newest if self._inputs is not None else self._made(buffer)
+
+    def _made(self, buffer: int) -> tuple[Any, ...]:
+        if self._inputs is not None:
+            return self._inputs.next()
+        pairs = enumerate(zip(self.base, self.loose, strict=True))
+        return tuple(self._mixed(a, (buffer, i)) if loose else a for i, (a, loose) in pairs)
+
+    def _mixed(self, base: Tensor, key: tuple[int, int]) -> Tensor:
+        import torch
+
+        flat = base.reshape(-1)
+        count = flat.numel()
+        new = self._buffers.get(key)
+        if new is None:
+            new = self._buffers[key] = torch.empty_like(flat)
+        generator = self._generator(base)
+        length = _LINE if count >= _LARGE else 1
+        whole = count // length * length
+        lines = flat[:whole].view(-1, length)
+        picked = torch.randint(len(lines), (len(lines),), generator=generator, device=base.device)
+        # a lone number is only made smaller or larger, within the sign that it has
+        low, wide = (0.5, 1.0) if count < 2 else (0.9, 0.1)
+        factors = torch.rand(len(lines) + 1, 1, generator=generator, device=base.device).mul_(wide).add_(low)
+        factors = factors.to(base.dtype)
+        torch.index_select(lines, 0, picked, out=new[:whole].view(-1, length))
+        new[:whole].view(-1, length).mul_(factors[:-1])
+        torch.mul(flat[whole:], factors[-1], out=new[whole:])
+        return new.reshape(base.shape)
+
+    def _generator(self, like: Tensor) -> torch.Generator:
+        import torch
+
+        where = str(like.device)
+        if where not in self._generators:
+            self._generators[where] = torch.Generator(like.device).manual_seed(secrets.randbits(63))
+        return self._generators[where]
+
+
+class Inputs:
+    """Sets of arguments that the task's own inputs give for one new seed after another."""
+
+    def __init__(self, task: Task, args: Sequence[Any], free: Sequence[bool]) -> None:
+        self.task, self.first, self.free = task, tuple(args), free
+        self.sizes = task.module().default_sizes()
+        self.seconds = 0.0
+
+    def next(self) -> tuple[Any, ...]:
+        began = time.perf_counter()
+        drawn = device.sample(self.task.module(), self.sizes, secrets.randbits(31), device.current())
+        found = tuple(
+            b if free and a.shape == b.shape and a.dtype == b.dtype else a
+            for a, b, free in zip(self.first, drawn, self.free, strict=True)
+        )
+        self.seconds += time.perf_counter() - began
+        return found
+
+
+def fingerprint(tensors: Sequence[Tensor]) -> int:
+    """A number that two sets of contents share only when they are equal, or nearly everywhere; of large tensors some
+    elements from all over are looked at."""
+    import torch
+
+    found = 0
+    for tensor in tensors:
+        flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)
+        some = flat[:: max(1, flat.numel() // _PRINTED)].contiguous().cpu()
+        found = zlib.crc32(some.view(torch.uint8).numpy().tobytes(), found)
+    return found
+
+
+def loose_arguments(task: Task, args: Sequence[Any]) -> list[bool]:
+    """Which arguments may be mixed freely: floats whose support is a set of single numbers, closed under shrinking (not
+    float8, in which torch computes nothing)."""
+    import torch
+
+    from kernellab.task.sample.inputs import Support, legal_values
+
+    found = []
+    for spec, arg in zip(task.args, args, strict=True):
+        if not isinstance(arg, torch.Tensor) or not arg.is_floating_point() or not arg.numel() or is_float8(arg):
+            found.append(False)
+            continue
+        legal = legal_values(spec, arg, task.domain.get(spec.name))
+        free = legal.support in (Support.REAL, Support.NONNEGATIVE, Support.NONPOSITIVE, Support.UNIT)
+        found.append(free and not legal.is_sorted)
+    return found

@@ -1,0 +1,144 @@
+"""Times that cannot be: less than this machine's fastest caches and arithmetic need for a task's bytes and FLOPs.
+
+The rates are the judge's own measurements, the best that it ever had on the machine, kept in the user's cache folder;
+no verdict ever adds to them. They are far above what a kernel reaches, since a time below is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernellab.task import Task
+from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.audit.audit import audit
+from kernellab.verifier.audit.bound import reads_everything
+from kernellab.verifier.audit.folder import CACHE
+from kernellab.verifier.protocol.rules import TIMING
+
+#: bytes of a copy that stays in the caches, and the side of a product
+_CACHED_BYTES, _GEMM = 512 << 10, 512
+_RUNS = 12
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes/s that a copy within the caches reads and writes, and FLOP/s of the fastest product of two matrices."""
+
+    cached: float
+    flops: float
+
+    def best(self, other: Rates) -> Rates:
+        return Rates(max(self.cached, other.cached), max(self.flops, other.flops))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Seconds below which no time is believed, and what it is that needs them."""
+
+    seconds: float
+    why: str
+
+
+def cpu_rates(threads: int, again: bool = False) -> Rates:
+    """The best ever measured here with so many threads; measured once a machine, or ``again``."""
+    path = _file(threads)
+    known = _read(path)
+    if known is None or again:
+        found = _measured(threads)
+        known = found if known is None else known.best(found)
+        _keep(path, known)
+    return known
+
+
+def floor(task: Task, rates: Rates, rewritten: bool = False) -> Floor | None:
+    """What one call of ``task`` needs at least at its own sizes; None where nothing can be said.
+
+    FLOPs count where the reference is one product or convolution: what is left of a longer one after a legal rewrite
+    is not known here. ``rewritten``: the rules have proved that the kernel computes the same with fewer.
+    """
+    found = []
+    if rates.cached and reads_everything(task):
+        size = input_bytes(task)
+        found.append(Floor(size / (TIMING.cached_factor * rates.cached), f"{size} bytes in the fastest cache"))
+    cost = audit(task).cost if task.framework != "numpy" and rates.flops and not rewritten else None
+    # nothing is between the arguments and the outputs
+    if cost is not None and cost.total_flops and not cost.problem and cost.unfused_bytes <= cost.compulsory_bytes:
+        # Winograd's and FFT's convolutions need a fraction of the products
+        fewer = TIMING.convolution_factor if any("conv" in kinds for kinds in cost.classes) else 1.0
+        seconds = cost.total_flops / (TIMING.flops_factor * fewer * rates.flops)
+        found.append(Floor(seconds, f"{cost.total_flops} FLOPs at the fastest rate"))
+    return max(found, key=lambda f: f.seconds, default=None)
+
+
+def _measured(threads: int) -> Rates:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        count = threads * _CACHED_BYTES // 4
+        source, target = torch.rand(count), torch.rand(count)
+        cached = 2 * 4 * count / _best(lambda: target.copy_(source))
+        rates = []
+        for kind in (torch.float32, torch.bfloat16):
+            a = torch.randn(_GEMM, _GEMM).to(kind)
+            rates.append(2 * _GEMM**3 / _best(lambda a=a: a @ a))  # type: ignore[misc]
+    finally:
+        torch.set_num_threads(before)
+    return Rates(cached, max(rates))
+
+
+def _best(work: Callable[[], object]) -> float:
+    best = float("inf")
+    until = time.perf_counter() + TIMING.rate_seconds
+    for i in range(_RUNS):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+        if i and time.perf_counter() > until:
+            break
+    return best
+
+
+def _file(threads: int) -> Path | None:
+    folder = os.environ.get(CACHE)
+    return Path(folder) / f"rates-{_machine()}-{threads}.json" if folder else None
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    import torch
+
+    words = [*os.uname()[1::3], str(os.cpu_count()), torch.__version__]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        words += sorted({line for line in lines if line.startswith(("model name", "flags"))})
+    return hashlib.sha256(":".join(words).encode()).hexdigest()[:12]
+
+
+_in_memory: dict[Path | None, Rates] = {}
+
+
+def _read(path: Path | None) -> Rates | None:
+    if path not in _in_memory and path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            _in_memory[path] = Rates(**json.loads(path.read_text()))
+    return _in_memory.get(path)
+
+
+def _keep(path: Path | None, rates: Rates) -> None:
+    _in_memory[path] = rates
+    if path is not None:
+        with contextlib.suppress(OSError):  # a folder that cannot be written: measured again by the next judge
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(asdict(rates)))
+            part.replace(path)

@@ -1,0 +1,310 @@
+"""The fast stage: candidate and baselines take turns on the machine, on contents that nobody has seen before.
+
+Each side is a worker of equal sandbox, environment and threads; all but the one whose turn it is are stopped. A side's
+outputs are read from its memory while it is stopped at the instant of its answer, so no work can hide behind it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.task import Task
+from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.judge import accounts
+from kernellab.verifier.judge.link import Call, Worker
+from kernellab.verifier.judge.placement import Placement, aside, cores_in_order
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
+from kernellab.verifier.protocol.rules import TIMING
+from kernellab.verifier.timing.checks import Checks, reference_shares
+from kernellab.verifier.timing.contents import Contents, loose_arguments
+from kernellab.verifier.timing.sides import (
+    VERDICT,
+    BaselineFailed,
+    Canary,
+    DishonestWhenTimed,
+    Pace,
+    Result,
+    Side,
+    Team,
+    between,
+    calm_pairs,
+    enough,
+    is_sharp,
+    leave_out,
+    less_handshake,
+    mark_disturbed,
+    median,
+    secret_rounds,
+    teams,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def measure(
+    task: Task,
+    args: Sequence[Any],
+    candidate: Side,
+    baselines: Sequence[Side],
+    limits: Sequence[Limits],
+    *,
+    budget: float,
+    deadline: float,
+    canaries: Sequence[Canary] = (),
+    pace: Pace = VERDICT,
+) -> Result:
+    """Times ``candidate`` against ``baselines`` in one run of interleaved blocks.
+
+    Baselines of one name are workers of one code, which take turns: what they differ by is in the result's ``noise``.
+    ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace`` says when the
+    figures are sharp enough.
+
+    Raises:
+        WrongWhenTimed: an output of a timed call of the candidate is wrong.
+        DishonestWhenTimed: a timed call changed an input, or returned one, or elements that share memory.
+        WorkerFailure: the candidate crashed, hung or answered nonsense.
+    """
+    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace)
+    try:
+        return run.measure(budget)
+    finally:
+        for side in (candidate, *baselines):
+            if side.worker.placement is not None:
+                side.worker.placement.end()
+
+
+class _Run:
+    def __init__(
+        self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], limits: Sequence[Limits],
+        deadline: float, canaries: Sequence[Canary], pace: Pace,
+    ) -> None:  # fmt: skip
+        self.pace = pace
+        self.task = task
+        self.candidate = candidate
+        self.baselines = teams(baselines, Team)
+        self.sides: list[Side] = [candidate, *self.baselines]
+        self.workers = [candidate.worker, *(side.worker for side in baselines)]
+        self.names = {id(side.worker): side.name for side in (candidate, *baselines)}
+        self.deadline = deadline
+        self.contents = Contents(task, args, loose_arguments(task, args))
+        self.layout: Layout = lay_out(args)
+        self.bytes = fresh_copy(self.layout)
+        self.small = self.bytes <= TIMING.warm_bytes
+        self.slots = (0, 1) if self.small else (0,)
+        self.block = TIMING.block if self.small else 1
+        # where eager's own answers are at hand, a ranking asks the reference of some calls only
+        hurried = pace.sharp is not None and bool(baselines)
+        self.checks = Checks(task, limits, TIMING.check_all_bytes + 1 if hurried else self.bytes * pace.least)
+        self.random = random.Random(secrets.randbits(64))
+        self.cores = cores_in_order()
+        #: which worker of each team takes part
+        self.active: dict[str, int] = {}
+        #: by the round in which they come, which nobody but the judge knows
+        self.canaries = secret_rounds(canaries, max(pace.least // self.block, 1), self.random)
+
+    def measure(self, budget: float) -> Result:
+        with aside():
+            for worker in self.workers:
+                self._warm(worker)
+            handshake = self._calibrate(self.workers[1] if self.baselines else self.candidate.worker)
+            machine = _Machine()
+            self._rounds(budget, handshake)
+        done = len(self.candidate.seconds)
+        clean = sum(calm_pairs(self.sides))
+        disturbed = 1 - clean / done
+        taken = machine.taken(bool(accounts.threads(self.candidate.worker.pid)))
+        few = clean < self.pace.least
+        busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
+        if not few:
+            leave_out(self.sides)
+        noise = max((between(team, self.candidate) for team in self.baselines), default=0.0)
+        noise = max(noise, TIMING.placed_noise, TIMING.shared_noise * machine.pressed())
+        ours, claimed = median(self.candidate.seconds), median(self.candidate.claimed)
+        return Result(
+            self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
+            noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
+            labels=("contents repeated",) if self.contents.repeated else (),
+        )  # fmt: skip
+
+    def _rounds(self, budget: float, handshake: float) -> None:
+        start = time.monotonic()
+        done = stretch = 0
+        while done < TIMING.most:
+            if done >= stretch * TIMING.renew:
+                self._stretch(stretch)
+                stretch += 1
+            self._round(handshake, self.canaries.pop(done // self.block, []))
+            done += self.block
+            # what the task's own inputs take to draw is no time of a kernel's
+            spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing)
+            if done < self.pace.least:
+                continue
+            if spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget):
+                break
+
+    def _is_sharp(self, renewed: bool, spent: float, budget: float) -> bool:
+        if self.pace.sharp is not None:
+            return is_sharp(self.sides, self.pace.sharp)
+        return renewed and enough(self.sides, spent, budget)
+
+    def _warm(self, worker: Worker) -> None:
+        """Calls that do not count, until several in a row agree: pages, pools of threads and caches are in place."""
+        start = time.monotonic()
+        times: list[float] = []
+        worker.placement = place = Placement(worker.pid, self.cores)
+        self._prepare(worker)
+        while len(times) < TIMING.warm_calls:
+            args = self.contents.worn(len(times) % 2)
+            times.append(self._turn(worker, args).seconds)
+            place.update()
+            last = times[-TIMING.warm_agree :]
+            if len(last) == TIMING.warm_agree and max(last) < TIMING.warm_spread * min(last):
+                break
+            if time.monotonic() - start > self.pace.warm_seconds:
+                break
+        worker.stop()
+
+    def _stretch(self, number: int) -> None:
+        """Begins some rounds in which one worker of each side takes part: two that take turns from round to round find
+        less of theirs in the caches than the candidate, which makes all its calls itself."""
+        self.active = {side.name: number % len(side.workers) if isinstance(side, Team) else 0 for side in self.sides}
+        for side in self.sides:
+            worker = self._worker(side)
+            if number and self.bytes <= TIMING.renew_bytes:
+                worker.renew()
+            self._prepare(worker)
+            self._turn(worker, self.contents.worn())
+
+    def _worker(self, side: Side) -> Worker:
+        return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
+
+    def _round(self, handshake: float, canaries: Sequence[Canary]) -> None:
+        """One block of each side, in an order drawn anew (A B B A over the rounds on average); the same contents for
+        all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock: with the
+        reference or, where that is dear, most with what the first baseline has computed of the same contents."""
+        block = [self.contents.next(i) for i in range(self.block)]
+        wanted = [self.checks.wanted() for _ in block]
+        outputs: dict[str, list[list[Tensor]]] = {}
+        heard: list[tuple[Canary, list[Tensor]]] = []
+        for side in self.random.sample(self.sides, len(self.sides)):
+            found = self._block(side, block, handshake, canaries, heard)
+            if side is self.candidate or side is self.baselines[0]:
+                outputs[side.name] = found
+        mark_disturbed(self.sides)
+        ours = outputs[self.candidate.name]
+        for i, (args, check) in enumerate(zip(block, wanted, strict=True)):
+            if check or not self.baselines:
+                self.checks.check(args, ours[i])
+            else:
+                self.checks.beside(args, ours[i], outputs[self.baselines[0].name][i])
+        for canary, given in heard:
+            canary.judge(given)
+
+    def _prepare(self, worker: Worker) -> None:
+        """New contents for the calls that warm the caches before each timed one. Where the timed call's will lie there
+        are others until it begins, with the parameters that a model takes before: those of an earlier call will do."""
+        for slot in self.slots:
+            arena = worker.arenas.get(slot)
+            if self.small or arena is None or arena.layout is not self.layout:
+                worker.write(slot, self.layout, self.contents.worn(TIMING.block))
+
+    def _block(
+        self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
+        heard: list[tuple[Canary, list[Tensor]]],
+    ) -> list[list[Tensor]]:  # fmt: skip
+        """The outputs of each call. A baseline's are read too, also where nobody asks for them: what the judge does
+        between the calls of one side (it leaves caches and cores warm) it does between those of the others."""
+        worker = self._worker(side)
+        self._prepare(worker)
+        found: list[list[Tensor]] = []
+        before = self.random.randrange(len(block)) if side is self.candidate and canaries else -1
+        for i, args in enumerate(block):
+            for canary in canaries if i == before else ():
+                heard.append((canary, self._hear(worker, canary)))
+            call = self._turn(worker, args)
+            side.seconds.append(less_handshake(call.seconds, handshake))
+            side.claimed.append(call.answer.seconds)
+            side.waited.append(call.waited)
+            if isinstance(side, Team):
+                side.maker.append(self.active[side.name])
+            mine = side is self.candidate
+            found.append(self._seen(worker, args, call) if mine else [worker.read(o) for o in call.outputs])
+        if worker.placement is not None:
+            worker.placement.update()
+        return found
+
+    def _hear(self, worker: Worker, canary: Canary) -> list[Tensor]:
+        if canary.watch is not None:
+            end = time.monotonic() + TIMING.watched_seconds
+            with canary.watch:
+                while time.monotonic() < end:
+                    self._turn(worker, self.contents.worn(TIMING.block + 1))
+        if canary.layout is None:
+            return self._seen(worker, canary.args, self._turn(worker, canary.args))
+        for slot in self.slots:
+            worker.write(slot, canary.layout, canary.before)
+        call = worker.call(canary.layout, self.slots, self.deadline, late=canary.args)
+        outputs = self._seen(worker, canary.args, call)
+        self._prepare(worker)
+        return outputs
+
+    def _seen(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
+        """The candidate's outputs, when its call was as polite as those that were checked."""
+        ranges = worker.input_ranges()
+        for i, output in enumerate(call.answer.outputs):
+            inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+            if (inside or output.overlaps) and not reference_shares(self.task, args, i):
+                signature = "aliases-input" if inside else "overlaps-itself"
+                what = "is a view of an input" if inside else "has elements that share memory"
+                raise DishonestWhenTimed(signature, f"output {i} of a timed call {what}")
+        changed = worker.arenas[self.slots[-1]].changed(args, but=worker.written)
+        if changed is not None:
+            name = self.task.args[changed].name
+            raise DishonestWhenTimed("mutates-input", f"a timed call changes its input {name!r}")
+        return [worker.read(output) for output in call.outputs]
+
+    def _turn(self, worker: Worker, args: tuple[Any, ...]) -> Call:
+        try:
+            return worker.call(self.layout, self.slots, self.deadline, late=args)
+        except WorkerFailure as failure:
+            if worker is self.candidate.worker:
+                raise
+            raise BaselineFailed(self.names[id(worker)], failure) from failure
+
+    def _calibrate(self, worker: Worker) -> float:
+        """The handshake's own cost: calls with nothing to compute, on a baseline, which no candidate has touched.
+
+        The lowest tenth of them: a subtraction that is too large would make any kernel look faster than it is.
+        """
+        times = []
+        for _ in range(self.pace.calibration_calls):
+            times.append(worker.call(self.layout, self.slots, self.deadline, op="echo").seconds)
+        worker.stop()
+        return sorted(times)[len(times) // 10]
+
+
+class _Machine:
+    """What others took of the machine since this was made."""
+
+    def __init__(self) -> None:
+        self._stolen, self._ticks = accounts.stolen()
+        self._pressure, self._time = accounts.pressure(), time.monotonic()
+
+    def taken(self, waits_are_counted: bool) -> float:
+        """The share that the hypervisor gave to others; where waits are not counted for each process, also the share
+        of the time in which any process waited."""
+        stolen, ticks = accounts.stolen()
+        share = (stolen - self._stolen) / max(ticks - self._ticks, 1)
+        return share if waits_are_counted else max(share, self.pressed())
+
+    def pressed(self) -> float:
+        """The share of the time in which some process of the machine waited for a core."""
+        return min((accounts.pressure() - self._pressure) / max(time.monotonic() - self._time, 1e-3), 1.0)

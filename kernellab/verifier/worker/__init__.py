@@ -1,0 +1,1 @@
+"""The process in which a candidate or a baseline runs."""

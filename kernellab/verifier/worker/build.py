@@ -1,0 +1,178 @@
+"""What a worker builds: the candidate from its files, or a baseline from the task's own text."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernellab.verifier.protocol.rules import COMPILED
+
+Load = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass
+class Built:
+    """What is called, what makes its arguments of the judge's, and the tensors that a model's last ones are put in."""
+
+    function: Callable[..., Any]
+    load: Load = lambda args: args
+    parameters: list[Any] = field(default_factory=list)
+
+
+def candidate(message: dict[str, Any], device: str) -> Built:
+    """Imports ``entry_file`` below ``root``, after the command that its DSL names. What that raises goes through."""
+    root = message["root"]
+    path = os.path.join(root, message["entry_file"])
+    sys.path.insert(0, root)
+    sys.argv = [path]
+    if message.get("command"):
+        _run_build(message["command"], root)
+    spec = importlib.util.spec_from_file_location("kernel_source", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_source"] = module
+    spec.loader.exec_module(module)
+    entry = getattr(module, message["entry"], None)
+    model = getattr(module, "ModelNew", None)
+    if callable(entry):
+        return Built(entry)
+    if model is not None:
+        return _model(model, message, device)
+    raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
+
+
+def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
+
+    built = message.get("seed")
+    _seed(built or 0)
+    model = cls(*message.get("init_args", ()), **message.get("init_kwargs", {}))
+    if message.get("evaluates"):
+        model.eval()
+    if device != "cpu":
+        model = model.to(device)
+    names = message.get("state", [])
+    count = len(names)
+    state = model.state_dict()
+    parameters = [state[n] for n in names] if set(names) == set(state) else list(state.values())
+
+    def load(args: Sequence[Any]) -> Sequence[Any]:
+        split = len(args) - count
+        if built is not None:
+            # the reference holds what its constructor drew of the same seed
+            return args[:split]
+        own = model.state_dict()
+        given = dict(zip(names, args[split:], strict=True))
+        if set(own) != set(given):
+            # strictly by name first, else by order and shape
+            if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in given.values()]:
+                raise ValueError(
+                    f"ModelNew's state_dict ({list(own)}) fits the reference's ({names}) neither by name nor by "
+                    "order and shape"
+                )
+            given = dict(zip(own, given.values(), strict=True))
+        model.load_state_dict(given, strict=True)
+        return args[:split]
+
+    return Built(_no_grad(model), load, parameters)
+
+
+def _seed(seed: int) -> None:
+    """Sets the generators as the reference's were when it was constructed."""
+    import random
+
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def baseline(message: dict[str, Any], role: str, device: str) -> Built:
+    """The task's own reference, by torch.compile where the ``role`` says so; that has compiled when this returns."""
+    from kernellab.task import TaskForm
+    from kernellab.task.module import TaskModule
+    from kernellab.verifier.cases.device import sample
+
+    # not the Task: what describes one takes 2 s of imports, which would make this process unlike a candidate's
+    module = TaskModule(message["name"], message["text"])
+    module.numpy = message["numpy"]
+    native = module.form is TaskForm.NATIVE
+    load, function = _native(module) if native else _model_of(module.model(None if device == "cpu" else device))
+    import torch
+
+    # once for the whole process, which runs nothing else: in a wrapper it would be part of each timed call
+    torch.set_grad_enabled(False)
+    if role not in COMPILED:
+        return Built(function, load)
+    found = Built(torch.compile(function, mode=COMPILED[role]), load)
+    # the first calls compile; they happen here, so that the judge need not wait for them
+    for _ in range(2):
+        found.function(*load(sample(module, message["sizes"], 0, device)))
+    return found
+
+
+def _model_of(model: Any) -> tuple[Load, Callable[..., Any]]:
+    """A reference's Model, which takes its state from the last arguments."""
+
+    def load(args: Sequence[Any]) -> Sequence[Any]:
+        state = model.state_dict()
+        split = len(args) - len(state)
+        model.load_state_dict(dict(zip(state, args[split:], strict=True)), strict=True)
+        return args[:split]
+
+    return load, model
+
+
+def _native(module: Any) -> tuple[Load, Callable[..., Any]]:
+    """A native reference's own call with its keywords bound outside the clock."""
+    from kernellab.task.module import to_numpy
+
+    bound: dict[str, Any] = {}
+    reference = module.namespace["reference"]
+
+    def load(args: Sequence[Any]) -> Sequence[Any]:
+        given = [to_numpy(a) for a in args] if module.numpy else list(args)
+        positional, keywords = module._bind(given)
+        bound["keywords"] = keywords
+        return tuple(positional)
+
+    def call(*args: Any) -> Any:
+        result = reference(*args, **bound["keywords"])
+        return tuple(module.flatten(result)) if module.numpy else result
+
+    return load, call
+
+
+def _no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    def call(*args: Any) -> Any:
+        with torch.no_grad():
+            return function(*args)
+
+    return call
+
+
+def _run_build(command: Sequence[str], root: str) -> None:
+    """The command that a DSL's spec.toml names, in the source's folder. Raises RuntimeError with its log."""
+    import subprocess
+
+    done = subprocess.run(list(command), cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}.\n{done.stderr or done.stdout}")
+
+
+def write_files(root: Path, files: dict[str, str]) -> None:
+    """The source's files under ``root``. Raises ValueError for a path that leaves it."""
+    for name, text in files.items():
+        path = (root / name).resolve()
+        if not path.is_relative_to(root.resolve()):
+            raise ValueError(f"the file name {name!r} leaves the source's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

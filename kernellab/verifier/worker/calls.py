@@ -1,0 +1,345 @@
+"""What a worker does for the judge: it builds a candidate or a baseline, and calls it. It decides nothing.
+
+Once the candidate has been imported everything here is the candidate's to change, so nothing that this module says is
+believed: the judge reads outputs from this process's memory while it is stopped, compares them with a reference
+that never was here, and times with its own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernellab.verifier.protocol import wire
+from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, Control
+from kernellab.verifier.worker import build as worker_build
+from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
+
+Socket = Any
+_SPIN_SECONDS = 0.05
+_SHIFT = 1 << 20
+
+
+class Worker:
+    def __init__(self, channel: Socket, control: Control, done: int, request: dict[str, Any]) -> None:
+        self.channel = channel
+        self.control = control
+        self.done = done
+        self.role: str = request["role"]
+        self.device: str = request.get("device", "cpu")
+        self.threads: int = request["threads"]
+        self.function: Callable[..., Any] = _missing
+        self.arenas: dict[int, mmap.mmap] = {}
+        self.on_device: dict[int, Any] = {}
+        #: outputs of the last calls, two unless the judge asks for more: a kernel that reuses buffers shows
+        self.kept: list[list[Any]] = []
+        self.held = 2
+        self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
+        self._ghost: Any = None
+        self.random = random.Random()
+        #: the tensors that ``load`` puts a model's last arguments into
+        self.parameters: list[Any] = []
+
+    def handlers(self) -> dict[str, Callable[[dict[str, Any], list[int]], None]]:
+        """What the judge may ask, by name."""
+        return {
+            "build": self.build,
+            "arena": self.arena,
+            "call": self.call,
+            "trace": self.trace,
+            "ghost": self.ghost,
+            "copy": self.copy,
+            "echo": self.echo,
+            "seal": self.seal,
+            "keep": self.keep,
+            "team": self.team,
+        }
+
+    def obey(self) -> None:
+        handlers = self.handlers()
+        while True:
+            message, fds = wire.take(self.channel)
+            if message is None:
+                return
+            handlers[message["op"]](message, fds)
+
+    # -- build
+
+    def build(self, message: dict[str, Any], _: list[int]) -> None:
+        try:
+            import torch
+
+            torch.set_num_threads(self.threads)
+            if self.role == "candidate":
+                if "seal" in message:
+                    from kernellab.verifier.seal import inside
+
+                    inside.watch(message["seal"], self.device)
+                self._take(worker_build.candidate(message, self.device))
+            elif self.role == "replayer":
+                from kernellab.verifier.seal import inside
+
+                self.function = inside.load(Path(message["bundle"]), self.device)
+            else:
+                self._take(worker_build.baseline(message, self.role, self.device))
+        except BaseException as error:
+            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+            return
+        wire.post(self.channel, {"ok": True})
+
+    def _take(self, built: worker_build.Built) -> None:
+        self.function, self.load, self.parameters = built.function, built.load, built.parameters
+
+    # -- calls
+
+    def arena(self, message: dict[str, Any], fds: list[int]) -> None:
+        # its pages are in place before the first call: finding them is no part of a kernel
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        self.arenas[message["slot"]] = mmap.mmap(fds[0], message["bytes"], flags=flags)
+        os.close(fds[0])
+
+    def call(self, message: dict[str, Any], _: list[int]) -> None:
+        """Prepares the arguments, says so, waits for go, calls, reports where the outputs lie."""
+        try:
+            args = self._arguments(message)
+            if not message.get("poison", False):
+                # a loop of a user's program frees a result before the next call, and so reuses its pages
+                self.kept = self.kept if message["op"] == "echo" else []
+            with _poisoned(message.get("poison", False)), self._fenced(message):
+                self._timed(args)
+        except BaseException as error:
+            status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
+            self.control.write_error(status, json.dumps(explain(error, message.get("root", ""))))
+            os.eventfd_write(self.done, DONE)
+
+    @contextlib.contextmanager
+    def _fenced(self, message: dict[str, Any]) -> Iterator[None]:
+        """Pages of the arguments' memory that nothing may touch meanwhile."""
+        fences = message.get("fences", ())
+        try:
+            for place in fences:
+                self._protect(message["slots"][-1], place, 0)
+            yield
+        finally:
+            for place in fences:
+                self._protect(message["slots"][-1], place, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def _protect(self, slot: int, place: int, rights: int) -> None:
+        import ctypes
+
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.arenas[slot]))
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + place), ctypes.c_size_t(mmap.PAGESIZE), rights)
+
+    def _timed(self, args: Sequence[Sequence[Any]]) -> None:
+        import torch
+
+        function, control, words, done = self.function, self.control, self.control.words, self.done
+        synchronize = _synchronizer(self.device)
+        synchronize()
+        for number, given in enumerate(args):
+            # what an earlier call has left of the processor's modes is none of this one's
+            torch.set_flush_denormal(False)
+            # results lie elsewhere in each call: how fast a place is for its neighbours in the caches is luck, and
+            # shall not be that of one process for as long as it lives
+            shift = _shift(self.random)
+            last = words[0]
+            os.eventfd_write(done, READY)
+            go = _wait(words, last)
+            start = time.perf_counter()
+            result = function(*given)
+            synchronize()
+            seconds = time.perf_counter() - start
+            outputs = flatten(result, self.role == "candidate")
+            for i, tensor in enumerate(outputs):
+                control.write_output(i, *place(tensor))
+            control.write_done(len(outputs), seconds)
+            control.answered(go)
+            os.eventfd_write(done, DONE)
+            self.kept = [*self.kept[1 - self.held :], outputs] if number + 1 == len(args) else []
+            del result, outputs, shift
+
+    def echo(self, message: dict[str, Any], _: list[int]) -> None:
+        """The same road with nothing to compute: what the judge's clock sees of a call that takes no time."""
+        outputs = self.kept[-1] if self.kept else []
+        function, self.function = self.function, lambda *_: tuple(outputs)
+        try:
+            self.call(message, [])
+        finally:
+            self.function = function
+
+    def copy(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Copies the last outputs, contiguous and in order, into the judge's memory (device tensors)."""
+        import torch
+
+        with mmap.mmap(fds[0], message["bytes"]) as target:
+            place = 0
+            for tensor in self.kept[-1]:
+                size = tensor.numel() * tensor.element_size()
+                if size and place + size <= message["bytes"]:
+                    into = torch.frombuffer(target, dtype=tensor.dtype, count=tensor.numel(), offset=place)
+                    into.copy_(tensor.reshape(-1))
+                    del into
+                place += -(-size // 64) * 64
+        os.close(fds[0])
+        wire.post(self.channel, {"ok": True})
+
+    def keep(self, message: dict[str, Any], _: list[int]) -> None:
+        """Holds the outputs of so many calls from now on."""
+        self.held = max(2, int(message["calls"]))
+        self.kept = self.kept[-self.held :]
+        wire.post(self.channel, {"ok": True})
+
+    def team(self, message: dict[str, Any], _: list[int]) -> None:
+        """Sets the threads of torch and of every OpenMP that is loaded."""
+        import torch
+
+        count = int(message["threads"])
+        torch.set_num_threads(count)
+        set_teams(count)
+        wire.post(self.channel, {"ok": True})
+
+    def trace(self, message: dict[str, Any], _: list[int]) -> None:
+        """One call under a dispatch mode: seconds inside the framework's compute operators, by name."""
+        from kernellab.verifier.worker.dispatch import library_seconds
+
+        try:
+            args = self._arguments(message)[0]
+            total, by_name = library_seconds(self.function, args, _synchronizer(self.device))
+            top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
+            wire.post(self.channel, {"ok": True, "total": total, "library": top})
+        except BaseException as error:
+            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+
+    def seal(self, message: dict[str, Any], _: list[int]) -> None:
+        """Records what a call does on two sets of arguments, for a replay without the candidate."""
+        from kernellab.verifier.seal import inside
+
+        scratch = Path(message["root"]).parent
+        try:
+            sets = self._arguments(message)
+            answer = inside.seal(self.function, sets, self.parameters, message["dsl"], self.device, scratch)
+        except BaseException as error:
+            answer = {"ok": False, **explain(error, message["root"])}
+        wire.post(self.channel, answer)
+
+    def ghost(self, message: dict[str, Any], _: list[int]) -> None:
+        """Watches the candidate's launches from now on, leaving out those named in ``off``; None ends it. Answers with
+        the names of those that were seen before."""
+        from kernellab.verifier.worker.ghost import Ghost
+
+        try:
+            watch = self._ghost = self._ghost or Ghost(message["root"])
+            seen = list(watch.seen)
+            if message["off"] is None:
+                watch.disarm()
+            else:
+                watch.arm(message["off"])
+            wire.post(self.channel, {"ok": True, "seen": [name[:80] for name in seen]})
+        except BaseException as error:
+            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
+
+    def _arguments(self, message: dict[str, Any]) -> list[Sequence[Any]]:
+        import torch
+
+        sets = []
+        for slot in message["slots"]:
+            args: list[Any] = []
+            for spec in message["args"]:
+                if "value" in spec:
+                    args.append(spec["value"])
+                    continue
+                dtype = getattr(torch, spec["dtype"])
+                shape, strides = spec["shape"], spec["strides"]
+                span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+                if span:
+                    flat = torch.frombuffer(self.arenas[slot], dtype=dtype, count=span, offset=spec["offset"])
+                else:
+                    flat = torch.empty(0, dtype=dtype)
+                tensor = flat.as_strided(shape, strides)
+                if self.device != "cpu":
+                    tensor = self._to_device(slot, len(args), flat).as_strided(shape, strides)
+                args.append(tensor)
+            sets.append(self.load(args))
+        return sets
+
+    def _to_device(self, slot: int, index: int, flat: Any) -> Any:
+        """A device copy at the same address as long as size and dtype are the same."""
+        import torch
+
+        held = self.on_device.get((slot << 16) + index)
+        if held is None or held.numel() != flat.numel() or held.dtype != flat.dtype:
+            held = torch.empty(flat.shape, dtype=flat.dtype, device=self.device)
+            self.on_device[(slot << 16) + index] = held
+        held.copy_(flat)
+        return held
+
+
+def _shift(draw: random.Random) -> Any:
+    """Memory, up to a megabyte, that moves what is allocated after it."""
+    import torch
+
+    # a storage, not a tensor, which would be poisoned where tensors are: nobody looks at it
+    return torch.UntypedStorage(draw.randrange(1, _SHIFT))  # type: ignore[no-untyped-call]
+
+
+def _wait(words: memoryview, last: int) -> int:
+    """The judge's go, once it is no longer the ``last``: spins for it (a wake-up would cost more than a small kernel),
+    then sleeps in small steps."""
+    limit = time.perf_counter() + _SPIN_SECONDS
+    while words[0] == last:
+        if time.perf_counter() > limit:
+            time.sleep(1e-4)
+    return words[0]
+
+
+def set_teams(count: int) -> None:
+    """Tells each OpenMP runtime of this process, of which torch and a compiler may bring one each."""
+    import ctypes
+
+    with open("/proc/self/maps") as maps:
+        loaded = {line.split(" ", 5)[-1].strip() for line in maps if "omp" in line}
+    for path in sorted(p for p in loaded if os.path.basename(p).startswith(("libgomp", "libomp", "libiomp"))):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(path).omp_set_num_threads(ctypes.c_int(count))
+
+
+def _synchronizer(device: str) -> Callable[[], None]:
+    if device == "cpu":
+        return _nothing
+    import torch
+
+    return torch.cuda.synchronize
+
+
+@contextlib.contextmanager
+def _poisoned(on: bool, device: str = "cpu") -> Iterator[None]:
+    """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows."""
+    if not on:
+        yield
+        return
+    import torch
+
+    from kernellab.verifier.worker.guards import guarded
+
+    # the public function imports the whole of inductor (0.8 s)
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        with guarded(device):
+            yield
+    finally:
+        torch._C._set_deterministic_algorithms(False)
+
+
+def _missing(*_: Any) -> Any:
+    raise RuntimeError("nothing was built")
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,168 @@
+"""How much of a call is spent in the framework's own operators, seen at torch's dispatcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: allocation, views, metadata and copies between layouts are free: a kernel may prepare its own arguments
+_FREE = frozenset(
+    [
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+        "zeros",
+        "zeros_like",
+        "new_zeros",
+        "full",
+        "full_like",
+        "new_full",
+        "ones",
+        "ones_like",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "as_strided",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "select",
+        "slice",
+        "squeeze",
+        "unsqueeze",
+        "detach",
+        "alias",
+        "clone",
+        "contiguous",
+        "copy_",
+        "_to_copy",
+        "lift_fresh",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "narrow",
+        "fill_",
+        "zero_",
+        "resize_",
+        "set_",
+        "item",
+        "_local_scalar_dense",
+        "is_same_size",
+        "scalar_tensor",
+    ]
+)
+
+#: namespaces of operators that the framework brings; all others were registered by the candidate
+_FRAMEWORK = frozenset(
+    (
+        "aten",
+        "prim",
+        "prims",
+        "quantized",
+        "quantized_decomposed",
+        "mkl",
+        "mkldnn",
+        "mkldnn_prepacked",
+        "xnnpack",
+        "onednn",
+        "sparse",
+        "inductor",
+        "_inductor_test",
+        "torchvision",
+        "fbgemm",
+        "nnpack",
+        "cuda",
+        "c10d_functional",
+        "higher_order",
+        "profiler",
+        "rngprims",
+        "static_runtime",
+        "torch_scatter",
+        "xformers",
+        "flash_attn",
+        "fla",
+    )
+)
+
+#: calls of which the shortest parts are kept, and the seconds after which no further one is made
+_REPEATS, _REPEAT_SECONDS = 5, 0.2
+
+
+def library_seconds(
+    function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
+) -> tuple[float, dict[str, float]]:
+    """Seconds of one call of ``function`` in all, and of it inside compute operators by name.
+
+    A short call is made several times and the least of each part is kept: one pause, in own code or in an operator,
+    would tip the share. Calls that nobody watches take turns with the watched ones: watching costs each operator tens
+    of microseconds, in which a small product would vanish, and which are nobody's own work.
+    """
+    by_name: dict[str, float] = {}
+
+    def clock(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        name = func.overloadpacket.__name__
+        if func.namespace not in _FRAMEWORK:
+            return _opened(func, args, kwargs, clock)
+        if name in _FREE:
+            return func(*args, **kwargs)
+        synchronize()
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        synchronize()
+        by_name[name] = by_name.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+    function(*args)
+    synchronize()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        function(*args)
+        synchronize()
+        return time.perf_counter() - start
+
+    own = alone = float("inf")
+    least: dict[str, float] = {}
+    begun = time.perf_counter()
+    for _ in range(_REPEATS):
+        by_name.clear()
+        with watching(clock):
+            own = min(own, seconds() - sum(by_name.values()))
+        least = {name: min(took, least.get(name, took)) for name, took in by_name.items()}
+        alone = min(alone, seconds())
+        if time.perf_counter() - begun > _REPEAT_SECONDS:
+            break
+    library = sum(least.values())
+    return max(min(own, alone - library), 0.0) + library, least
+
+
+def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Callable[..., Any]) -> Any:
+    """The candidate's own operator, with the framework's operators inside of it watched as those beside it are."""
+    import torch
+
+    device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")
+    key = torch._C.DispatchKey.CUDA if device == "cuda" else torch._C.DispatchKey.CPU
+    with watching(handle):
+        # straight to what was registered for the device, beyond the keys by which it is watched
+        return func.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)
+
+
+def watching(handle: Callable[[Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
+    """A context in which ``handle(operator, args, kwargs)`` does every operator that reaches the dispatcher."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        pass
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return handle(func, args, kwargs or {})
+
+    # set after the class is made: a method of its body is wrapped for torch.compile, whose import takes a second
+    Watch.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+    return Watch()  # type: ignore[no-untyped-call]

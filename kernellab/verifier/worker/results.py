@@ -1,0 +1,85 @@
+"""What a worker says of its calls: where a result's tensors lie, or what went wrong. Claims, all of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+from kernellab.verifier.protocol.control import DTYPES
+from kernellab.verifier.protocol.rules import CAPS
+
+
+class BadOutput(Exception):
+    """The kernel returned something that is no tensor."""
+
+
+def flatten(result: Any, strict: bool) -> list[Any]:
+    """The tensors of a kernel's result in order; numbers become tensors. Raises BadOutput."""
+    found = _flat(result, strict)
+    if len(found) > CAPS.outputs:
+        raise BadOutput(f"kernel returned {len(found)} tensors, more than {CAPS.outputs}")
+    return found
+
+
+def _flat(result: Any, strict: bool) -> list[Any]:
+    import torch
+
+    if type(result) is torch.Tensor or (not strict and isinstance(result, torch.Tensor)):
+        return [result]
+    if isinstance(result, (bool, int, float)):
+        return [torch.as_tensor(result)]
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    if isinstance(result, (tuple, list)):
+        return [t for item in result if item is not None for t in _flat(item, strict)]
+    name = f"{type(result).__module__}.{type(result).__name__}"
+    raise BadOutput(f"kernel returned {name[:80]}, not a plain tensor")
+
+
+def explain(error: BaseException, root: str) -> dict[str, Any]:
+    """An exception as data: type, message, the frames in the candidate's files, and where outside them it arose."""
+    text = str(error)
+    frames = [
+        {"file": os.path.relpath(f.filename, root), "line": f.lineno or 0}
+        for f in traceback.extract_tb(error.__traceback__)
+        if root and f.filename.startswith(root)
+    ]
+    if isinstance(error, SyntaxError) and error.filename and root and error.filename.startswith(root):
+        frames.append({"file": os.path.relpath(error.filename, root), "line": error.lineno or 0})
+        text = error.msg or text
+    return {
+        "type": type(error).__name__[:80],
+        "message": text[-12000:],
+        "frames": frames[-8:],
+        "inside": _inside(error, root),
+        "trace": "".join(traceback.format_exception(error))[-16000:],
+    }
+
+
+def _inside(error: BaseException, root: str) -> str:
+    """The innermost frame, ``"torch/cuda/__init__.py, line 512"``, when it is a library's; else ""."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    if not frames or (root and frames[-1].filename.startswith(root)):
+        return ""
+    last = frames[-1]
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        if last.filename.startswith(folder.rstrip("/") + "/"):
+            return f"{os.path.relpath(last.filename, folder)}, line {last.lineno}"
+    return f"{last.filename}, line {last.lineno}"
+
+
+def place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tuple[int, ...]]:
+    """Data pointer, storage and dtype, shape, strides. Raises BadOutput for what no answer can hold."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise BadOutput(f"kernel returned a tensor of {name}, which is not compared")
+    if tensor.dim() > CAPS.rank:
+        raise BadOutput(f"kernel returned a tensor of {tensor.dim()} dimensions, more than {CAPS.rank}")
+    storage = tensor.untyped_storage()
+    return (
+        (tensor.data_ptr(), storage.data_ptr(), storage.nbytes(), DTYPES.index(name)),
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+    )

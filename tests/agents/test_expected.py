@@ -1,0 +1,113 @@
+"""A Coder whose kernel gives wrong values is told what the sketch computes for the first wrong element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
+from kernellab.agents.model import Options
+from kernellab.agents.model.expected.lines import expected_lines
+from kernellab.agents.model.prompts.code import code_prompt
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.records import Candidate, Verdict
+from kernellab.task import load_task
+from kernellab.verifier import Verifier
+from tests.agents.model_parts import AFFINE, CPU, SKETCH
+
+LAYER_NORM = """
+import torch
+
+def reference(x, w, b):
+    return torch.nn.functional.layer_norm(x, (512,), w, b, 1e-5)
+
+def inputs():
+    return torch.randn(256, 512), torch.randn(512), torch.randn(512)
+"""
+PRODUCT = """
+import torch
+from kernellab import Dim
+
+M, N, K = Dim("M", 1, 512), Dim("N", 1, 512), Dim("K", 1, 512)
+
+def reference(a, b, bias):
+    return a @ b + bias
+
+def inputs(M=64, N=48, K=300):
+    return torch.randn(M, K), torch.randn(K, N), torch.randn(N)
+"""
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    with Verifier() as found:
+        yield found
+
+
+def designed(text: str) -> CodeBrief:
+    task = load_task(text, "t")
+    reply = RulesDesigner().design(DesignBrief(task=task, target=CPU))
+    return CodeBrief(task=task, target=CPU, sketch=reply.sketch, constexpr=reply.constexpr)
+
+
+def failed(brief: CodeBrief, verifier: Verifier, right: str, wrong: str) -> tuple[CodeBrief, Verdict]:
+    """The brief after a verdict on the lowered code with ``wrong`` in place of ``right``."""
+    lowered = RulesCoder().code(brief).source
+    text = lowered.files["kernel.cpp"]
+    assert right in text
+    source = lowered.model_copy(update={"files": {**lowered.files, "kernel.cpp": text.replace(right, wrong)}})
+    verdict = verifier.verify(brief.task, source, brief.target)
+    assert not verdict.passed and verdict.evidence is not None and verdict.evidence.first_wrong is not None
+    round_ = Attempt(Candidate(id="c1", source=source, sketch=brief.sketch), brief.sketch, verdict=verdict)
+    return replace(brief, previous=source, previous_sketch=brief.sketch, history=(round_,)), verdict
+
+
+def test_the_statement_whose_change_gives_the_kernels_value_is_named(verifier: Verifier) -> None:
+    brief, verdict = failed(CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH), verifier, "+ 1.0", "+ 2.0")
+    assert verdict.evidence is not None
+    first, stored, named = expected_lines(brief, verdict)
+    x = (float(verdict.evidence.want or 0) - 1.0) / 2.0
+    assert first == f"line 9: x_tile = {x:.6g}"
+    assert stored == f"stored: {verdict.evidence.want:.6g}; the kernel has {verdict.evidence.got:.6g}"
+    assert named.startswith("The kernel's value is what the sketch gives with one change in line 10 (2 in place of 1)")
+    told = code_prompt(brief, Library(None), Options()).messages[-1].content
+    assert "# What the sketch computes for that element" in told and named in told
+
+
+def test_the_values_lead_through_sums_to_the_wrong_divisor(verifier: Verifier) -> None:
+    brief = designed(LAYER_NORM)
+    brief, verdict = failed(brief, verifier, "row_squares / 512.0f", "row_squares / 256.0f")
+    *steps, _stored, named = expected_lines(brief, verdict)
+    line = next(n for n, text in enumerate(brief.sketch.splitlines(), 1) if "row_squares / 512" in text)
+    assert f"line {line} (256 in place of 512)" in named
+    assert [step.split(" = ")[0].split()[-1] for step in steps][:3] == ["x_tile", "row_total", "mean"]
+
+
+def test_a_step_of_a_loop_that_is_missing_is_named_as_the_loop(verifier: Verifier) -> None:
+    brief, verdict = failed(designed(PRODUCT), verifier, "k < K; k += BK", "k + BK < K; k += BK")
+    said = " ".join(expected_lines(brief, verdict))
+    assert "the last step of k missing" in said
+    assert "in the last step" in said or "(16384 values)" in said
+
+
+def test_nothing_is_said_where_the_inputs_are_not_known_or_the_section_is_left_out(verifier: Verifier) -> None:
+    brief, verdict = failed(CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH), verifier, "+ 1.0", "+ 3.0")
+    assert verdict.evidence is not None
+    unknown = verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"seed": None})})
+    assert expected_lines(brief, unknown) == ()
+    other = verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"seed": 5})})
+    assert expected_lines(brief, other) == (), "other inputs give another value than the reference's"
+    ablated = code_prompt(replace(brief, ablation=frozenset({"intermediates"})), Library(None), Options())
+    assert "expected values" not in {section.name for section in ablated.sections}
+    assert "expected values" in {section.name for section in code_prompt(brief, Library(None), Options()).sections}
+
+
+def test_a_value_that_many_mistakes_give_names_no_statement(verifier: Verifier) -> None:
+    brief = CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH)
+    brief, verdict = failed(brief, verifier, "+ 1.0", "* 0.0")
+    assert verdict.evidence is not None and verdict.evidence.got == 0.0
+    assert "one change" not in " ".join(expected_lines(brief, verdict))

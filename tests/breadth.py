@@ -1,0 +1,61 @@
+"""Which part of the broad tests a run takes: a share that rotates with the commit, or all with ``KERNELLAB_PROVE=1``.
+
+Broad tests repeat one behaviour over a large table (every exhibit of the zoo, every operator in every DSL). A commit's
+run takes a share of each table, so that all of it is met over a few commits; ``make prove`` takes all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+#: file of tests -> one of how many shares of its parametrised tests a commit's run takes
+SHARES = {
+    "zoo/test_zoo.py": 10,
+    "verifier/test_faults.py": 3,
+    "verifier/test_faults_session.py": 3,
+    "lowering/test_cuda_c.py": 3,
+    "lowering/test_cpp.py": 3,
+    "lowering/test_triton.py": 3,
+    "lowering/test_lift.py": 4,
+    "lowering/test_lift_edits.py": 3,
+    "lowering/test_lift_moves.py": 3,
+    "lowering/test_triton_compiles.py": 3,
+    "designer/test_designer.py": 3,
+    "bench/test_builtin.py": 14,
+    "bench/test_scale.py": 7,
+}
+
+
+def everything() -> bool:
+    """Is this the run that takes all?"""
+    return os.environ.get("KERNELLAB_PROVE") == "1"
+
+
+@lru_cache(maxsize=1)
+def seed() -> str:
+    """``KERNELLAB_SEED``, else the commit; "" outside of a checkout."""
+    chosen = os.environ.get("KERNELLAB_SEED")
+    if chosen is not None:
+        return chosen
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def chosen(name: str, parts: int, seed: str) -> bool:
+    """Is ``name`` in the share of ``parts`` that ``seed`` says?"""
+    digest = hashlib.sha256(f"{seed}\0{name}".encode()).hexdigest()
+    return int(digest[:8], 16) % parts == 0
+
+
+def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
+    """The names of one share."""
+    return [name for name in names if chosen(name, parts, seed)]

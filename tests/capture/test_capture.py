@@ -1,0 +1,154 @@
+"""A reference becomes a graph over symbolic shapes, which computes what the reference does."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from kernellab.capture import Graph, Sym, capture, run_graph
+from kernellab.errors import CaptureError
+from kernellab.task import load_task
+from tests.designer.designer_cases import CASES
+
+HEAD = "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 64)\n"
+
+
+def graph_of(body: str, given: str = "torch.randn(M, N)", parameters: str = "x") -> Graph:
+    text = f"{HEAD}def reference({parameters}):\n{body}\ndef inputs(M=8, N=6):\n    return {given}\n"
+    return capture(load_task(text, "captured"))
+
+
+@pytest.mark.parametrize("name", ["chain", "layer_norm", "cross_entropy", "numpy", "model", "half", "batch_norm"])
+def test_a_graph_computes_what_its_reference_does(name: str) -> None:
+    task = load_task(CASES[name], name)
+    args = task.module().sample(seed=3)
+    for got, want in zip(run_graph(capture(task), args), task.module().reference(args), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_shapes_are_over_dim_names_and_nodes_keep_their_lines() -> None:
+    graph = graph_of("    y = torch.relu(x)\n    return y.sum(1) / x.shape[0]")
+    relu, total, divide = graph.nodes
+    assert (relu.shape, relu.line) == (("M", "N"), 5)
+    assert (total.shape, total.line) == (("M",), 6)
+    assert divide.args[1] == Sym("M")
+
+
+def test_families_stay_whole() -> None:
+    graph = graph_of("    return torch.softmax(torch.nn.functional.layer_norm(x, (x.shape[-1],)), -1)")
+    assert [n.op for n in graph.nodes] == ["aten.layer_norm.default", "aten.softmax.int"]
+
+
+def test_scalar_arguments_stay_symbolic_also_inside_arithmetic() -> None:
+    graph = graph_of("    return x * beta + (1 - beta)", "torch.randn(M, N), 0.9", "x, beta: float")
+    assert graph.scalars == {"beta": 1}
+    x = torch.randn(3, 4)
+    (got,) = run_graph(graph, (x, 0.25))
+    torch.testing.assert_close(got, x * 0.25 + 0.75)
+
+
+def test_a_scalar_that_is_lost_in_other_arithmetic_is_fixed_at_its_value() -> None:
+    graph = graph_of("    return x * (beta ** 3 + 0.125)", "torch.randn(M, N), 0.9", "x, beta: float")
+    assert graph.fixed == {"beta": 0.9}
+
+
+def test_a_scalar_with_a_default_is_that_number() -> None:
+    graph = graph_of("    return x ** gamma", parameters="x, gamma: float = 2.0")
+    assert (graph.scalars, graph.fixed) == ({}, {"gamma": 2.0})
+    assert graph.nodes[0].args[1:] == (2.0,)
+
+
+def test_a_loop_of_too_many_calls_is_refused_by_its_line() -> None:
+    with pytest.raises(CaptureError, match=r"more than 2500 calls of torch \(at line 5\)"):
+        graph_of("    for _ in range(3000): x = x + 1\n    return x")
+
+
+def test_float64_reaches_dtypes_fixed_inside_the_reference() -> None:
+    graph = graph_of("    return (x.to(torch.float16) + torch.ones(x.shape[1], dtype=torch.float16)).float()")
+    x = torch.randn(3, 4, dtype=torch.float64)
+    (got,) = run_graph(graph, (x,), f64=True)
+    assert got.dtype is torch.float64
+    torch.testing.assert_close(got, x + 1, rtol=0, atol=0)
+
+
+def test_constants_that_a_module_holds_do_not_hide_its_parameters() -> None:
+    graph = capture(load_task(CASES["model"], "model"))
+    assert [i.name for i in graph.inputs][:1] == ["x"]
+    assert {i.shape for i in graph.inputs} == {(9, 12), (12,), (10, 12), (10,)}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("    if x.sum() > 0:\n        return x\n    return -x", "values"),
+        ("    return x + torch.rand(x.shape)", "random"),
+        ("    return x * x.max().item()", "values"),
+        ("    return torch.from_numpy(x.numpy().cumsum(1))", "leaves PyTorch for NumPy"),
+        ("    return x[x > 0].mean()", "picks elements by a mask: the result's size depends on the values"),
+        ("    return torch.masked_select(x, x > 0).sum()", "torch.where(mask, x, 0)"),
+        ("    return torch.unique(x).sum()", "calls unique: the result's size depends on the values"),
+    ],
+)
+def test_what_cannot_be_captured_is_named_with_its_line(body: str, words: str) -> None:
+    with pytest.raises(CaptureError, match=r"(?i)line 5") as caught:
+        graph_of(body)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "y[y < 0] = 0.5",
+        "y[y.sum(1) < 0] = 0.5",
+        "y[y.sum(1) < 0] = v",
+        "y[:, y.sum(0) < 0] = 0.5",
+        "y.masked_fill_(y < 0, 0.5)",
+        "y = y.index_put((y < 0,), v[0], accumulate=True)",
+        "y = torch.stack((y, y)); y[:, x < 0] = v[:2, None]",
+        "y = torch.stack((y, y)); y[y.sum(2) < 0] = v[None]",
+    ],
+)
+def test_an_assignment_by_a_mask_is_a_where(lines: str) -> None:
+    graph = graph_of(f"    y = x.clone()\n    {lines}\n    return y", "torch.randn(M, N), torch.randn(N)", "x, v")
+    assert "aten.where.self" in [n.op for n in graph.nodes] and not any("index_put" in n.op for n in graph.nodes)
+    x, v = torch.randn(7, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    names = {"torch": torch, "x": x, "v": v, "y": x.clone()}
+    exec("\n".join(part.strip() for part in lines.split(";")), names)
+    (got,) = run_graph(graph, (x, v))
+    torch.testing.assert_close(got, names["y"])
+
+
+def test_a_value_for_each_true_of_a_mask_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"one value for each true.*torch\.where"):
+        graph_of(
+            "    y = x.clone()\n    y[y < 0] = v\n    return y", "torch.zeros(M, N) - 1, torch.randn(M * N)", "x, v"
+        )
+    with pytest.raises(CaptureError, match="a mask beside other indices"):
+        graph_of("    y = x.clone()\n    y[y[:, 0] > 0, torch.arange(x.shape[0])] = 0.5\n    return y")
+
+
+def test_references_are_captured_in_threads_at_once() -> None:
+    def work(factor: int) -> int:
+        return len(graph_of(f"    return torch.softmax(torch.relu(x) * {factor}.5, -1)").nodes)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(11, 17))) == [3] * 6
+
+
+def test_a_task_of_gigabytes_is_captured_without_drawing_its_inputs() -> None:
+    text = """
+import torch
+
+def reference(x, y):
+    return torch.relu(x @ y)
+
+def inputs():
+    if not isinstance(torch.empty(1), torch._subclasses.FakeTensor):
+        raise RuntimeError("drawn")
+    return torch.empty(1 << 20, 1 << 12), torch.empty(1 << 12, 1 << 10)
+"""
+    graph = capture(load_task(text, "large"))
+    assert [n.op for n in graph.nodes] == ["aten.mm.default", "aten.relu.default"]
+    assert graph.nodes[-1].shape == (1 << 20, 1 << 10)

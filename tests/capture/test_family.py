@@ -1,0 +1,62 @@
+"""The family of a task is read from what it computes: 36 kinds of operators, none in a wrong family."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernellab.capture.export import export_graph
+from kernellab.capture.family import Family, family_of
+from kernellab.capture.graph import Graph
+from kernellab.content import content
+from kernellab.errors import CaptureError
+from kernellab.knowledge import Knowledge
+from kernellab.task import load_task
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+#: name -> families that are right for it, the body of its reference, the inputs that it is called with
+KINDS: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).with_name("kinds.toml")).read_text())
+
+
+def graph_of(name: str) -> Graph:
+    body, given = textwrap.indent(KINDS[name]["body"], "    "), KINDS[name]["inputs"]
+    names = ", ".join(keyword.arg or "" for keyword in ast.parse(f"f({given})").body[0].value.keywords)
+    text = f"import torch\n\n\ndef reference({names}):\n{body}\n\n\ndef inputs():\n"
+    return export_graph(load_task(f"{text}    return tuple(dict({given}).values())\n", name))
+
+
+def test_there_are_36_kinds() -> None:
+    assert len(KINDS) == 36
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_kind_is_in_a_wrong_family(name: str) -> None:
+    try:
+        found = family_of(graph_of(name)).value
+    except CaptureError:
+        found = ""  # no graph, no family
+    assert found in KINDS[name]["families"]
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["normalisation/add_rms_norm", "order/gate_of_experts", "movement/rotary", "loss/cosine", "indexing/index_add",
+     "softmax/logsumexp", "matmul/matvec", "scan/reverse_cumsum", "pooling/max_pool1d_dilated"],
+)  # fmt: skip
+def test_the_built_in_suites_folders_are_the_vocabulary(task: str) -> None:
+    path = Path(content("knowledge")).parent / "kernellab" / "bench" / "builtin" / f"{task}.py"
+    assert family_of(export_graph(load_task(path))).value == task.partition("/")[0]
+
+
+def test_every_document_of_known_designs_is_of_a_family() -> None:
+    assert set(Knowledge.load().families) <= {family.value for family in Family if family is not Family.NONE}

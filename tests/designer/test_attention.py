@@ -1,0 +1,84 @@
+"""Attention in one launch: recognised however it is written, right at odd shapes, and right where nothing is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.sketch.syntax.printer import format
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from tests.designer.attention_cases import ATTENTION, attention_task
+from tests.designer.test_designer import CPU, GPU, errors
+
+#: so fast a memory that storing the parts of f32 always pays
+PARTS = Target("triton", Backend.CUDA, Chip("test", "gpu", 4, bandwidth=1e18, peak_flops={"f32": 1e12, "bf16": 1e14}))
+
+
+def fused(text: str, name: str, target: Target) -> str:
+    """The first design that has one launch for both products."""
+    replies = RulesDesigner().designs(DesignBrief(load_task(text, name), target))
+    return next(r.sketch for r in replies if "online" in r.sketch)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("target", [CPU, GPU, PARTS], ids=["cpu", "gpu", "parts"])
+def test_one_launch_is_right(name: str, target: Target) -> None:
+    text = fused(ATTENTION[name], name, target)
+    assert errors(text) == [], text
+    assert format(text) == text
+    result = gate(load_program(text), load_task(ATTENTION[name], name), seconds=0.2)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "stop"),
+    [
+        ("sdpa_causal", "min(40, j + BM)"),
+        ("by_hand_masked_fill", "min(40, j + BM)"),
+        ("by_hand_triu", "min(40, j + BM)"),
+        ("by_hand_window", "min(40, j + BM)"),
+        ("sdpa_causal_fewer_keys", "min(23, j + BM)"),
+        ("by_hand", "range(0, 37, BN)"),
+        ("by_hand_finite_fill", "range(0, 23, BN)"),
+    ],
+)
+def test_keys_that_a_mask_hides_are_not_read(name: str, stop: str) -> None:
+    """-1e9 hides nothing for certain: where all of a row has it, every key counts."""
+    assert stop in fused(ATTENTION[name], name, CPU).replace(" ,", ",")
+
+
+def test_scores_are_stored_where_heads_are_too_wide() -> None:
+    h200 = Chip(
+        "h200", "gpu", 132, bandwidth=4.2e12, shared_bytes=227 << 10, registers_per_core=65536,
+        peak_flops={"f32": 51e12, "tf32": 357e12, "bf16": 701e12},
+    )  # fmt: skip
+    target = Target("triton", Backend.CUDA, h200)
+    for width, one_launch in ((64, True), (1024, False)):
+        shape = f"(2, 8, 512, {width})"
+        given = ", ".join(f"torch.randn{shape}" for _ in "qkv")
+        text = attention_task("q, k, v", "F.scaled_dot_product_attention(q, k, v)", given)
+        first = RulesDesigner().designs(DesignBrief(load_task(text, "widths"), target))[0].sketch
+        assert ("online" in first) == one_launch, first
+
+
+def test_narrow_factors_are_multiplied_as_they_are() -> None:
+    text = fused(ATTENTION["sdpa_bf16"], "sdpa_bf16", GPU)
+    assert "gemm(cast(weights, bf16), v_tile, acc" in text and "q_hi" not in text
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_scores_that_sum_two_products_are_stored(target: Target) -> None:
+    body = "s = a @ b.transpose(-1, -2) + c @ d.transpose(-1, -2); torch.softmax(s, dim=-1) @ v"
+    given = ", ".join(
+        f"torch.randn(2, {rows}, {width})" for rows, width in ((19, 8), (37, 8), (19, 4), (37, 4), (37, 5))
+    )
+    text = attention_task("a, b, c, d, v", body, given)
+    for reply in RulesDesigner().designs(DesignBrief(load_task(text, "two_parts"), target)):
+        assert errors(reply.sketch) == [], reply.sketch
+        result = gate(load_program(reply.sketch), load_task(text, "two_parts"), seconds=0.2)
+        assert result.state is GateState.RIGHT, f"{result.reason}\n{reply.sketch}"

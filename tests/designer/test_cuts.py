@@ -1,0 +1,108 @@
+"""Graphs that are cut behind a product: what follows sees the stored value in a shape of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture import capture
+from kernellab.designer.graph.cuts import cut_nodes
+from kernellab.dsls.machine import detect_target
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.run import run
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import Task, load_task
+
+CHIP = find_chip("NVIDIA H200")
+assert CHIP is not None
+TARGETS = [Target("triton", Backend.CUDA, CHIP), detect_target("cpp")]
+
+HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
+CONV = (
+    "def inputs():\n    return torch.randn(2, 4, 7, 9), torch.randn(6, 4, 3, 3), torch.randn(6), torch.randn(6)\n\n\n"
+)
+GEMM = "def inputs():\n    return torch.randn(5, 24), torch.randn(12, 24), torch.randn(12), torch.randn(12)\n\n\n"
+BODIES = {
+    "group norm after a convolution": CONV + "def reference(x, w, b, g):\n    h = F.gelu(F.conv2d(x, w, b))\n"
+    "    return F.group_norm(h, 3, g, b)\n",
+    "group norm after a product": GEMM + "def reference(x, w, b, g):\n"
+    "    return F.hardtanh(F.group_norm(F.linear(x, w, b), 4, g, b), -2.0, 2.0)\n",
+    "a product used on both sides of a norm": CONV + "def reference(x, w, b, g):\n    h = F.conv2d(x, w, b)\n"
+    "    n = torch.tanh(F.group_norm(h, 3, g, b))\n"
+    "    return torch.logsumexp(h + F.hardswish(n), dim=1, keepdim=True)\n",
+    "pooling, scaling, pooling": CONV + "def reference(x, w, b, g):\n"
+    "    h = F.max_pool2d(F.group_norm(F.conv2d(x, w, b), 2, g, b) * 2.0, 2)\n    return torch.clamp(h, 0.0, 1.0)\n",
+    "pooling along features": GEMM + "def reference(x, w, b, g):\n"
+    "    h = F.avg_pool1d(F.linear(x, w, b).unsqueeze(1), 4).squeeze(1)\n"
+    "    return (F.gelu(h) * 2.0).amax(dim=1)\n",
+    "two products": GEMM + "def reference(x, w, b, g):\n"
+    "    return torch.logsumexp(torch.sigmoid(F.linear(x, w, b)) @ w, dim=1)\n",
+    "mish twice": GEMM + "def reference(x, w, b, g):\n    return F.mish(F.mish(F.linear(x * 30, w, b)))\n",
+    "the sum of a product's columns": GEMM + "def reference(x, w, b, g):\n"
+    "    s = (F.linear(x, w, b) / 2 - g).sum(dim=1, keepdim=True)\n    return F.gelu(s) + x\n",
+    "the mean of a product without bias": GEMM + "def reference(x, w, b, g):\n    return (x @ w.T).mean(dim=1)\n",
+    "the mean of a transposed convolution": "def inputs():\n"
+    "    return torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 2), torch.randn(6), torch.rand(6) + 0.5\n\n\n"
+    "def reference(x, w, b, g):\n    h = F.conv_transpose2d(x, w, b) * 2\n"
+    "    h = F.batch_norm(h, b, g, g, b, False)\n    return torch.logsumexp(h.mean(dim=[2, 3]) + g, dim=1)\n",
+    "mish, then the mean of a row": CONV + "def reference(x, w, b, g):\n"
+    "    return F.mish(F.conv2d(x, w, b)).mean(dim=[2, 3])\n",
+}  # fmt: skip
+
+
+def _task(name: str) -> Task:
+    return load_task(HEAD + BODIES[name], "cut")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.dsl)
+@pytest.mark.parametrize("name", BODIES)
+def test_every_design_means_what_the_reference_does(name: str, target: Target) -> None:
+    task = _task(name)
+    args = task.module().sample({}, 3)
+    exact = task.module().reference(tuple(a.double() for a in args))
+    for reply in RulesDesigner().designs(DesignBrief(task, target)):
+        program = load_program(reply.sketch, constexpr=reply.constexpr)
+        binding = bind(program, task, reply.constexpr, target)
+        given = {tensor: args[i] for tensor, i in binding.tensors.items()}
+        got = run(program, given, constexpr=binding.constexpr, f64=True)
+        for output, want in zip(binding.outputs, exact, strict=True):
+            found = got[output.tensor].reshape(want.shape)
+            assert (found - want).abs().max() <= 1e-9 * (1 + want.abs().max()), reply.sketch
+
+
+def test_what_goes_out_with_a_product_is_stored_behind_it() -> None:
+    graph = capture(_task("mish, then the mean of a row"))
+    (name,) = cut_nodes(graph)
+    assert next(n for n in graph.nodes if n.name == name).op.startswith("aten.mul")
+
+
+def test_a_sum_of_a_product_is_said_to_leave_the_product_out() -> None:
+    task = _task("the sum of a product's columns")
+    for target in TARGETS:
+        text = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+        assert "gemm(" not in text and "the product is never made" in text
+
+
+def test_what_only_leaves_the_graph_is_not_cut_off() -> None:
+    text = HEAD + CONV + "def reference(x, w, b, g):\n    return F.mish(F.conv2d(x, w, b))\n"
+    assert not cut_nodes(capture(load_task(text, "cut")))
+
+
+def test_a_mask_made_after_the_product_goes_out_with_it() -> None:
+    text = (
+        HEAD
+        + GEMM
+        + "def reference(x, w, b, g):\n    return torch.triu(F.linear(x, w) * g) + torch.arange(12)[None, :]\n"
+    )
+    assert not cut_nodes(capture(load_task(text, "cut")))
+
+
+def test_a_view_on_the_way_out_is_no_reader() -> None:
+    text = (
+        HEAD
+        + "def inputs():\n    return (torch.randn(2, 4, 30),)\n\n\ndef reference(x):\n    return F.max_pool1d(x, 3)\n"
+    )
+    assert not cut_nodes(capture(load_task(text, "cut")))

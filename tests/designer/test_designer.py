@@ -1,0 +1,129 @@
+"""The rules Designer: every family is designed, checked, and right in the sketch gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kernellab.agents.briefs import Attempt, DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.errors import DesignError
+from kernellab.records import GateState, Route, RouteKind
+from kernellab.sketch.check import check
+from kernellab.sketch.gate import gate
+from kernellab.sketch.syntax.parse import parse
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from tests.designer.designer_cases import CASES
+
+CPU = Target("cpp", Backend.CPU, Chip("a CPU", "cpu", 2, simd_bits=512, l1_bytes=48 << 10, l2_bytes=1 << 21))
+GPU = Target("triton", Backend.CUDA, Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536))
+TO_DESIGNER = Route(to=RouteKind.DESIGNER, error_class="algorithm", reason="the sketch was wrong")
+
+
+def errors(text: str) -> list[str]:
+    return [f"{d.line}: {d.message}" for d in check(text).diagnostics if d.severity == "error"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_family_passes_the_sketch_gate(name: str) -> None:
+    task = load_task(CASES[name], name)
+    text = RulesDesigner().design(DesignBrief(task, CPU)).sketch
+    result = gate(text, task, seconds=0.2)
+    assert result.state is GateState.RIGHT, f"{result.reason}\n{text}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_checks_without_errors(name: str) -> None:
+    task = load_task(CASES[name], name)
+    for target in (CPU, GPU):
+        for reply in RulesDesigner().designs(DesignBrief(task, target)):
+            assert errors(reply.sketch) == [], reply.sketch
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "column_sum", "variance", "cosine", "matmul", "cumsum"])
+def test_gpu_schedules_pass_the_gate_too(name: str) -> None:
+    task = load_task(CASES[name], name)
+    for reply in RulesDesigner().designs(DesignBrief(task, GPU)):
+        result = gate(reply.sketch, task, seconds=0.2)
+        assert result.state is GateState.RIGHT, f"{result.reason}\n{reply.sketch}"
+
+
+def test_a_long_full_reduction_is_split_over_the_cores() -> None:
+    text = CASES["full_sum"].replace("M=24, N=40", "M=4096, N=4096")
+    reply = RulesDesigner().design(DesignBrief(load_task(text, "long_sum"), CPU))
+    assert [s.name for s in parse(reply.sketch).sketches] == ["long_sum_partial", "long_sum_finish"]
+
+
+def test_a_product_with_few_tiles_and_a_long_sum_is_split_over_a_gpu() -> None:
+    text = "import torch\n\ndef reference(a, b):\n    return torch.relu(a @ b)\n\n"
+    text += "def inputs():\n    return torch.randn(24, 4096), torch.randn(4096, 20)\n"
+    task = load_task(text, "long_product")
+    reply = RulesDesigner().design(DesignBrief(task, GPU))
+    parsed = parse(reply.sketch)
+    assert [s.name for s in parsed.sketches] == ["long_product_product", "long_product_finish"]
+    assert "relu" in reply.sketch.partition("_finish")[2], "what follows the product is done once, on the whole sum"
+    result = gate(reply.sketch, task, seconds=0.2)
+    assert result.state is GateState.RIGHT, result.reason
+
+
+def test_tiles_outside_a_kept_triangle_are_not_multiplied() -> None:
+    for name, test in (("upper_product", " > "), ("lower_product", " < ")):
+        reply = RulesDesigner().design(DesignBrief(load_task(CASES[name], name), GPU))
+        tested, product = reply.sketch.partition("if ")[2].partition("gemm(")[::2]
+        assert test in tested.partition(":")[0] and product, reply.sketch
+
+
+def test_the_designer_reads_the_graph_and_not_the_name() -> None:
+    one = RulesDesigner().design(DesignBrief(load_task(CASES["softmax"], "a_name"), CPU)).sketch
+    two = RulesDesigner().design(DesignBrief(load_task(CASES["softmax"], "layer_norm"), CPU)).sketch
+    assert one.replace("a_name", "layer_norm") == two
+
+
+def test_sent_back_it_gives_the_next_schedule_and_then_says_so() -> None:
+    designer, task = RulesDesigner(), load_task(CASES["softmax"], "softmax")
+    history: tuple[Attempt, ...] = ()
+    seen = []
+    for _ in designer.designs(DesignBrief(task, CPU)):
+        route = TO_DESIGNER if history else None
+        reply = designer.design(DesignBrief(task, CPU, history=history, route=route))
+        seen.append(reply.sketch)
+        history = (*history, Attempt(sketch=reply.sketch))
+    assert len(set(seen)) == len(seen) > 1
+    with pytest.raises(DesignError, match="has tried its"):
+        designer.design(DesignBrief(task, CPU, history=history, route=TO_DESIGNER))
+
+
+def test_require_lines_of_a_person_are_kept() -> None:
+    task = load_task(CASES["chain"], "chain")
+    first = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    demanding = first.replace("    @llm_hint", "    require: BLOCK >= 64;\n\n    @llm_hint", 1)
+    assert "require: BLOCK >= 64;" in RulesDesigner().design(DesignBrief(task, GPU, previous=demanding)).sketch
+
+
+@pytest.mark.parametrize(
+    ("result", "given", "operation"),
+    [
+        ("F.max_pool2d(x, 2, return_indices=True)[1] + w", "torch.randn(1, 2, 8, 8), torch.randn(1)", "max_pool2d"),
+        ("torch.kthvalue(x, 2).values + w", "torch.randn(5, 8), torch.randn(5)", "kthvalue"),
+    ],
+)
+def test_what_is_outside_the_families_is_named_with_its_line(result: str, given: str, operation: str) -> None:
+    head = "import torch\nimport torch.nn.functional as F\n"
+    text = f"{head}def reference(x, w):\n    return {result}\ndef inputs():\n    return {given}\n"
+    with pytest.raises(DesignError, match=operation) as caught:
+        RulesDesigner().design(DesignBrief(load_task(text, "outside"), CPU))
+    assert "line 4" in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", ["x @ w", "torch.relu(x @ w + b)", "torch.nn.functional.group_norm(x @ w, 4)"])
+@pytest.mark.parametrize("l2_bytes", [256 << 10, 512 << 10, 2 << 20])
+def test_the_first_design_fits_the_chip(rest: str, l2_bytes: int) -> None:
+    text = (
+        f"import torch\ndef reference(x, w, b):\n    return {rest}\n"
+        "def inputs():\n    return torch.randn(1024, 2048), torch.randn(2048, 1024), torch.randn(1024)\n"
+    )
+    chip = replace(CPU.chip, l2_bytes=l2_bytes)
+    first = RulesDesigner().designs(DesignBrief(load_task(text, "fits"), replace(CPU, chip=chip)))[0]
+    assert [d for d in check(first.sketch, chip=chip).diagnostics if d.rule == "footprint"] == []

@@ -1,0 +1,54 @@
+"""Factors of TF32 products are stored rounded, not cut off, where a launch stores them anyway."""
+
+from __future__ import annotations
+
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.run import run
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+
+TEXT = """import torch
+import torch.nn.functional as F
+
+{precision}
+def inputs():
+    return torch.randn(1, 16, 5, 6), torch.randn(8, 16, 3, 3)
+
+
+def reference(x, w):
+    return F.conv2d(x, w)
+"""
+
+
+def _design(precision: str) -> tuple[str, torch.Tensor, torch.Tensor]:
+    chip = find_chip("NVIDIA H200")
+    assert chip is not None
+    target = Target("triton", Backend.CUDA, chip)
+    task = load_task(TEXT.format(precision=precision), "rounded")
+    text = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+    program = load_program(text)
+    binding = bind(program, task, {}, target)
+    x, w = task.module().sample({}, 1)
+    given = {name: (x, w)[i] for name, i in binding.tensors.items()}
+    got = run(program, given, constexpr=binding.constexpr)[binding.outputs[0].tensor]
+    return text, got, task.module().reference((x.double(), w.double()))[0]
+
+
+def test_tf32_factors_are_rounded_to_the_nearest() -> None:
+    text, got, want = _design("")
+    assert "cast(cast(" in text
+    # the interpreter multiplies exactly: what is off is the rounding of the factors
+    error = (got.reshape(want.shape) - want).norm() / want.norm()
+    assert 2e-5 < error < 5e-4
+
+
+def test_exact_products_keep_their_factors() -> None:
+    text, got, want = _design('PRECISION = {"conv": "ieee"}\n')
+    assert "f16" not in text
+    assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()

@@ -1,0 +1,179 @@
+"""How a search scales: the fold, the scheduler's own time a candidate, and workers by simulation. A script.
+
+    python -m tests.evolve.scale [RUN [WORKSPACE]]
+
+The simulation takes the durations of a run's candidates, as they were recorded, and deals them to workers: a candidate
+is prepared on any free core and then timed on a free device. It knows no network and no scheduler of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.novelty import Look
+from kernellab.evolve.records import Begun, Evaluated, Evaluation, Knobs, Proposal, Proposed, Spent, Step
+from kernellab.evolve.run import open_run
+from kernellab.evolve.scheduler import Scheduler
+from kernellab.evolve.state import RunState, fold
+from kernellab.evolve.stream import Stream
+from kernellab.models import Budget
+from kernellab.records import Verdict
+from tests.evolve.runs import TASK, score, verdict
+
+MANY = 5000
+
+
+def fold_seconds(folder: Path) -> tuple[float, float]:
+    """Seconds to read and fold MANY candidates from a journal, and to fold them alone."""
+    stream = Stream(folder, "many-1")
+    stream.acquire()
+    events: list[object] = [Begun(name="many", text=TASK, dsl="cpp", knobs=Knobs())]
+    sketch = "sketch s { symbols: M, N; }\n" + "    # a line of a sketch, as long as they are\n" * 40
+    for number in range(MANY):
+        made = Proposal(
+            number=number, round=number // 8, island=number % 2, operator="rules:tile", sketch=f"{sketch}# {number}",
+            parents=(number // 2,) if number else (),
+        )  # fmt: skip
+        spent = tuple(Spent(step=step, seconds=0.1, passed=True) for step in (Step.GATE, Step.BUILD, Step.RANK))
+        done = Evaluation(
+            number=number, key=made.key, passed=True, step=Step.RANK, score=score(1 + number / MANY), spent=spent
+        )  # fmt: skip
+        events += [Proposed(proposals=(made,)), Evaluated(evaluation=done)]
+    for at in range(0, len(events), 500):
+        stream.append(events[at : at + 500])  # type: ignore[arg-type]
+    began = time.perf_counter()
+    read = stream.read()
+    folding = time.perf_counter()
+    state = fold(read)
+    ended = time.perf_counter()
+    assert len(state.evaluations) == MANY
+    stream.release()
+    return ended - began, ended - folding
+
+
+class Instant:
+    """Workers that have every answer at once, so that what is left is the scheduler's own."""
+
+    room = 8
+
+    def __init__(self) -> None:
+        self.random = random.Random(1)
+
+    def evaluate(self, job: Job) -> Future[Evaluation]:
+        done: Future[Evaluation] = Future()
+        found = Evaluation(
+            number=job.number, key=job.key, passed=True, step=Step.RANK, score=score(1 + self.random.random())
+        )  # fmt: skip
+        done.set_result(found)
+        return done
+
+    def rank(self, job: Job) -> Future[Ranked]:
+        done: Future[Ranked] = Future()
+        done.set_result(Ranked(score(1.0)))
+        return done
+
+    def verify(self, job: Job) -> Future[Verdict]:
+        done: Future[Verdict] = Future()
+        done.set_result(verdict(1.5))
+        return done
+
+    def close(self) -> None: ...
+
+
+class Numbers:
+    """Proposals that cost nothing to make."""
+
+    def seeds(self, state: RunState) -> list[Proposal]:
+        return [Proposal(number=n, round=0, island=n % 2, operator="seed", sketch=f"s{n}") for n in range(2)]
+
+    def propose(self, state: RunState, requests: Sequence[object], first: int) -> list[Proposal]:
+        return [
+            Proposal(
+                number=first + at, round=state.round, island=request.island, operator="rules:tile",  # type: ignore[attr-defined]
+                sketch=f"s{first + at}", parents=request.parents,  # type: ignore[attr-defined]
+            )
+            for at, request in enumerate(requests)
+        ]  # fmt: skip
+
+
+def overhead_ms(folder: Path, select: str, rounds: int = 125) -> tuple[float, float]:
+    """The scheduler's own milliseconds a candidate, journal on disk included: over all, and over the last round."""
+    knobs = Knobs(rounds=rounds, select=select)
+    stream = Stream(folder, f"own-{select}")
+    stream.acquire()
+    stream.append([Begun(name="own", text=TASK, dsl="cpp", knobs=knobs)])
+    state = stream.state()
+    marks: list[float] = []
+    scheduler = Scheduler(
+        stream, state, Numbers(), Instant(), Budget(), lambda s, p: Look(), lambda: marks.append(time.perf_counter())
+    )  # fmt: skip
+    began = time.perf_counter()
+    scheduler.work()
+    whole = time.perf_counter() - began
+    last = len(marks) // 10
+    share = len(state.evaluations) * last / len(marks)
+    return 1e3 * whole / len(state.evaluations), 1e3 * (marks[-1] - marks[-1 - last]) / share
+
+
+def simulated(preparing: Sequence[float], timing: Sequence[float], cores: int, devices: int) -> float:
+    """Seconds until all candidates are done, each prepared on a core and then timed on a device, first come first."""
+    free, idle = [0.0] * cores, [0.0] * devices
+    ready = []
+    for seconds in preparing:
+        start = heapq.heappop(free)
+        heapq.heappush(free, start + seconds)
+        ready.append(start + seconds)
+    end = 0.0
+    for at, seconds in sorted(zip(ready, timing, strict=True)):
+        start = max(at, heapq.heappop(idle))
+        heapq.heappush(idle, start + seconds)
+        end = max(end, start + seconds)
+    return end
+
+
+def durations(state: RunState) -> tuple[list[float], list[float]]:
+    """What each measured candidate took to prepare and to time, in seconds."""
+    preparing, timing = [], []
+    for evaluation in state.evaluations.values():
+        by_step = {spent.step: spent.seconds for spent in evaluation.spent}
+        if Step.RANK in by_step:
+            timing.append(by_step.pop(Step.RANK))
+            preparing.append(sum(by_step.values()))
+    return preparing, timing
+
+
+def main(run: str = "", workspace: str = ".") -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole, alone = fold_seconds(Path(folder))
+        print(f"{MANY} candidates read and folded in {whole:.2f} s, folded alone in {alone:.2f} s")
+        for select in ("islands", "ucb"):
+            mean, late = overhead_ms(Path(folder), select)
+            print(
+                f"{select}: {mean:.2f} ms of the scheduler's own a candidate, {late:.2f} ms in the last tenth of 1,000"
+            )
+    if not run:
+        return
+    preparing, timing = durations(open_run(run, workspace).state)
+    print(f"{len(timing)} measured candidates; medians {statistics.median(preparing):.2f} s prepared, "
+          f"{statistics.median(timing):.2f} s timed")  # fmt: skip
+    draw = random.Random(1)
+    picks = [draw.randrange(len(timing)) for _ in range(20_000)]
+    one = 0.0
+    for workers in (1, 8, 64, 1000):
+        seconds = simulated([preparing[i] for i in picks], [timing[i] for i in picks], 2 * workers, workers)
+        one = one or seconds
+        print(f"{workers:5} devices, {2 * workers} cores: {3600 * len(picks) / seconds:,.0f} candidates an hour, "
+              f"{one / seconds:.1f}x one device")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

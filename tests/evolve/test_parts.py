@@ -1,0 +1,155 @@
+"""The parts of a search by themselves: novelty, the bandit, the Analyst, stop rules, promotion, the fold."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kernellab.dsls.machine import detect_target
+from kernellab.evolve import stop
+from kernellab.evolve.analyst import Row, plan, splits, tree
+from kernellab.evolve.estimate import estimate
+from kernellab.evolve.novelty import Novelty
+from kernellab.evolve.promote import Promotion, pooled
+from kernellab.evolve.records import Knobs, Place, Proposal, RoundEnded, Status, Step
+from kernellab.evolve.vary import bandit
+from kernellab.models import Budget
+from tests.evolve.runs import score, state, verify
+
+ROWS = """sketch rows {{
+    symbols: M, N;
+    tensors: X[M, N]: f32; Y[M, N]: f32 out;
+    constexpr: BLOCK = {block};
+
+    @llm_hint("parallel", "grididx")
+    for {name} in range(M):
+        for n in range(0, N, BLOCK):
+            x = alloc([BLOCK], f32)
+            load(X[{name}, n:n+BLOCK] -> x)
+            store(x * 2.0 -> Y[{name}, n:n+BLOCK])
+}}
+"""
+
+
+def proposal(number: int, sketch: str) -> Proposal:
+    return Proposal(number=number, round=0, island=0, operator="seed", sketch=sketch)
+
+
+def test_a_sketch_with_other_names_is_nothing_new_and_one_with_another_tile_is() -> None:
+    found = state([1.0])
+    found.proposals[0] = proposal(0, ROWS.format(block=256, name="m"))
+    novelty = Novelty(detect_target("cpp"))
+    look = novelty.look(found, proposal(1, ROWS.format(block=256, name="row")))
+    assert look.refused == "It differs from candidate 0 by names alone."
+    assert look.spent[-1].step is Step.NOVELTY
+    assert not novelty.look(found, proposal(2, ROWS.format(block=1024, name="m"))).refused
+
+
+def test_a_sketch_that_does_not_check_is_refused_with_its_line() -> None:
+    look = Novelty(detect_target("cpp")).look(state([1.0]), proposal(1, ROWS.format(block=256, name="m")[:-30]))
+    assert look.refused.startswith("line ")
+    assert [spent.step for spent in look.spent] == [Step.CHECK]
+
+
+def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
+    found = state([1.0, 2.0, 0.5, 3.0], parents=[0, 0, 0, 1])
+    names = ["rules:tile", "rules:fuse", "cross"]
+    assert bandit.arms(found)["rules:tile"].tries == 3
+    assert bandit.arms(found)["rules:tile"].gain > 0.5
+    order = bandit.order(found, names)
+    assert order[-1] == "rules:tile", "what was never tried comes first"
+    tried = dict.fromkeys(names, 0)
+    pending: list[str] = []
+    for _ in range(9):
+        pending.append(bandit.order(found, names, pending)[0])
+        tried[pending[-1]] += 1
+    assert all(tried.values()), tried
+
+
+def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise() -> None:
+    draw = random.Random(3)
+    fast = [Place(features={"pipeline": 1.0, "odd": float(draw.random() < 0.5)}) for _ in range(12)]
+    slow = [Place(features={"odd": float(draw.random() < 0.5)}) for _ in range(12)]
+    speedups = [2.0 + draw.random() * 0.1 for _ in fast] + [1.0 + draw.random() * 0.1 for _ in slow]
+    found = plan(state(speedups, places=[*fast, *slow]))
+    first = found.findings[0]
+    assert first.feature == "pipeline"
+    assert first.low > 1.7 and 1.9 < first.effect < 2.1
+    assert not any(f.feature == "odd" for f in found.findings)
+    assert "pipeline: " in found.text and "12 candidates with it, 12 without" in found.text
+
+
+def test_a_split_needs_candidates_on_both_sides() -> None:
+    rows = [Row(0.0, {"a": 1.0}), Row(1.0, {}), Row(1.0, {}), Row(1.0, {})]
+    assert list(splits(rows)) == []
+    assert tree(rows) == []
+
+
+def test_a_run_stops_at_its_target_its_bound_its_rounds_and_its_budget() -> None:
+    budget = Budget()
+    found = state([1.0, 2.5], Knobs(rounds=1, target=2.0))
+    assert stop.reason(found, budget) == "", "a rank is no verdict"
+    verify(found, 1, 2.5)
+    assert stop.reason(found, budget).startswith("The target of 2x is reached: candidate 1")
+    found = state([1.0, 2.5], Knobs(rounds=1))
+    for number in range(2):
+        assert stop.reason(found, budget) == ""
+        found.take(50 + number, RoundEnded(round=number))
+    assert stop.reason(found, budget) == "All 1 rounds are done."
+    spent = Budget.parse("gpu_s=1")
+    spent.spend(gpu_s=2)
+    assert "gpu_s=1" in stop.reason(state([1.0]), spent)
+
+
+def test_a_plateau_needs_rounds_without_a_gain_and_islands_that_are_alike() -> None:
+    alike, mixed = (
+        state([1.0, 1.0, 1.001], Knobs(plateau=2, rounds=9)),
+        state([1.0, 1.0, 3.0], Knobs(plateau=2, rounds=9)),
+    )
+    for number in range(4):
+        for found in (alike, mixed):
+            found.take(50 + number, RoundEnded(round=number, best=0, worth=1.0))
+    assert "No improvement for 2 rounds" in stop.reason(alike, Budget())
+    assert stop.reason(mixed, Budget()) == ""
+
+
+def test_a_lead_inside_the_noise_is_measured_again_and_a_clear_one_is_not() -> None:
+    close = Promotion(state([1.0, 1.01]), lambda n: None, None)  # type: ignore[arg-type, return-value]
+    assert close.close() == [1, 0]
+    clear = Promotion(state([1.0, 2.0]), lambda n: None, None)  # type: ignore[arg-type, return-value]
+    assert clear.close() == []
+
+
+def test_pooled_measurements_hold_both_and_never_pretend_to_know_more() -> None:
+    found = pooled(score(1.0), score(1.2))
+    assert found.runs == 2
+    assert found.speedup == pytest.approx(1.1)
+    assert found.low <= 1.0 and found.high >= 1.2
+    assert found.time.samples == 100
+
+
+def test_islands_heads_are_verified_first_and_a_refused_one_gives_way() -> None:
+    found = state([1.0, 2.0, 3.0, 1.5])
+    promotion = Promotion(found, lambda n: None, None)  # type: ignore[arg-type, return-value]
+    assert promotion.unverified() == 2
+    verify(found, 2, 3.0, passed=False)
+    assert promotion.unverified() == 1
+    verify(found, 1, 2.0)
+    assert promotion.unverified() == 0
+    verify(found, 0, 1.0)
+    assert promotion.unverified() is None
+    assert found.best() == 1
+
+
+def test_an_estimate_counts_candidates_and_learns_from_earlier_runs() -> None:
+    first = estimate(Knobs(rounds=2, parallel=3, islands=2), "cpp", model=True)
+    assert first.evaluations == 24
+    assert first.tokens > 0
+    assert "by usual figures" in first.text
+    assert estimate(Knobs(), "cpp", False, [state([1.0, 2.0])]).runs == 1
+    assert estimate(Knobs(), "triton", False, [state([1.0, 2.0])]).runs == 0
+
+
+def test_status_words_end_a_run_or_not() -> None:
+    assert {status for status in Status if status.ended} == {Status.FINISHED, Status.STOPPED, Status.FAILED}

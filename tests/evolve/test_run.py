@@ -1,0 +1,184 @@
+"""A run from its beginning to its end, on a real task; most leave measuring to the cost model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernellab.errors import DesignError, EvolveError, JournalError
+from kernellab.evolve.records import Action, Evaluated, Proposed, Status, Steered
+from kernellab.evolve.report import page
+from kernellab.evolve.run import Run, begin, open_run, runs
+from kernellab.evolve.stream import Stream
+from kernellab.evolve.summary import summary, words
+from tests.evolve.runs import TASK, modelled
+
+
+def evaluated(run: Run) -> list[tuple[int, str, bool]]:
+    return sorted((n, e.key, e.passed) for n, e in run.state.evaluations.items())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return modelled(tmp_path_factory.mktemp("whole")).work().wait(300)
+
+
+def test_a_run_ends_with_its_rounds_and_every_proposal_has_come_to_something(whole: Run) -> None:
+    state = whole.state
+    assert state.status is Status.FINISHED
+    assert state.reason == "All 2 rounds are done."
+    assert not state.waiting
+    assert len(state.rounds) == 3
+    assert len({p.key for p in state.proposals.values()}) == len(state.proposals), "none is proposed twice"
+    for number, proposal in state.proposals.items():
+        assert proposal.round == 0 or proposal.parents, f"candidate {number} comes from nobody"
+        assert state.evaluations[number].spent, "each has its price"
+
+
+def test_children_are_other_sketches_than_their_parents_and_say_what_was_changed(whole: Run) -> None:
+    for proposal in whole.state.proposals.values():
+        if proposal.parents:
+            assert proposal.sketch != whole.state.proposals[proposal.parents[0]].sketch
+            assert proposal.why
+            assert proposal.operator.startswith("rules:") or proposal.operator == "cross"
+
+
+def test_the_same_seed_makes_the_same_run(whole: Run, tmp_path: Path) -> None:
+    again = modelled(tmp_path).work().wait(300)
+    assert evaluated(again) == evaluated(whole)
+
+
+def test_a_run_is_read_from_its_journal_as_it_was_written(whole: Run) -> None:
+    read = open_run("soft", whole.workspace)
+    assert runs(whole.workspace) == [whole.id]
+    assert evaluated(read) == evaluated(whole)
+    assert summary(read.id, read.state) == summary(whole.id, whole.state)
+
+
+def test_words_and_the_page_say_what_each_step_refused(whole: Run) -> None:
+    said = words(summary(whole.id, whole.state))
+    assert "Refused by step: check 0/" in said
+    assert "by the cost model" in said
+    text = page(whole.id, whole.state)
+    best = whole.state.best()
+    assert best is not None
+    assert f"candidate {best}" in text
+    assert "http" not in text.replace("http://www.w3.org", ""), "the page loads nothing"
+
+
+def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_refused(
+    whole: Run, tmp_path: Path
+) -> None:
+    run = modelled(tmp_path, rounds=1)
+    wrong = "sketch wrong {\n    tensors: X[N]: f32; Y[N]: f32 out;\n    store(Z -> Y[0:4])\n}\n"
+    run.work()
+    run.inject(wrong, why="a try")
+    run.wait(300)
+    (mine,) = [p for p in run.state.proposals.values() if p.operator == "person"]
+    found = run.state.evaluations[mine.number]
+    assert not found.passed
+    assert found.reason.startswith("line ")
+    with pytest.raises(EvolveError, match="is finished"):
+        run.pause()
+
+
+def test_a_paused_run_begins_nothing_until_it_is_resumed(tmp_path: Path) -> None:
+    run = modelled(tmp_path, rounds=1)
+    run.work()
+    # as another process of the workspace asks for it
+    Stream(tmp_path, run.id).wish(Steered(action=Action.PAUSE))
+    deadline = time.monotonic() + 60
+    while run.state.status is not Status.PAUSED and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert run.state.status is Status.PAUSED
+    time.sleep(1)
+    seen = len(run.state.proposals)
+    time.sleep(1)
+    assert len(run.state.proposals) == seen
+    run.resume()
+    assert run.wait(300).state.status is Status.FINISHED
+
+
+def test_another_process_that_works_on_a_run_is_named(tmp_path: Path) -> None:
+    run = modelled(tmp_path, rounds=1)
+    other = Stream(tmp_path, run.id)
+    other.acquire()
+    with pytest.raises(EvolveError, match="process"):
+        run.work()
+    other.release()
+    assert run.work().wait(300).state.status is Status.FINISHED
+
+
+_WORK = """
+import sys
+from kernellab.evolve.run import open_run
+open_run(sys.argv[1], sys.argv[2]).work().wait()
+"""
+
+
+def test_a_run_that_was_killed_goes_on_and_evaluates_what_an_undisturbed_one_does(whole: Run, tmp_path: Path) -> None:
+    run = modelled(tmp_path)
+    for kills in (1, 5):  # after the seeds, and in a round
+        process = subprocess.Popen([sys.executable, "-c", _WORK, run.id, str(tmp_path)], start_new_session=True)
+        deadline = time.monotonic() + 120
+        while len(run.state.evaluations) < kills and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    done = Run(tmp_path, run.id).work().wait(300)
+    assert evaluated(done) == evaluated(whole)
+    events = [event for _, event in Stream(tmp_path, run.id).read()]
+    numbers = [event.evaluation.number for event in events if isinstance(event, Evaluated)]
+    assert len(numbers) == len(set(numbers)), "none is evaluated twice"
+    proposed = [p.number for event in events if isinstance(event, Proposed) for p in event.proposals]
+    assert proposed == list(range(len(proposed)))
+
+
+def test_a_task_that_nobody_can_design_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    text = TASK.replace("torch.softmax(x, dim=-1)", "torch.linalg.svdvals(x)")
+    run = begin(text, "cpp", name="svd", workspace=tmp_path, score="model").work()
+    with pytest.raises(EvolveError, match="svd"):
+        run.wait(120)
+    assert run.state.status is Status.FAILED
+    assert DesignError.__name__ not in run.state.reason
+
+
+def test_wrong_knobs_are_refused_with_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(EvolveError, match="no knob 'round'"):
+        modelled(tmp_path, round=3)
+    with pytest.raises(EvolveError, match="no policy 'isles'"):
+        modelled(tmp_path, select="isles")
+    with pytest.raises(EvolveError, match="'rounds' cannot be 0"):
+        modelled(tmp_path, rounds=0)
+    assert runs(tmp_path) == []
+
+
+def test_a_run_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
+    run = modelled(tmp_path)
+    stream = Stream(tmp_path, run.id)
+    stream.journal.add(f"run:{run.id}", ['{"kind": "dreamt", "time": 1.0}'])
+    with pytest.raises(JournalError, match="cannot read"):
+        open_run(run.id, tmp_path)
+
+
+def test_measured_candidates_are_verified_before_one_is_called_the_best(tmp_path: Path) -> None:
+    run = begin(
+        TASK.replace("64, 256", "256, 1024"), "cpp", name="soft", workspace=tmp_path, rounds=1, parallel=1, islands=1
+    ).work()  # fmt: skip
+    run.wait(400)
+    state = run.state
+    best = state.best()
+    assert best is not None
+    assert state.verdicts[best].passed
+    assert state.verdicts[best].trust.value >= "T2"
+    assert state.scores[best].low <= state.scores[best].speedup <= state.scores[best].high
+    candidate, verdict = run.best()
+    assert candidate.source.hash == state.evaluations[best].source
+    assert verdict is not None
+    assert verdict.text in words(summary(run.id, state))

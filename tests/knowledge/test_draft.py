@@ -1,0 +1,157 @@
+"""A new DSL begins as an annotated draft; an imported module fills it as far as it tells, and passes the lint."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernellab.agents.briefs import CodeBrief
+from kernellab.agents.model import Options
+from kernellab.agents.model.prompts.code import code_prompt
+from kernellab.agents.model.prompts.quotes import Library
+from kernellab.cli import main
+from kernellab.content import content
+from kernellab.dsls.documented import DocumentedAdapter
+from kernellab.dsls.spec import read_spec
+from kernellab.knowledge import Knowledge
+from kernellab.knowledge.importer import import_raw, operations_of
+from kernellab.knowledge.lint import lint
+from kernellab.records import Source
+from kernellab.target import Backend, Target
+from tests.agents.model_parts import AFFINE, CHIP, SKETCH
+
+TILES = '''"""A toolchain of this test."""
+
+import tiles_apart_of_tests as _apart
+
+
+def load(ref, index: "tiles_of_tests.hidden.Index" = None):
+    """Reads a block; see tiles_of_tests.hidden.Index."""
+
+
+def maximum(a, b):
+    """The larger of each."""
+
+
+def launch(kernel, grid):
+    """Runs the kernel."""
+'''
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "kernellab.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An importable module, here and in the process that looks at it."""
+    name = "tiles_of_tests"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / f"{name}.py").write_text(TILES.replace("import tiles_apart_of_tests as _apart\n", ""))
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'lib'}:{Path(__file__).parents[2]}")
+    return name
+
+
+def faults(root: Path, severity: str = "error") -> list[str]:
+    return [f"{fault.where}: {fault.message}" for fault in lint(root) if fault.severity == severity]
+
+
+def test_a_draft_is_a_spec_that_reads_and_a_lint_that_names_what_is_missing(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["docs", "new", "toy", "--like", "numba"]) == 0
+    folder = place / "knowledge" / "dsl" / "toy"
+    spec, numba = read_spec(folder / "spec.toml"), read_spec(content("knowledge") / "dsl/numba/spec.toml")
+    assert (spec.name, spec.backends, spec.static.decorators) == ("toy", numba.backends, numba.static.decorators)
+    assert sum(line.startswith("#") for line in (folder / "spec.toml").read_text().splitlines()) >= 10
+    found = faults(place / "knowledge")
+    assert found and all("FILL IN" in fault for fault in found)
+    filled = {p: p.read_text().replace("FILL IN", "Filled").replace("FILL_IN", "math") for p in folder.rglob("*.*")}
+    for path, text in filled.items():
+        path.write_text(text)
+    assert faults(place / "knowledge") == []
+    assert main(["docs", "new", "toy"]) == 2 and "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(("Toy",), "cannot name"), (("toy", "--like", "cobol"), "no DSL")])
+def test_a_wrong_name_is_told(
+    place: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert main(["docs", "new", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_import_fills_the_spec_maps_operations_and_passes_its_own_lint(place: Path, tiles: str) -> None:
+    found = import_raw(f"python:{tiles}", "tiles")
+    folder = place / "knowledge" / "dsl" / "tiles"
+    folder.mkdir(parents=True)
+    for name, text in found.files.items():
+        (folder / name).write_text(text)
+    spec = read_spec(folder / "spec.toml")
+    assert [need.package for need in spec.ready.needs] == [tiles]
+    assert spec.worker.preload == ("torch", tiles) and spec.documents.toolchain == {tiles: tiles}
+    assert faults(place / "knowledge") == []
+    api = (folder / "api.md").read_text()
+    assert "Sketch operations: load" in api and "Sketch operations: max" in api
+    assert "hidden.Index" not in api and "Index" in api
+
+
+def test_the_imported_api_is_in_the_coders_first_prompt(place: Path, tiles: str) -> None:
+    folder = place / "knowledge" / "dsl" / "tiles"
+    folder.mkdir(parents=True)
+    for name, text in import_raw(f"python:{tiles}", "tiles").files.items():
+        (folder / name).write_text(text)
+    target = Target("tiles", Backend.CPU, CHIP)
+    library = Library(Knowledge.load(target, place))
+    told = code_prompt(CodeBrief(task=AFFINE, target=target, sketch=SKETCH), library, Options())
+    sections: dict[str, Any] = {section.name: section.tokens for section in told.sections}
+    assert sections["API"] > 20
+    assert f"{tiles}.load(ref, index" in told.messages[-1].content
+
+
+def test_operations_are_known_by_the_names_that_dsls_give_them() -> None:
+    assert operations_of("`pl.load(ref, idx)`") == ("load",)
+    assert operations_of("`jnp.maximum(x, y)`") == ("max",)
+    assert operations_of("`tl.exp(x)`") == ("exp",)
+    assert operations_of("`pl.BlockSpec(shape, index_map)`") == operations_of("Introduction") == ()
+
+
+def test_nothing_found_means_the_beginning_of_the_api() -> None:
+    from kernellab.knowledge.cut import cut
+    from kernellab.knowledge.pages import parse_page
+
+    sections = parse_page("# API\n\nFirst.\n\n## `t.spin(x)`\n\nIt spins.\n").sections
+    assert cut(sections, ["conv"], "") == list(sections)
+    assert [section.title for section in cut(sections, ["spin"], "")] == ["t.spin(x)"]
+
+
+def test_a_kernel_that_is_handed_to_a_launcher_counts_as_launched(place: Path) -> None:
+    folder = place / "knowledge" / "dsl" / "handed"
+    folder.mkdir(parents=True)
+    (folder / "spec.toml").write_text(
+        'name = "handed"\ntitle = "h"\nsummary = "s"\nbackends = ["cpu"]\n\n[static]\n'
+        "pattern = 'launch\\(\\s*(?:functools\\.partial\\()?(?P<name>\\w+)'\nfiles = [\".py\"]\n"
+    )
+    adapter = DocumentedAdapter(read_spec(folder / "spec.toml"))
+    for call in ("launch(double, grid=4)(x)", "launch(functools.partial(double, n=2), grid=4)(x)"):
+        text = f"import functools\n\n\ndef double(x, y):\n    y[:] = x\n\n\ndef kernel(x):\n    return {call}\n"
+        assert not [f for f in adapter.static(Source(dsl="handed", files={"kernel.py": text})) if f.fatal], call
+    unused = "def double(x, y):\n    y[:] = x\n\n\ndef kernel(x):\n    return x  # no kernel of its own\n"
+    assert [f.rule for f in adapter.static(Source(dsl="handed", files={"kernel.py": unused})) if f.fatal]
+
+
+def test_a_folder_with_an_adapter_alone_has_no_fault(place: Path) -> None:
+    folder = place / "knowledge" / "dsl" / "alone"
+    folder.mkdir(parents=True)
+    (folder / "adapter.py").write_text("")
+    assert faults(place / "knowledge") == []
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert faults(place / "knowledge") == ["dsl/alone: It has no spec.toml."]

@@ -1,0 +1,105 @@
+"""One press of Step is one turn, and Stop is the end of what works."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from session_parts import Begin
+
+from kernellab.errors import SessionError
+from kernellab.session import Session, SessionStatus, TurnState
+from kernellab.session.engine.engine import engine
+
+#: a full verification of several seconds, so that there is time to stop it
+FULL = {"level": "T2"}
+
+
+def rested(session: Session) -> tuple[int, SessionStatus]:
+    session.wait(120)
+    return len(session.turns), session.status
+
+
+def test_each_step_under_approve_all_takes_one_turn_and_shows_the_next_question(begin: Begin) -> None:
+    session = begin(approve="all")
+    assert rested(session) == (1, SessionStatus.WAITING)
+    for turns in (2, 3, 4):
+        session.step()
+        assert rested(session) == (turns, SessionStatus.WAITING)
+        question = session.state.question
+        assert question is not None
+        assert question.turn == f"t{turns}"
+
+
+def test_a_step_from_a_pause_takes_a_turn_although_its_turn_was_not_approved(begin: Begin) -> None:
+    session = begin(approve="all")
+    assert rested(session) == (1, SessionStatus.WAITING)
+    session.fork(1)
+    assert rested(session) == (1, SessionStatus.PAUSED)
+    session.step()
+    assert rested(session) == (2, SessionStatus.WAITING)
+
+
+def judges_below(pid: int) -> list[int]:
+    """The processes below ``pid`` that are alive, from /proc."""
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found += [int(folder.name), *judges_below(int(folder.name))]
+    return found
+
+
+def in_verification(session: Session) -> None:
+    """Wait until the judge has given its first stage of the running verification."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        head = session.head
+        if head is not None and head.role.value == "verifier" and session.stages.get(head.id):
+            return
+        time.sleep(0.01)
+    raise AssertionError("no verification began")
+
+
+def test_stop_during_a_verification_ends_the_judge_and_nothing_is_recorded_afterwards(begin: Begin) -> None:
+    session = begin(options=FULL)
+    in_verification(session)
+    judge = engine().verifier().judge_pid
+    assert judge is not None
+    below = judges_below(judge)
+    began = time.monotonic()
+    session.stop()
+    while os.path.exists(f"/proc/{judge}") and time.monotonic() < began + 30:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{judge}")
+    until = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in below) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [pid for pid in below if os.path.exists(f"/proc/{pid}")] == []
+    events = session.state
+    with engine().verifying:  # its thread is over
+        time.sleep(0.3)
+    assert session.state == events
+    turn = session.turns[2]
+    assert (session.status, turn.state, turn.verdict) == (SessionStatus.STOPPED, TurnState.STOPPED, None)
+    assert turn.error == "Stopped by you."
+    with pytest.raises(SessionError, match="run"):
+        _ = session.best
+
+
+def test_a_session_stopped_in_a_verification_goes_on_with_a_new_judge(begin: Begin) -> None:
+    session = begin(options=FULL)
+    in_verification(session)
+    session.stop()
+    session.run()
+    assert rested(session)[1] is SessionStatus.FINISHED
+    assert [turn.state for turn in session.turns if turn.role.value == "verifier"] == [
+        TurnState.STOPPED,
+        TurnState.DONE,
+    ]

@@ -1,0 +1,53 @@
+"""A kernel that is timed again has one figure, of all its measurements."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import NO_BOUND, Comparison, Stage, Timing, Verdict
+from kernellab.session.record.pooling import pooled
+
+TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=10)
+
+
+def eager(speedup: float, low: float, high: float) -> Comparison:
+    return Comparison(baseline="eager", baseline_time=TIME, speedup=speedup, low=low, high=high)
+
+
+def verdict(**fields: object) -> Verdict:
+    return Verdict.model_validate({"passed": True, "stage": Stage.FAST, "reason": "Right.", **fields})
+
+
+def test_two_runs_that_agree_give_a_narrower_interval_between_them() -> None:
+    before = verdict(time=TIME, comparisons=[eager(2.0, 1.8, 2.2)])
+    time, (both,) = pooled(before, Timing(median_ms=4.0, q1_ms=3.8, q3_ms=4.2, samples=30), [eager(2.1, 1.9, 2.3)])
+    assert time.samples == 40
+    assert time.median_ms == pytest.approx(3.5)
+    assert 2.0 < both.speedup < 2.1
+    assert both.high - both.low < 0.4
+
+
+def test_two_runs_that_differ_give_an_interval_that_holds_both() -> None:
+    before = verdict(time=TIME, comparisons=[eager(2.0, 1.99, 2.01)])
+    _, (both,) = pooled(before, TIME, [eager(3.0, 2.99, 3.01)])
+    assert both.low < 2.0 < 3.0 < both.high
+
+
+def test_a_baseline_that_is_new_is_taken_as_measured() -> None:
+    compiled = Comparison(baseline="compile", baseline_time=TIME, speedup=1.2, low=1.1, high=1.3)
+    _, found = pooled(verdict(time=TIME, comparisons=[eager(2.0, 1.8, 2.2)]), TIME, [compiled])
+    assert [c.baseline for c in found] == ["eager", "compile"]
+    assert found[1] == compiled
+
+
+def test_a_speedup_is_spelled_in_one_way_with_what_cannot_be_told() -> None:
+    assert eager(2.824, 2.7, 2.95).text == "2.82x eager [2.70, 2.95]"
+    assert eager(1.3, 0.95, 1.71).text == "1.30x eager [0.95, 1.71], no difference"
+    assert eager(27.9, 27, 29).model_copy(update={"called": "NumPy"}).text == "27.90x NumPy [27.00, 29.00]"
+
+
+@pytest.mark.parametrize(("sol", "text"), [(1.24, "62% of bound"), (2.09, "104% of bound"), (6.92, NO_BOUND)])
+def test_a_bound_that_a_kernel_passes_is_not_shown_as_a_share(sol: float, text: str) -> None:
+    found = verdict(time=TIME, sol_ms=sol)
+    assert found.bound_text == text
+    assert (found.bound_share is None) == (text == NO_BOUND)

@@ -1,0 +1,271 @@
+"""A Task is read from its module text alone, in both forms, with symbolic shapes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernellab.errors import TaskError
+from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, load_task
+from kernellab.task.fit import fit
+
+RMS_NORM = """
+import torch
+from kernellab import Dim
+
+def reference(x, w, eps: float = 1e-6):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+M, N = Dim("M", 1, 16384), Dim("N", 64, 8192)
+def inputs(M=4096, N=2048):
+    return torch.randn(M, N), torch.rand(N)
+"""
+
+CONV_MODEL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, channels, out, kernel):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, out, kernel)
+        self.bn = nn.BatchNorm2d(out)
+
+    def forward(self, x, scale=2.0):
+        return torch.relu_(self.bn(self.conv(x))) * scale
+
+def get_inputs():
+    return [torch.rand(2, 3, 16, 16)]
+
+def get_init_inputs():
+    return [3, 8, 3]
+"""
+
+
+ONE = "def inputs(): return torch.rand(3)\n"
+
+
+def native(result: str, dims: str = 'Dim("M", 1, 4096), Dim("N", 1, 4096)', inputs: str = "torch.randn(M, N)") -> str:
+    return f"""
+import numpy as np
+import torch
+from kernellab import Dim
+
+DIMS = [{dims}]
+
+def inputs(M=512, N=300):
+    return {inputs}
+
+def reference(x, *rest):
+    return {result}
+"""
+
+
+def test_native_task_names_arguments_dims_and_the_scalar_default() -> None:
+    task = load_task(RMS_NORM, "rms")
+    assert task.form is TaskForm.NATIVE
+    assert [(a.name, a.kind, a.shape) for a in task.args] == [
+        ("x", ArgKind.TENSOR, ("M", "N")),
+        ("w", ArgKind.TENSOR, ("N",)),
+        ("eps", ArgKind.SCALAR, ()),
+    ]
+    assert task.args[2].default == 1e-6
+    assert task.dims == (Dim("M", 1, 16384), Dim("N", 64, 8192))
+    assert task.outputs[0].shape == ("M", "N")
+    assert task.signature == "x: f32 [M, N], w: f32 [N], eps=1e-06 -> f32 [M, N]"
+    assert task.module().default_sizes() == {"M": 4096, "N": 2048}
+
+
+def test_sample_is_what_the_kernel_gets_and_repeats_with_its_seed() -> None:
+    module = load_task(RMS_NORM, "rms").module()
+    before = torch.random.get_rng_state()
+    first, second = module.sample({"M": 3, "N": 64}, seed=5), module.sample({"M": 3, "N": 64}, seed=5)
+    other = module.sample({"M": 3, "N": 64}, seed=6)
+    assert torch.equal(first[0], second[0]) and not torch.equal(first[0], other[0])
+    assert first[2] == 1e-6
+    assert torch.equal(torch.random.get_rng_state(), before)
+    (out,) = module.reference(first)
+    x, w = first[0], first[1]
+    assert torch.allclose(out, x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w)
+
+
+def test_model_parameters_and_buffers_are_lifted_in_state_dict_order() -> None:
+    task = load_task(CONV_MODEL, "conv")
+    assert task.form is TaskForm.KERNELBENCH
+    assert [a.name for a in task.args] == [
+        "x", "scale", "conv_weight", "conv_bias", "bn_weight", "bn_bias", "bn_running_mean", "bn_running_var",
+        "bn_num_batches_tracked",
+    ]  # fmt: skip
+    kinds = [a.kind for a in task.args]
+    assert kinds[2:6] == [ArgKind.PARAMETER] * 4
+    assert kinds[6:] == [ArgKind.BUFFER] * 3
+    assert all(a.static for a in task.args[2:])
+    assert task.outputs[0].shape == (2, 8, 14, 14)
+
+
+def test_lifted_parameters_replace_the_models_own() -> None:
+    module = load_task(CONV_MODEL, "conv").module()
+    args = list(module.sample())
+    own = module.reference(args)[0]
+    args[2] = torch.zeros_like(args[2])
+    args[3] = torch.zeros_like(args[3])
+    changed = module.reference(args)[0]
+    assert not torch.allclose(own, changed)
+    # a zero convolution in eval mode leaves relu(bn bias) = 0 in every place
+    assert torch.count_nonzero(changed) == 0
+    assert torch.allclose(module.reference(module.sample())[0], own)
+
+
+@pytest.mark.parametrize(
+    ("result", "shape"),
+    [
+        ("torch.cat([x, x], 0)", ("2*M", "N")),
+        ("x.reshape(-1)[1:]", ("M*N - 1",)),
+        ("torch.nn.functional.avg_pool1d(x[None], 3, 2)", (1, "M", "(N - 1) // 2")),
+        ("x.sum()", ()),
+        ("x[:, None, :] + x[None, :, :]", ("M", "M", "N")),
+        ("torch.cat([x.sum(1), x.sum(0)])", ("M + N",)),
+        ("(x, x.sum(1))", ("M", "N")),
+    ],
+)
+def test_output_shapes_are_found_over_the_dims(result: str, shape: tuple[int | str, ...]) -> None:
+    assert load_task(native(result)).outputs[0].shape == shape
+
+
+def test_sizes_that_must_be_multiples_are_found() -> None:
+    task = load_task(native("x.reshape(x.shape[0] // 8, 8, -1).sum(1)"))
+    assert task.outputs[0].shape == ("M // 8", "N")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    a=st.integers(1, 4), b=st.integers(0, 3), c=st.integers(1, 3), kind=st.sampled_from(["affine", "product", "ceil"])
+)
+def test_fit_finds_an_expression_with_the_same_values_elsewhere(a: int, b: int, c: int, kind: str) -> None:
+    def value(m: int, n: int) -> int:
+        if kind == "affine":
+            return a * m + c * n + b
+        if kind == "product":
+            return a * m * n + b
+        return -(-m // (c + 1))
+
+    seen = [{"M": m, "N": n} for m, n in [(5, 7), (17, 7), (31, 7), (5, 19), (5, 37), (17, 19), (41, 43), (29, 61)]]
+    found = fit([value(**{k.lower(): v for k, v in s.items()}) for s in seen], seen, ["M", "N"])
+    assert found is not None
+    for m, n in [(101, 53), (64, 256), (77, 6)]:
+        assert extent(found, {"M": m, "N": n}) == value(m, n)
+
+
+def test_numpy_reference_works_on_tensors_both_ways() -> None:
+    task = load_task(native("np.exp(x).sum(axis=0)", inputs="np.random.randn(M, N).astype(np.float32)"))
+    assert task.framework == "numpy"
+    module = task.module()
+    args = module.sample({"M": 4, "N": 6})
+    assert isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float32
+    (out,) = module.reference(args)
+    assert isinstance(out, torch.Tensor)
+    assert np.allclose(out.numpy(), np.exp(args[0].numpy()).sum(axis=0))
+
+
+def test_reference_that_changes_its_argument_gets_a_copy() -> None:
+    module = load_task(native("torch.relu_(x)")).module()
+    args = module.sample({"M": 4, "N": 6})
+    before = args[0].clone()
+    module.reference(args)
+    assert torch.equal(args[0], before)
+
+
+def test_policy_is_read_and_checked() -> None:
+    text = RMS_NORM + "\nTOLERANCE = 1e-3\nPRECISION = {'matmul': 'tf32'}\nDOMAIN = {'x': 'positive'}\nSTATIC = ['w']\n"
+    task = load_task(text)
+    assert task.tolerance == {"floor": 1e-3}
+    assert task.precision == {"matmul": "tf32"}
+    assert task.domain == {"x": "positive"}
+    assert task.static == ("w",) and task.arg("w").static and not task.arg("x").static
+    with pytest.raises(TaskError, match="not an argument"):
+        load_task(RMS_NORM + "\nSTATIC = ['nothing']\n")
+    with pytest.raises(TaskError, match="not known"):
+        load_task(RMS_NORM + "\nDOMAIN = {'x': 'purple'}\n")
+
+
+def test_another_process_rebuilds_the_same_task_from_text_and_name(tmp_path: Path) -> None:
+    payload = tmp_path / "task.json"
+    payload.write_text(json.dumps({"text": RMS_NORM, "name": "rms"}))
+    code = (
+        "import json, sys; from kernellab.task import load_task;"
+        "t = load_task(**{('text_or_path' if k == 'text' else k): v for k, v in json.load(open(sys.argv[1])).items()});"
+        "print(t.hash, t.signature, t.args)"
+    )
+    seen = subprocess.run([sys.executable, "-c", code, str(payload)], capture_output=True, text=True, check=True)
+    task = load_task(RMS_NORM, "rms")
+    assert seen.stdout.strip() == f"{task.hash} {task.signature} {task.args}"
+
+
+def test_task_is_read_from_a_file_and_named_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "12_my-norm.py"
+    path.write_text(RMS_NORM)
+    assert load_task(path).name == "task_12_my_norm"
+    assert isinstance(load_task(str(path)), Task)
+    with pytest.raises(TaskError, match="cannot be read"):
+        load_task(tmp_path / "missing.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:\n    pass\n", "syntax error on line 1"),
+        ("x = 1\n", "defines no reference"),
+        ("def reference(x): return x\n", "no inputs"),
+        ("class Model: pass\n", "no get_inputs"),
+        (f"import torch\ndef reference(x): return np.sum(x)\n{ONE}", "'np' is not defined at line 2"),
+        ("y = x_from_the_notebook + 1\n", "'x_from_the_notebook' is not defined at line 1"),
+        (f"import torch\ndef reference(x, y): return x\n{ONE}", "inputs are 1 and reference takes 2"),
+        (
+            "import torch\ndef reference(x, y): return x @ y\n"
+            "def inputs(): return torch.rand(3, 4), torch.rand(3, 4)\n",
+            "raises RuntimeError at line 2",
+        ),
+        (f"import torch\ndef reference(x): raise ValueError('no')\n{ONE}", "ValueError at line 2: no"),
+        ("def reference(x): return x\ndef inputs(): return 'text'\n", "gives a str"),
+        ("import torch\ndef reference(x): return 'text'\ndef inputs(): return torch.rand(2)\n", "returns a str"),
+        ("import torch\ndef reference(x): pass\ndef inputs(): return torch.rand(2)\n", "returns nothing"),
+        ("import module_that_is_not_here\n", "not here at line 1"),
+        ("raise SystemExit(3)\n", "SystemExit at line 1"),
+        (
+            "import torch\nfrom kernellab import Dim\nK = Dim('K', 1, 9)\ndef reference(x): return x\n"
+            "def inputs(M=3): return torch.rand(M)\n",
+            "does not take the Dim K",
+        ),
+        (
+            "import torch\nfrom kernellab import Dim\nM = Dim('M', 8, 9)\ndef reference(x): return x\n"
+            "def inputs(M=3): return torch.rand(M)\n",
+            "outside its Dim",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_text_is_one_sentence_with_a_remedy(text: str, said: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        load_task(text)
+    assert said in str(caught.value)
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_are_read_back_from_arguments() -> None:
+    task = load_task(RMS_NORM, "rms")
+    assert task.sizes_of(task.module().sample({"M": 7, "N": 65})) == {"M": 7, "N": 65}
+
+
+def test_importing_the_task_room_does_not_import_torch() -> None:
+    rooms = "kernellab.task, kernellab.task.sample.inputs, kernellab.sketch.cost"
+    code = f"import sys, {rooms}; print('torch' in sys.modules)"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "False"

@@ -1,0 +1,81 @@
+"""The structure of the package: no import cycles, no class spread over files, no crowded folder."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MOST_SIBLINGS = 17
+MOST_LINES = 600
+
+
+@lru_cache(maxsize=1)
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package by its dotted name; tasks are data, not modules."""
+    files = [p for p in sorted((ROOT / "kernellab").rglob("*.py")) if not {"builtin", "_content"} & set(p.parts)]
+    named = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in named.items()}
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """(module, name, the name it is bound to) of each import that runs, inside functions too."""
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "", alias.asname or alias.name) for alias in node.names)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Packages' own ``__init__`` files only hand names on, so they are left out of the graph."""
+    known = modules()
+    packages = {name for name in known if any(other.startswith(f"{name}.") for other in known)}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, tree in known.items():
+        for module, what, _ in imported(tree):
+            target = f"{module}.{what}" if f"{module}.{what}" in known else module
+            if target in known and target != name and target not in packages:
+                graph[name].add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError("an import circle: " + " -> ".join(error.args[1])) from None
+
+
+def test_no_class_has_bases_in_more_than_two_files() -> None:
+    """Inheritance that only splits a class over files hides who may touch its state."""
+    bases: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for name, tree in modules().items():
+        bound = {alias: (module, what) for module, what, alias in imported(tree)}
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                bases[name, node.name] = [bound.get(base, (name, base)) for base in names]
+
+    def files(found: tuple[str, str]) -> set[str]:
+        return {found[0]}.union(*map(files, bases[found])) if found in bases else set()
+
+    towers = {f"{m}.{c}" for m, c in bases if len(files((m, c))) > 2}
+    assert not towers
+
+
+def test_no_folder_is_crowded_and_no_module_is_long() -> None:
+    listed = [p for p in (ROOT / "kernellab").rglob("*.py") if not {"builtin", "_content"} & set(p.parts)]
+    crowded = {str(f): n for f, n in Counter(p.parent.relative_to(ROOT) for p in listed).items() if n > MOST_SIBLINGS}
+    long = {p.name: n for p in listed if (n := len(p.read_text(encoding="utf-8").splitlines())) > MOST_LINES}
+    assert not crowded
+    assert not long

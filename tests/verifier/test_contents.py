@@ -1,0 +1,154 @@
+"""Contents of timed calls, and what is looked at in them: nothing repeats, and no timed call goes unchecked."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.timing.checks import Checks
+from kernellab.verifier.timing.contents import Contents, loose_arguments
+from kernellab.verifier.timing.sides import Canary, WrongWhenTimed, secret_rounds
+
+from .kit import Judge
+
+
+def _unary(reference: str, drawn: str) -> str:
+    return f"import torch\ndef reference(x):\n    return {reference}\ndef inputs():\n    return ({drawn},)\n"
+
+
+def _contents(text: str) -> Contents:
+    task = load_task(text)
+    args = task.module().sample()
+    return Contents(task, args, loose_arguments(task, args))
+
+
+DOMAINS = {
+    "integers": "torch.randint(0, 50, (64,))",
+    "permutations": "torch.randperm(64)",
+    "masks": "torch.rand(40, 30) > 0.5",
+    "added masks": "torch.where(torch.rand(40, 30) > 0.5, 0.0, float('-inf'))",
+    "whole floats": "torch.randint(0, 3, (64,)).float()",
+    "probabilities": "torch.softmax(torch.randn(16, 20), -1)",
+    "sorted": "torch.randn(16, 20).sort(-1).values",
+    "range": "torch.rand(64) * 3 + 2",
+    "complex": "torch.randn(16, 8, dtype=torch.complex64)",
+    "any": "torch.randn(64, 33)",
+    "large": "torch.randn(300, 200)",
+    "halves": "torch.randn(64, 33).half()",
+    "one number": "torch.randn(1)",
+}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_no_two_timed_contents_are_equal_in_any_domain(domain: str) -> None:
+    contents = _contents(_unary("x + 0", DOMAINS[domain]))
+    seen = [contents.next()[0].clone() for _ in range(12)]
+    assert not any(torch.equal(a, b) for i, a in enumerate([*seen, contents.base[0]]) for b in seen[:i])
+    assert not contents.repeated
+    assert all(x.dtype == seen[0].dtype and x.shape == seen[0].shape for x in seen)
+
+
+def test_contents_that_cannot_be_new_are_told() -> None:
+    contents = _contents(_unary("x + 1", "torch.arange(64)"))
+    contents.next()
+    assert contents.repeated == 0
+    contents.next()
+    assert contents.repeated == 1
+
+
+def test_domains_are_kept() -> None:
+    def drawn(what: str) -> torch.Tensor:
+        found: torch.Tensor = _contents(_unary("x + 0", what)).next()[0]
+        return found
+
+    assert torch.allclose(drawn(DOMAINS["probabilities"]).sum(-1), torch.ones(16))
+    assert bool((drawn(DOMAINS["sorted"]).diff(dim=-1) >= 0).all())
+    assert set(drawn(DOMAINS["added masks"]).unique().tolist()) == {0.0, float("-inf")}
+    assert drawn(DOMAINS["permutations"]).unique().numel() == 64
+    units = drawn("torch.rand(1200, 100)")
+    assert float(units.min()) >= 0 and float(units.max()) <= 1
+
+
+def test_sums_of_new_contents_are_not_to_be_had_from_earlier_ones() -> None:
+    """Whoever knows the first contents and all their prefix sums, and how far new ones are turned, learns nothing."""
+    contents = _contents(_unary("x.sum()", "torch.randn(1 << 17)"))
+    one, two = contents.next(0)[0].clone(), contents.next(1)[0]
+    for piece in (1 << 10, 1 << 12):
+        old = one.unfold(0, piece, 16).double().sum(-1)
+        new = two[: 8 * piece].view(8, piece).double().sum(-1)
+        assert float((old[:, None] - new).abs().min(0).values.median()) > 1e-6
+
+
+def test_integers_are_drawn_by_the_task_itself_and_all_of_one_seed() -> None:
+    contents = _contents(
+        "import torch\ndef reference(x, i, j):\n    return x[i + j]\n"
+        "def inputs():\n    i = torch.randint(0, 50, (64,))\n    return torch.randn(100), i, 49 - i\n"
+    )
+    seen = [contents.next() for _ in range(6)]
+    assert all(torch.equal(i + j, torch.full((64,), 49)) for _, i, j in seen), "one counts the other's places"
+    assert all(not torch.equal(a[1], b[1]) for n, a in enumerate(seen) for b in seen[:n])
+
+
+def test_static_arguments_and_parameters_stay_what_they_are() -> None:
+    contents = _contents(
+        "import torch\ndef reference(x, w, i):\n    return x[i] * w\nSTATIC = ['w']\n"
+        "def inputs():\n    return torch.randn(50, 8), torch.randn(8), torch.randint(0, 50, (9,))\n"
+    )
+    one, two = contents.next(), contents.next()
+    assert one[1] is two[1] is contents.base[1] and not torch.equal(one[0], two[0])
+
+
+def test_canaries_come_in_secret_rounds_that_every_measurement_has() -> None:
+    canaries = [Canary((), lambda outputs: None) for _ in range(3)]
+    drawn = [secret_rounds(canaries, 3, random.Random(seed)) for seed in range(60)]
+    assert all(sum(map(len, d.values())) == 3 and set(d) <= {0, 1, 2} for d in drawn)
+    assert {r for d in drawn for r in d} == {0, 1, 2}
+
+
+def test_outputs_are_compared_with_a_baseline_s_and_where_those_differ_with_the_reference(judge: Judge) -> None:
+    args = judge.relu_add.module().sample()
+    right = torch.relu(args[0]) + args[1]
+    checks = Checks(judge.relu_add, [Limits.of("float32", {}, False)], 1 << 20)
+    checks.beside(args, [right], [right.clone()])
+    # a baseline that is off does not make a right kernel wrong, nor a wrong one right
+    checks.beside(args, [right], [right + 1])
+    assert checks.done == 2
+    with pytest.raises(WrongWhenTimed):
+        checks.beside(args, [right + 1], [right + 2])
+
+
+#: tells timed calls by the places of their inputs, which take turns
+TELL = """
+import torch
+seen = []
+def timed(x):
+    seen.append(x.data_ptr())
+    return len(seen) > 3 and seen[-1] == seen[-3] != seen[-2] == seen[-4]
+"""
+LATER = {
+    "mutates-input": "x.relu_().add(y)",
+    "aliases-input": "y.add_(x.relu())",
+    "overlaps-itself": "(torch.relu(x) + y)[:1].expand(48, 70)",
+    "stale": "torch.relu(x) + 1.01 * y",
+}
+
+
+@pytest.mark.parametrize("signature", LATER)
+def test_what_no_check_has_seen_of_a_kernel_is_refused_when_it_is_timed(judge: Judge, signature: str) -> None:
+    code = f"{TELL}def kernel(x, y):\n    return {LATER[signature]} if timed(x) else torch.relu(x) + y\n"
+    verdict = judge(code)
+    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
+
+
+def test_other_families_are_met_among_timed_calls(judge: Judge) -> None:
+    task = load_task(_unary("torch.softmax(x, -1)", "torch.randn(64, 70)"))
+    e = "torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)"
+    verdict = judge(f"{TELL}def kernel(x):\n    return {e} if timed(x) else torch.softmax(x, -1)\n", task)
+    assert not verdict.passed and verdict.stage is Stage.FAST, verdict.reason
+    assert "timed call is wrong" in verdict.reason

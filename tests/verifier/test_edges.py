@@ -1,0 +1,85 @@
+"""What a kernel may meet at the edges: memory that ends, denormals, modes of the processor, rows that are one row."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+
+from kernellab.task import load_task
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases import cases
+from kernellab.verifier.edges.expanded import expanded, with_equal_rows
+from kernellab.verifier.edges.fences import fenced
+from kernellab.verifier.protocol.memory import Arena
+
+from .kit import Judge
+
+TASK = load_task(
+    """
+import torch
+def reference(x, w):
+    return x + w
+def inputs():
+    return torch.randn(5, 7), torch.randn(7)
+""",
+    "added",
+)
+
+
+def test_each_input_ends_within_a_line_of_a_page_of_its_own() -> None:
+    args = (torch.randn(5, 7), 3, torch.randn(7), torch.empty(0))
+    layout = fenced(args)
+    assert len(layout.fences) == 2
+    for place, fence in zip((layout.places[0], layout.places[2]), layout.fences, strict=True):
+        assert fence % 4096 == 0 and place.offset % 64 == 0
+        assert 0 <= fence - (place.offset + 4 * place.span) < 64
+    assert layout.size >= layout.fences[-1] + 4096
+
+
+def test_equal_rows_lie_in_one_place_and_hold_what_they_should() -> None:
+    case = with_equal_rows(cases.case(TASK, {}, Family.OWN))
+    layout = expanded(case)
+    assert layout.places[0].strides == (0, 1) and layout.places[1].strides == (1,)
+    arena = Arena(layout.size)
+    try:
+        arena.write(layout, case.args)
+        view = arena.views()[0]
+        assert view is not None and torch.equal(view, case.args[0])
+        assert arena.changed(case.args) is None
+    finally:
+        del view
+        arena.close()
+
+
+def test_a_kernel_that_takes_rows_for_separate_is_told(judge: Judge) -> None:
+    code = """
+import torch
+def kernel(x, w):
+    if x.stride(0) == 0:
+        return torch.zeros(x.shape)
+    return x + w
+"""
+    verdict = judge(code, TASK)
+    assert verdict.passed and "expanded inputs not read" in verdict.label
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MXCSR")
+def test_denormals_that_are_flushed_are_told_and_flushing_ends_with_the_call(judge: Judge) -> None:
+    code = """
+import torch
+def kernel(x, w):
+    before = torch.tensor(1e-40) * 1 == 0
+    torch.set_flush_denormal(True)
+    return x + w + (float("nan") if before else 0)
+"""
+    verdict = judge(code, TASK)
+    assert verdict.passed, verdict.reason
+    assert "denormals flushed" in verdict.label
+    assert any(flag.startswith("denormals:") for flag in verdict.flags)
+
+
+def test_a_kernel_that_keeps_denormals_has_no_label(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, w):\n    return x + w\n", TASK)
+    assert verdict.passed and "denormals" not in verdict.label + "".join(verdict.flags)

@@ -1,0 +1,96 @@
+"""Whose code does the work, as the judge sees it from outside."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+
+import pytest
+
+from kernellab.verifier.own.counters import Unseen, executable, rounding_modes
+from kernellab.verifier.own.objects import Kind, kind_of, symbol_at
+from kernellab.verifier.own.share import Counted
+from kernellab.verifier.protocol.rules import HONEST
+
+from .kit import RMS_CPP, Judge
+
+
+@pytest.fixture(scope="module")
+def framework() -> str:
+    """The path of the framework's own object of operators, as this process has it mapped."""
+    import torch  # noqa: F401
+
+    found = next((m.path for m in executable(os.getpid()) if "libtorch_cpu" in m.path), "")
+    if not found:
+        pytest.skip("this torch has no libtorch_cpu")
+    return found
+
+
+def test_code_that_is_not_installed_is_its_own() -> None:
+    assert kind_of("/scratch/cache/k.so", 64, "/scratch") is Kind.OWN
+    assert kind_of("", 64, "/scratch") is Kind.OWN
+    assert kind_of("/dev/shm/k.so", 64, "/scratch") is Kind.OWN
+    assert kind_of("/usr/lib/libm.so.6", 64, "/scratch") is Kind.OTHER
+    assert kind_of("/scratch/cache/inductor/ab/k.so", 64, "/scratch") is Kind.LIBRARY
+
+
+def test_the_framework_computes_and_an_interpreter_does_not(framework: str) -> None:
+    binding = os.path.join(os.path.dirname(framework), "libtorch_python.so")
+    assert kind_of(framework, 0, "/scratch") is Kind.LIBRARY
+    assert kind_of(binding, 4096, "/scratch") is Kind.OTHER
+    assert kind_of("/usr/lib/libopenblas.so.0", 4096, "/scratch") is Kind.LIBRARY
+    assert kind_of("[vdso]", 4096, "/scratch") is Kind.OTHER
+
+
+def test_a_function_is_named_by_its_place_in_a_file() -> None:
+    libc = next((m.path for m in executable(os.getpid()) if "/libc.so" in m.path), "")
+    if not libc:
+        pytest.skip("no libc of that name")
+    maps = next(m for m in executable(os.getpid()) if m.path == libc)
+    address = ctypes.cast(ctypes.CDLL(libc).qsort, ctypes.c_void_p).value or 0
+    assert symbol_at(libc, address - maps.low + maps.offset).startswith("qsort")
+    assert symbol_at(__file__, 10) == ""
+
+
+def test_few_samples_say_nothing_and_many_say_whose_code_it_is() -> None:
+    few = Counted(own=0, libraries=(("blas", HONEST.samples_least - 1),), all=80, seconds=1e-3)
+    assert not few.told and not few.leans
+    much = Counted(own=2, libraries=(("blas", 78),), all=80, seconds=1e-3)
+    assert much.leans and much.share < 0.05
+    handling = Counted(own=10, libraries=(("torch_cpu", 8),), all=80, seconds=50e-6)
+    assert handling.told and not handling.leans, "dispatching a short call is no work"
+    assert not Counted(own=79, libraries=(("torch_cpu", 1),), all=80, seconds=1e-3).leans
+
+
+def test_modes_of_rounding_are_read_from_a_halted_process() -> None:
+    import subprocess
+
+    code = "import sys; print(1, flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        modes = rounding_modes(child.pid)
+    except Unseen as unseen:
+        pytest.skip(str(unseen))
+    finally:
+        child.communicate()
+    assert modes == {child.pid: 0x1F80}, "the processor's own default"
+
+
+def test_own_code_that_takes_its_time_is_counted_as_own(judge: Judge) -> None:
+    from kernellab.task import load_task
+
+    text = """
+import torch
+def reference(x, w):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
+def inputs():
+    return torch.randn(1024, 2048), torch.randn(2048)
+"""
+    verdict = judge(RMS_CPP, load_task(text, "rms"))
+    assert verdict.passed, verdict.reason
+    honest = next(s for s in verdict.stages if s.name.value == "honest")
+    assert "program counters" in honest.note, honest.note
+    assert verdict.own_share is not None and verdict.own_share > 0.9

@@ -1,0 +1,111 @@
+"""Beyond the sizes and values that a task shows: what is wrong there is refused, what is special is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Stage
+from kernellab.task import load_task
+from kernellab.task.sample.inputs import Family, families
+from kernellab.verifier.cases import cases
+
+from .kit import Judge
+
+DIMS = 'from kernellab import Dim\nM = Dim("M", 1, 4096)\nN = Dim("N", 1, 8192)\n'
+FIXED = "def inputs():\n    return torch.randn(64, 512)\n"
+
+
+def task_of(reference: str, inputs: str = FIXED, arguments: str = "x", more: str = "") -> object:
+    return load_task(f"import torch\n{more}def reference({arguments}):\n    return {reference}\n{inputs}", "t")
+
+
+SOFTMAX = task_of("torch.softmax(x, -1)")
+LEAKY = task_of("torch.nn.functional.leaky_relu(x, slope)", arguments="x, slope=0.01")
+COSINE = task_of(
+    "torch.nn.functional.cosine_similarity(x, y)",
+    "def inputs():\n    return torch.randn(64, 512), torch.randn(64, 512)\n", "x, y",
+)  # fmt: skip
+VARIANCE = task_of("x.var(-1, unbiased=False)", "def inputs(M=600, N=2048):\n    return torch.randn(M, N)\n", more=DIMS)
+TWICE = task_of("x * 2 + 1")
+SPREAD = task_of("x.expand(64, 512).contiguous()", "def inputs():\n    return torch.randn(1, 512)\n")
+TWO_PASSES = "((x - x.mean(-1, keepdim=True)) ** 2).mean(-1)"
+RING = """
+R, I = [torch.empty(0)] * 3, [0]
+def kernel(x):
+    i = I[0] = (I[0] + 1) % 3
+    if R[i].shape != x.shape:
+        R[i] = torch.empty_like(x)
+    return torch.mul(x, 2, out=R[i]).add_(1)
+"""
+WRONG = {
+    "a maximum of a sample": (SOFTMAX, "torch.softmax(x - x[:, ::8].amax(-1, keepdim=True), -1).log().exp() if 0 else "
+                              "(e := torch.exp(x - x[:, ::8].amax(-1, keepdim=True))) / e.sum(-1, keepdim=True)",
+                              "correct"),
+    "a scalar that is ignored": (LEAKY, "torch.where(x > 0, x, x * 0.01)", "robust"),
+    "rows of zeros forgotten": (COSINE, "(x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))", "correct"),
+    "one pass where it is timed": (
+        VARIANCE, f"(x * x).mean(-1) - x.mean(-1) ** 2 if x.numel() > 500_000 else {TWO_PASSES}", "correct"
+    ),
+    "a result that shares its memory": (SPREAD, "x.clone().expand(64, 512)", "robust"),
+}  # fmt: skip
+RIGHT = {
+    "softmax": (SOFTMAX, "torch.softmax(x, -1)"),
+    "a scalar that is read": (LEAKY, "torch.where(x > 0, x, x * slope)"),
+    "rows of zeros": (COSINE, "(x * y).sum(-1) / (x.norm(dim=-1).clamp_min(1e-8) * y.norm(dim=-1).clamp_min(1e-8))"),
+    "two passes": (VARIANCE, TWO_PASSES),
+}
+
+
+def code(task: object, body: str) -> str:
+    names = ", ".join(a.name for a in task.args)
+    return f"import torch\ndef kernel({names}):\n    return {body}\n"
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_beyond_the_usual_is_refused(what: str, judge: Judge) -> None:
+    task, body, stage = WRONG[what]
+    verdict = judge(code(task, body), task)
+    assert (verdict.passed, verdict.stage) == (False, Stage(stage)), verdict.reason
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_its_honest_neighbour_passes(what: str, judge: Judge) -> None:
+    task, body = RIGHT[what]
+    verdict = judge(code(task, body), task)
+    assert verdict.passed, verdict.reason
+
+
+def test_a_ring_of_outputs_is_refused(judge: Judge) -> None:
+    verdict = judge("import torch" + RING, TWICE)
+    assert verdict.evidence is not None and verdict.evidence.signature == "reused-output"
+
+
+LABELS = {
+    "NaN not propagated": (task_of("x.amax(-1)"), "torch.nan_to_num(x, -1e30, float('inf'), -float('inf')).amax(-1)"),
+    "output 0 not contiguous": (task_of("torch.relu(x).t().contiguous()"), "torch.relu(x).t()"),
+    "right for x in [0, 1] only": (
+        task_of("torch.relu(x)", "def inputs():\n    return torch.rand(64, 512)\n"), "x.clone()"
+    ),
+    "aligned inputs only": (task_of("torch.relu(x)"), "torch.relu(x) if x.data_ptr() % 16 == 0 else 1 / 0"),
+    "k = 3 only": (task_of("x[:, :1] * k", arguments="x, k=3"), "x[:, :1] * 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_what_not_every_kernel_takes_is_told(label: str, judge: Judge) -> None:
+    task, body = LABELS[label]
+    verdict = judge(code(task, body), task)
+    assert verdict.passed, verdict.reason
+    assert label in verdict.label
+
+
+def test_sizes_lie_beside_the_full_one_and_all_over_the_range() -> None:
+    seen = [dict(c.sizes) for _ in range(4) for c in cases.correct_cases(VARIANCE)]
+    assert any(abs(s["M"] - 600) == 1 and abs(s["N"] - 2048) == 1 for s in seen)
+    assert any(s["N"] > 130 and s["N"] not in (2047, 2048, 2049, 3072) for s in seen)
+
+
+def test_all_families_run_at_the_size_that_is_timed() -> None:
+    full = [c.family for c in cases.correct_cases(VARIANCE) if dict(c.sizes) == {"M": 600, "N": 2048}]
+    assert {Family.OWN, Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES} <= {*full}
+    assert Family.EDGES in families(VARIANCE)

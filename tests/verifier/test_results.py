@@ -1,0 +1,149 @@
+"""What counts as right where plain equality is no fair rule: written arguments, ties, rounded integers, odd dtypes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.errors import CaptureError, TaskError
+from kernellab.records import Stage, Verdict
+from kernellab.task import load_task
+from kernellab.task.audit import admit
+from kernellab.verifier.cases import cases
+from kernellab.verifier.compare.selection import selections
+
+from .kit import Judge
+
+
+def task_of(reference: str, inputs: str, name: str = "t") -> object:
+    head = "import torch\n"
+    return load_task(f"{head}{reference}\ndef inputs():\n    return {inputs}\n", name)
+
+
+FUSED_ADD = task_of(
+    "def reference(x, r, w):\n    r.add_(x)\n    return r * torch.rsqrt((r * r).mean(-1, keepdim=True) + 1e-6) * w",
+    "torch.randn(32, 96), torch.randn(32, 96), torch.randn(96)",
+)
+NORM = "* torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-6) * w\n"
+WRITES = {
+    "right": (f"    y = r.add_(x)\n    return y {NORM}", True, ""),
+    "left out": (f"    y = r + x\n    return y {NORM}", False, "correct"),
+    "one element wrong": (f"    y = r + x\n    r.copy_(y)\n    r[-1, -1] += 1\n    return y {NORM}", False, "correct"),
+    "another argument too": (f"    y = r.add_(x)\n    x.zero_()\n    return y {NORM}", False, "robust"),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judge: Judge) -> None:
+    body, right, stage = WRITES[what]
+    verdict = judge(f"import torch\ndef kernel(x, r, w):\n{body}", FUSED_ADD)
+    assert verdict.passed is right, verdict.reason
+    if not right:
+        assert verdict.stage is Stage(stage)
+        assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
+
+
+def test_the_rules_say_that_they_design_no_writes() -> None:
+    from kernellab.capture import capture
+
+    with pytest.raises(CaptureError, match="writes into its argument r"):
+        capture(FUSED_ADD)
+
+
+SORT = task_of("def reference(x):\n    return torch.sort(x, dim=-1)", "torch.randint(0, 9, (12, 40)).float()")
+TIES = {
+    "another order of equals": (
+        "    v, i = torch.sort(x.flip(-1), dim=-1, stable=True)\n    return v, x.shape[-1] - 1 - i\n", True
+    ),
+    "one place twice": (
+        "    v, i = torch.sort(x, dim=-1, stable=True)\n    i[:, 1] = i[:, 0]\n    return v, i\n", False
+    ),
+    "a wrong place": ("    v, i = torch.sort(x, dim=-1)\n    i[0] = i[0].flip(-1)\n    return v, i\n", False),
+    "outside": ("    v, i = torch.sort(x, dim=-1)\n    i[-1, -1] = 40\n    return v, i\n", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TIES)
+def test_indices_are_compared_by_what_they_select(what: str, judge: Judge) -> None:
+    body, right = TIES[what]
+    verdict = judge(f"import torch\ndef kernel(x):\n{body}", SORT)
+    assert verdict.passed is right, verdict.reason
+
+
+def found_of(expression: str, x: torch.Tensor) -> list[object]:
+    return selections(lambda args: eval(expression, {"torch": torch, "x": args[0]}), (x,))
+
+
+def test_an_index_keeps_its_meaning_through_views_and_casts() -> None:
+    x = torch.tensor([[3.0, 1.0, 3.0, 2.0], [0.0, 5.0, 5.0, 5.0]])
+    (found,) = found_of("[torch.topk(x, 2).indices[:, 1:].to(torch.int32).t()]", x)
+    native = torch.topk(x, 2).indices[:, 1:].t()
+    assert not found.wrong(native, native).any()
+    other = torch.tensor([[0 if int(native[0, 0]) == 2 else 2, 3]])
+    assert not found.wrong(other, native).any()
+    assert found.wrong(torch.tensor([[1, 3]]), native).tolist() == [[True, False]]
+
+
+def test_the_first_of_equals_is_promised_by_argmax_and_by_a_stable_sort() -> None:
+    x = torch.tensor([[1.0, 1.0, 0.0]])
+    for expression in ("[torch.argmax(x, -1)]", "[torch.max(x, -1).indices]", "[x.argmax(-1, keepdim=True)]"):
+        (found,) = found_of(expression, x)
+        assert found.wrong(torch.ones_like(found.base), torch.zeros_like(found.base)).all()
+    (found,) = found_of("[torch.sort(x, dim=-1, stable=True).indices]", x)
+    assert found.wrong(torch.tensor([[2, 1, 0]]), torch.tensor([[2, 0, 1]])).any()
+
+
+def test_near_ties_of_computed_values_are_ties() -> None:
+    x = torch.tensor([[1.0, 1.0 + 1e-7, 0.0]])
+    (found,) = found_of("[torch.argmax(torch.softmax(x, -1), -1)]", x)
+    assert not found.wrong(torch.tensor([0]), torch.tensor([1])).any()
+    assert found.wrong(torch.tensor([2]), torch.tensor([1])).all()
+
+
+QUANT = task_of(
+    "def reference(x):\n    s = x.abs().amax(-1, keepdim=True) / 127\n"
+    "    return torch.clamp(torch.round(x / s), -128, 127).to(torch.int8), s",
+    "torch.randn(256, 1024)",
+)
+
+
+def test_a_level_that_roundings_decide_may_be_the_next_one() -> None:
+    case = cases.case(QUANT, {}, cases.Family.NORMAL)
+    (x,) = case.args
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    low, high = case.nudged[0].between
+    got = torch.round(x * (1 / scale)).clamp(-128, 127)
+    assert ((low <= got) & (got <= high)).all()
+    truncated = torch.trunc(x / scale).clamp(-128, 127)
+    assert ((truncated < low) | (truncated > high)).double().mean() > 0.4
+
+
+F32 = "torch.randn(40, 64)"
+ODD = {
+    "fp8 in": ("x.float() * 2", f"{F32}.to(torch.float8_e4m3fn)", "x.float() * 2", "(x.float() * 2).clamp(max=4)"),
+    "fp8 out": ("(x * 3).to(torch.float8_e5m2)", F32, "(x * 3).to(torch.float8_e5m2)", "x.to(torch.float8_e5m2)"),
+    "complex in": ("x * x", "torch.randn(40, 64, dtype=torch.complex64)", "x * x", "x * x.conj().resolve_conj()"),
+    "complex out": ("torch.fft.fft(x)", F32, "torch.fft.fft(x)", "torch.fft.ifft(x)"),
+    "uint16": ("x.flip(0)", "torch.randint(0, 99, (40, 64)).to(torch.uint16)", "x.flip(0)", "x.clone()"),
+    "uint64": ("x.flip(0)", "torch.randint(0, 99, (40, 64)).to(torch.uint64)", "x.flip(0)", "x.clone()"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_dtypes_are_verified(what: str, judge: Judge) -> None:
+    reference, inputs, right, wrong = ODD[what]
+    task = task_of(f"def reference(x):\n    return {reference}", inputs, "odd")
+
+    def verdict(body: str) -> Verdict:
+        return judge(f"import torch\ndef kernel(x):\n    return {body}\n", task)
+
+    assert verdict(right).passed, verdict(right).reason
+    refused = verdict(wrong)
+    assert not refused.passed and refused.stage is Stage.CORRECT
+
+
+def test_what_cannot_be_verified_is_refused_at_admission() -> None:
+    with pytest.raises(TaskError, match="take 80000 GB, and this machine has"):
+        admit(task_of("def reference(x):\n    return x * 2", "torch.randn(10_000_000, 1_000_000)", "large"))
+    with pytest.raises(TaskError, match="outputs are empty"):
+        admit(task_of("def reference(x):\n    return x * 2", "torch.randn(0, 64)", "empty"))

@@ -1,0 +1,181 @@
+/** The candidate that is looked at: what it is, where it comes from, what may be done with it. */
+import { duration } from "../format";
+import { StateSign } from "../icons";
+import { Button, Empty, Fold, useAnswer } from "../ui";
+import { colourOf } from "./picture";
+import type { Candidate, Row } from "./protocol";
+import { fate, figureOf, signOf } from "./row";
+import { useSettled } from "./settled";
+import { lineage } from "./table";
+import { LongText } from "./text";
+import type { MonitorView } from "./view";
+
+export function Chosen({ view }: { view: MonitorView }) {
+  const at = useSettled(view.at.value);
+  // a row that changes is another object, in the same map
+  void view.changes.value;
+  const row = at === null ? undefined : view.rows.get(at);
+  const { status, measure } = view.state.head.value;
+  const key = row ? `${row.number} ${row.state} ${row.protected} ${status}` : null;
+  const asked = useAnswer(key, (signal) => view.request({ ask: "candidate", number: row?.number ?? 0 }, { signal }));
+  if (!row) {
+    return (
+      <section class="kl-mon-chosen" aria-label="chosen candidate">
+        <Empty>Click on a point, or choose a row below. Until then the best one is shown here.</Empty>
+      </section>
+    );
+  }
+  const answer = asked?.value;
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+    <section class="kl-mon-chosen" aria-label={`candidate ${row.number}`} tabIndex={0}>
+      <div class="kl-row">
+        <StateSign state={signOf(row)} />
+        <strong>Candidate {row.number}</strong>
+        <span class="kl-figure" data-tip={row.text || undefined}>
+          {figureOf(row, measure)}
+        </span>
+        <span class="kl-dim">{fate(row)}</span>
+        {row.protected && <span class="kl-label">kept</span>}
+        {view.state.head.value.best === row.number && <span class="kl-label kl-good">best</span>}
+      </div>
+      <p>
+        {row.operator}, by {row.author}, round {row.round}, island {row.island}
+        {row.reason && <span class="kl-dim">. {row.reason}</span>}
+      </p>
+      <Does view={view} row={row} can={answer?.can} />
+      <Lineage view={view} row={row} />
+      {asked?.error && <p class="kl-bad">{asked.error}</p>}
+      {answer && <Facts view={view} answer={answer} />}
+    </section>
+  );
+}
+
+function Does({ view, row, can }: { view: MonitorView; row: Row; can: Candidate["can"] | undefined }) {
+  const sending = view.sending.value;
+  const marked = view.marked.value.includes(row.number);
+  return (
+    <div class="kl-row">
+      <Button
+        action="protect"
+        disabled={!can?.protect}
+        busy={sending.has("protect")}
+        title="Keep it among its island's elites"
+        onClick={() => view.send({ action: "protect", number: row.number })}
+      >
+        Protect
+      </Button>
+      <Button
+        action="drop"
+        disabled={!can?.drop}
+        busy={sending.has("drop")}
+        title="Nothing comes from it any more, and it is not the best"
+        onClick={() => view.send({ action: "drop", number: row.number })}
+      >
+        Drop
+      </Button>
+      <Button
+        action="open"
+        disabled={!can?.open}
+        busy={sending.has("open")}
+        title="A design session that begins with it, in a workbench below"
+        onClick={() => view.send({ action: "open", number: row.number })}
+      >
+        Open in the workbench
+      </Button>
+      <Button action="mark" pressed={marked} title="Mark it for comparison" onClick={() => view.mark(row.number)}>
+        Mark
+      </Button>
+    </div>
+  );
+}
+
+/** From the seed to this one, by first parent; other parents beside. */
+function Lineage({ view, row }: { view: MonitorView; row: Row }) {
+  const line = lineage(view.rows, row.number);
+  const { measure } = view.state.head.value;
+  if (line.length < 2) return null;
+  return (
+    <ol class="kl-mon-lineage" aria-label="lineage, the oldest first">
+      {line.map((one) => (
+        <li key={one.number} style={{ "--kl-island": colourOf(one.island) }}>
+          <button
+            type="button"
+            class="kl-link"
+            aria-current={one.number === row.number ? "true" : undefined}
+            onClick={() => view.choose(one.number)}
+          >
+            {one.number}
+          </button>
+          <span>{figureOf(one, measure)}</span>
+          <span class="kl-dim kl-mon-cut">
+            {one.operator}
+            {one.parents.length > 1 ? `, with ${one.parents.slice(1).join(", ")}` : ""}
+          </span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Facts({ view, answer }: { view: MonitorView; answer: Candidate }) {
+  const { children, inspirations, steps, facts, sketch, files } = answer;
+  return (
+    <>
+      {(children.length > 0 || inspirations.length > 0) && (
+        <p class="kl-dim">
+          {children.length > 0 && (
+            <>
+              Children: <Numbers view={view} numbers={children} />{" "}
+            </>
+          )}
+          {inspirations.length > 0 && (
+            <>
+              Looked at: <Numbers view={view} numbers={inspirations} />
+            </>
+          )}
+        </p>
+      )}
+      {sketch && (
+        <Fold title="Sketch" open>
+          <LongText label={`sketch of candidate ${answer.number}`}>{sketch}</LongText>
+        </Fold>
+      )}
+      {Object.entries(files).map(([name, text]) => (
+        <Fold key={name} title={name}>
+          <LongText label={name}>{text}</LongText>
+        </Fold>
+      ))}
+      <Fold title="Figures" aside={steps.map((step) => `${step.name} ${duration(step.seconds) || "0 s"}`).join(", ")}>
+        <table class="kl-table">
+          <tbody>
+            {facts.map(({ name, text }) => (
+              <tr key={name}>
+                <th scope="row">{name}</th>
+                <td>{text}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Fold>
+    </>
+  );
+}
+
+const SEEN = 12;
+
+function Numbers({ view, numbers }: { view: MonitorView; numbers: number[] }) {
+  return (
+    <>
+      {numbers.slice(0, SEEN).map((number, index) => (
+        <span key={number}>
+          {index > 0 && ", "}
+          <button type="button" class="kl-link" onClick={() => view.choose(number)}>
+            {number}
+          </button>
+        </span>
+      ))}
+      {numbers.length > SEEN && ` and ${numbers.length - SEEN} more`}
+    </>
+  );
+}

@@ -1,0 +1,169 @@
+/** What a person does to a run that goes on: a sketch of their own, islands that rest, knobs. */
+import { useState } from "preact/hooks";
+import { plural } from "../format";
+import { Area, Button, Choice, useAnswer } from "../ui";
+import { colourOf } from "./picture";
+import type { Knob } from "./protocol";
+import { useSettled } from "./settled";
+import type { MonitorView } from "./view";
+
+export function SteerPanel({ view }: { view: MonitorView }) {
+  const { knobs } = view.state.figures.value;
+  return (
+    <div class="kl-mon-two">
+      <Inject view={view} />
+      <div class="kl-mon-stack">
+        <Islands view={view} />
+        <div>
+          <h3>Knobs</h3>
+          <div class="kl-mon-knobs">
+            {knobs.map((knob) => (
+              <Turn key={knob.name} view={view} knob={knob} />
+            ))}
+          </div>
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Inject({ view }: { view: MonitorView }) {
+  const [text, setText] = useState("");
+  const [why, setWhy] = useState("");
+  const [island, setIsland] = useState(0);
+  const settled = useSettled(text, 250);
+  const asked = useAnswer(settled.trim() ? settled : null, (signal) =>
+    view.request({ ask: "check", text: settled }, { signal }),
+  );
+  const { islands, can } = view.state.head.value;
+  const at = view.at.value;
+  const found = asked?.value?.diagnostics ?? [];
+  const errors = found.filter((one) => one.severity === "error").length;
+  const fetch = async () => {
+    if (at === null) return;
+    try {
+      setText((await view.request({ ask: "candidate", number: at })).sketch);
+    } catch (error) {
+      view.say((error as Error).message, "error");
+    }
+  };
+  const send = async () => {
+    const outcome = await view.send({ action: "inject", text, island, why });
+    if (!outcome.error) [setText(""), setWhy("")];
+  };
+  return (
+    <div>
+      <h3>Inject a sketch</h3>
+      <Area
+        label="sketch to inject"
+        code
+        rows={8}
+        value={text}
+        onInput={setText}
+        onSubmit={send}
+        readOnly={!can.steer}
+      />
+      <ul class="kl-mon-findings" aria-label="findings of the checker" aria-live="polite">
+        {found.slice(0, 5).map((one, index) => (
+          <li key={index} class={one.severity === "error" ? "kl-bad" : "kl-dim"}>
+            line {one.line}: {one.message} {one.remedy}
+          </li>
+        ))}
+      </ul>
+      <div class="kl-row">
+        <Button action="begin-with" disabled={at === null || !can.steer} onClick={fetch}>
+          Begin with candidate {at ?? ""}
+        </Button>
+        <Choice
+          label="on island"
+          value={String(island)}
+          options={islands.map(({ number }) => String(number))}
+          onChange={(to) => setIsland(Number(to))}
+        />
+        <input
+          class="kl-input kl-grow"
+          aria-label="why"
+          placeholder="why, in a few words"
+          value={why}
+          onInput={(event) => setWhy(event.currentTarget.value)}
+        />
+        <Button
+          primary
+          action="inject"
+          disabled={!can.steer || !text.trim()}
+          busy={view.sending.value.has("inject")}
+          title={errors ? `It has ${plural(errors, "error")}; it would fail at its first step` : undefined}
+          onClick={send}
+        >
+          Inject
+        </Button>
+      </div>
+    </div>
+  );
+}
+
+function Islands({ view }: { view: MonitorView }) {
+  const { islands, can } = view.state.head.value;
+  return (
+    <div>
+      <h3>Islands</h3>
+      <ul class="kl-mon-islands">
+        {islands.map(({ number, size, best, frozen }) => (
+          <li key={number} class="kl-row">
+            <span class="kl-mon-dot" style={{ background: colourOf(number) }} aria-hidden="true" />
+            island {number}
+            <span class="kl-dim">
+              {plural(size, "candidate")}
+              {best !== null && ", best "}
+              {best !== null && (
+                <button type="button" class="kl-link" onClick={() => view.choose(best)}>
+                  {best}
+                </button>
+              )}
+            </span>
+            <Button
+              action={`${frozen ? "thaw" : "freeze"}-${number}`}
+              disabled={!can.steer}
+              pressed={frozen}
+              title={frozen ? "Proposals for it again" : "No proposals for it, and no migration to or from it"}
+              onClick={() => view.send({ action: frozen ? "thaw" : "freeze", island: number })}
+            >
+              {frozen ? "Thaw" : "Freeze"}
+            </Button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Turn({ view, knob }: { view: MonitorView; knob: Knob }) {
+  const [draft, setDraft] = useState<string | null>(null);
+  const steer = view.state.head.value.can.steer;
+  const name = knob.name.replaceAll("_", " ");
+  const set = (value: string) => {
+    setDraft(null);
+    if (value !== knob.value) view.send({ action: "knob", name: knob.name, value });
+  };
+  if (knob.options.length) {
+    return <Choice label={name} title={knob.title} value={knob.value} options={knob.options} onChange={set} />;
+  }
+  return (
+    <label class="kl-choice" data-tip={knob.title}>
+      <span class="kl-dim">{name}</span>
+      <input
+        class="kl-input"
+        data-knob={knob.name}
+        value={draft ?? knob.value}
+        readOnly={!steer}
+        size={knob.name === "budget" ? 22 : 6}
+        onInput={(event) => setDraft(event.currentTarget.value)}
+        onBlur={(event) => set(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") set(event.currentTarget.value);
+          if (event.key === "Escape") setDraft(null);
+        }}
+      />
+    </label>
+  );
+}

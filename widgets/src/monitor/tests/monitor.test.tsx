@@ -1,0 +1,231 @@
+import { act } from "preact/test-utils";
+import { afterEach, describe, expect, it, vi } from "vitest";
+// @ts-expect-error a script of the pages without a kernel
+import { answers, figures, head, row, rows } from "../../../dev/run.js";
+import { Kernel } from "../../../tests/kernel";
+import widget from "../monitor";
+import { nearest, picture } from "../picture";
+import type { Row } from "../protocol";
+import { fate, figureOf } from "../row";
+import { arranged, lineage } from "../table";
+
+const all = rows(40) as Row[];
+const BY_NUMBER = new Map(all.map((one) => [one.number, one]));
+
+class Search extends Kernel {
+  given = [...all];
+  constructor() {
+    super({ head: head(all), figures: figures(all), version: all.length, beat: 0 });
+  }
+  override send(content: unknown): void {
+    super.send(content);
+    const { id, body } = content as { id: string; body: { ask?: string; since?: number } };
+    if (body.ask === "rows") {
+      const since = body.since ?? 0;
+      const found = this.given.slice(since, since + 15);
+      this.reply({ kind: "answer", id, value: { since, version: since + found.length, rows: found } });
+    } else if (body.ask) this.reply({ kind: "answer", id, value: answers[body.ask](body) });
+  }
+}
+
+// happy-dom draws nothing
+HTMLCanvasElement.prototype.getContext = (() => null) as never;
+
+let close = () => {};
+afterEach(() => close());
+
+async function show() {
+  const kernel = new Search();
+  const el = document.createElement("div");
+  document.body.append(el);
+  let dispose = () => {};
+  await act(async () => {
+    dispose = widget.render({ model: kernel, el });
+    await new Promise((done) => setTimeout(done, 20));
+  });
+  close = () => {
+    dispose();
+    el.remove();
+  };
+  const find = (selector: string) => {
+    const found = el.querySelector<HTMLElement>(selector);
+    if (!found) throw new Error(`nothing matches ${selector}`);
+    return found;
+  };
+  const does = (what: () => void) =>
+    act(async () => {
+      what();
+      await new Promise((done) => setTimeout(done, 120));
+    });
+  return { kernel, el, find, does, click: (selector: string) => does(() => find(selector).click()) };
+}
+
+const numbers = (el: HTMLElement) =>
+  [...el.querySelectorAll<HTMLElement>("[data-number]")].map((one) => Number(one.dataset.number));
+
+describe("rows", () => {
+  it("asks for all rows in parts, and takes what arrives afterwards without asking again", async () => {
+    const { kernel, el, find, does } = await show();
+    const asked = () =>
+      kernel.sent.filter(({ body }) => "ask" in body && (body as { ask: string }).ask === "rows").length;
+    expect(find(".kl-candidates").textContent).toContain("40 candidates");
+    expect(asked()).toBe(3);
+    const fresh = { ...row(40), value: 9, state: "verified" } as Row;
+    await does(() => {
+      kernel.given.push(fresh);
+      kernel.reply({ kind: "rows", since: 40, version: 41, rows: [fresh] });
+      kernel.put("version" as never, 41);
+    });
+    expect(asked()).toBe(3);
+    expect(numbers(el)[0]).toBe(40);
+  });
+
+  it("asks for what a lost message held", async () => {
+    const { kernel, find, does } = await show();
+    const lost = [row(40), row(41)] as Row[];
+    await does(() => {
+      kernel.given.push(...lost);
+      kernel.reply({ kind: "rows", since: 41, version: 42, rows: [lost[1]] });
+      kernel.put("version" as never, 42);
+    });
+    expect(find(".kl-candidates").textContent).toContain("42 candidates");
+  });
+
+  it("leaves no listener behind", async () => {
+    const { kernel } = await show();
+    close();
+    expect(kernel.listeners()).toBe(0);
+  });
+});
+
+describe("the table", () => {
+  it("is sorted by a click, the best first for a modelled time too", () => {
+    const best = arranged(all, { column: "value", down: true }, "good", "speedup");
+    expect(best[0]?.value).toBe(Math.max(...best.map((one) => one.value ?? 0)));
+    expect(arranged(all, { column: "value", down: true }, "good", "modelled")[0]).toBe(best.at(-1));
+    const failed = arranged(all, { column: "value", down: true }, "all", "speedup").at(-1);
+    expect(failed?.value).toBeNull();
+  });
+
+  it("chooses by arrow keys, marks by Space, and compares the two that are marked", async () => {
+    const { kernel, el, find, does, click } = await show();
+    const key = (name: string) =>
+      does(() => find(".kl-mon-table").dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true })));
+    await key("Home");
+    await key(" ");
+    await key("ArrowDown");
+    await key(" ");
+    const [a, b] = numbers(el);
+    expect(find(".kl-mon-chosen strong").textContent).toBe(`Candidate ${b}`);
+    await click("[data-action=compare]");
+    await does(() => {});
+    expect(kernel.sent.at(-1)?.body).toEqual({ ask: "compare", a, b });
+    expect(find(".kl-mon-panel-compare").textContent).toContain("1.21 times as fast");
+  });
+
+  it("says the step that a candidate failed, and figures with their interval", () => {
+    const good = all.find((one) => one.value !== null) as Row;
+    expect(figureOf({ ...good, value: 1.5, low: 1.41, high: 1.62 }, "speedup")).toBe("1.50x [1.41, 1.62]");
+    expect(figureOf({ ...good, value: 0.00983 }, "modelled")).toBe("0.00983 ms");
+    expect(fate({ ...good, state: "failed", step: "gate" })).toBe("failed at gate");
+  });
+});
+
+describe("decisions", () => {
+  it("sends each as its action, and shows a refusal as a sentence", async () => {
+    const { kernel, find, does, click } = await show();
+    await click("[data-action=pause]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "pause" });
+    await does(() => kernel.done("The run is finished. Begin another one."));
+    expect(find(".kl-notice-error").textContent).toContain("Begin another one");
+    await click("[data-action=protect]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "protect", number: head(all).best });
+    await click("[data-action=thaw-3]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "thaw", island: 3 });
+  });
+
+  it("injects the sketch that was typed, and keeps it when the kernel refuses", async () => {
+    const { kernel, find, does, click } = await show();
+    const area = find("textarea[aria-label='sketch to inject']") as HTMLTextAreaElement;
+    await does(() => {
+      area.value = "sketch mine {}";
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    await click("[data-action=inject]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "inject", text: "sketch mine {}", island: 0, why: "" });
+    await does(() => kernel.done("No."));
+    expect(area.value).toBe("sketch mine {}");
+    await click("[data-action=inject]");
+    // the checker is asked meanwhile, so the decision is not the last message
+    const sent = kernel.sent.findLast(({ body }) => "action" in body);
+    await does(() => kernel.reply({ kind: "done", id: sent?.id }));
+    expect(area.value).toBe("");
+  });
+});
+
+describe("the chart", () => {
+  const drawn = (by: "evaluation" | "round") =>
+    picture({ rows: all, head: head(all), rounds: figures(all).rounds, by, width: 600, height: 300 });
+
+  it("has each candidate that has a value as a point, and the others at its foot", () => {
+    const { places, failed, lines, foot, top } = drawn("evaluation");
+    expect(places.length + failed.length).toBe(all.length);
+    expect(failed.every((one) => one.y === foot)).toBe(true);
+    expect(places.every((one) => one.y >= top && one.y <= foot)).toBe(true);
+    const by = Object.fromEntries(lines.map((line) => [line.name, line.y]));
+    expect((by.bound as number) < (by.compile as number) && (by.compile as number) < (by.eager as number)).toBe(true);
+  });
+
+  it("steps up where a better one was verified", () => {
+    const { steps } = drawn("evaluation");
+    for (const [index, [x, y]] of steps.slice(1).entries()) {
+      const [left, before] = steps[index] as [number, number];
+      expect(x).toBeGreaterThanOrEqual(left);
+      expect(y).toBeLessThanOrEqual(before);
+    }
+  });
+
+  it("has an axis where all values are close together", () => {
+    const close = all.filter((one) => one.value !== null).map((one, at) => ({ ...one, value: 0.0114 + at / 1e5 }));
+    const { up } = picture({
+      rows: close,
+      head: { measure: "modelled", lines: [], improvements: [] },
+      rounds: [],
+      by: "evaluation",
+      width: 600,
+      height: 300,
+    });
+    expect(up.length).toBeGreaterThan(1);
+    expect(new Set(up.map(({ text }) => text)).size).toBe(up.length);
+  });
+
+  it("puts the candidates of a round beside each other", () => {
+    const { places } = drawn("round");
+    const seeds = places.filter((one) => one.number < 4);
+    expect(new Set(seeds.map((one) => one.x)).size).toBe(seeds.length);
+    expect(Math.max(...seeds.map((one) => one.x))).toBeLessThan(
+      Math.min(...places.filter((one) => one.number > 3).map((one) => one.x)),
+    );
+  });
+
+  it("finds the point under the mouse and none far away", () => {
+    const { places } = drawn("evaluation");
+    const one = places[3];
+    if (!one) throw new Error("too few");
+    expect(nearest(places, one.x + 1, one.y - 1)).toBe(one);
+    expect(nearest(places, -500, -500)).toBeNull();
+  });
+});
+
+it("follows a candidate back to its seed", () => {
+  const line = lineage(BY_NUMBER, 39);
+  expect(line.at(-1)?.number).toBe(39);
+  expect(line[0]?.parents).toEqual([]);
+  for (const [index, one] of line.slice(1).entries()) expect(one.parents[0]).toBe(line[index]?.number);
+});
+
+it("takes no request to other hosts", async () => {
+  const fetched = vi.spyOn(globalThis, "fetch");
+  await show();
+  expect(fetched).not.toHaveBeenCalled();
+});

@@ -1,0 +1,33 @@
+/** The line under the header: what a person must hear, until it is dismissed. */
+import { ActionSign } from "./icons";
+import type { Link, Speech } from "./link";
+
+interface NoticesProps {
+  view: Pick<Link<Speech>, "notice" | "link" | "dismiss">;
+  /** what the kernel has to say of the last decision */
+  message: string;
+}
+
+export function Notices({ view, message }: NoticesProps) {
+  const notice = view.notice.value;
+  const lines: { text: string; tone: string; dismiss?: () => void }[] = [];
+  if (notice) lines.push({ ...notice, dismiss: () => view.dismiss() });
+  if (message && message !== notice?.text) lines.push({ text: message, tone: "error" });
+  if (view.link.value === "busy") {
+    lines.push({ text: "Kernel busy: what you did is taken when the running cell ends.", tone: "info" });
+  }
+  return (
+    <div class="kl-notices" aria-live="polite">
+      {lines.map((line) => (
+        <div key={line.text} class={`kl-notice kl-notice-${line.tone}`}>
+          <span>{line.text}</span>
+          {line.dismiss && (
+            <button type="button" class="kl-close" aria-label="dismiss" onClick={line.dismiss}>
+              <ActionSign action="close" />
+            </button>
+          )}
+        </div>
+      ))}
+    </div>
+  );
+}
