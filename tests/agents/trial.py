@@ -1,6 +1,6 @@
 """A trial of the model roles: operators x arms, by a player behind a loopback endpoint who sees prompts alone.
 
-    python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...] [--only WORD]
+    python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...] [--only WORD,WORD]
                                  [--improve] [--turns 12] [--out FILE]
 
 An arm leaves a part of the method out (``full`` leaves nothing out). The endpoint puts an error into a share of the
@@ -131,7 +131,7 @@ def main() -> None:
         del os.environ[name]
     rows: list[Row] = []
     for path in sorted(TASKS.glob("*.py")):
-        for arm in given.arms.split(",") if given.only in path.stem else ():
+        for arm in given.arms.split(",") if any(word in path.stem for word in given.only.split(",")) else ():
             player = Scripted() if given.player == "rules" else Filed(Path(given.player) / arm / path.stem)
             rows.append(session(arm, path, player, given))
             print(json.dumps(asdict(rows[-1])), flush=True)
