@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fake_server import Act, FakeServer, answer
-
 from kernellab.models import ModelSettings, Talk, open_model
 from kernellab.records import Exchange, Role
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
+from tests.models.fake_server import Act, FakeServer, answer
 
 CHIP = Chip(
     "a CPU", "cpu", 2, simd_bits=512, l1_bytes=48 << 10, l2_bytes=1 << 21, l3_bytes=32 << 20, bandwidth=30e9,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_server import answer
 
 from kernellab.agents.briefs import Attempt, CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError, ModelCoder, Options
@@ -14,6 +13,7 @@ from kernellab.errors import ModelError
 from kernellab.lowering.carried import bare
 from kernellab.records import Author, Candidate, CompilerLine, Evidence, Role, Route, RouteKind, Source, Stage, Verdict
 from tests.agents.model_parts import AFFINE, CPU, SKETCH, line
+from tests.models.fake_server import answer
 
 BRIEF = CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH, constexpr={"BLOCK": 128})
 LOWERED = RulesCoder().code(BRIEF).source

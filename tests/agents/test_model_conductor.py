@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_server import answer, status
 
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.model import ModelConductor, Options
@@ -30,6 +29,7 @@ from kernellab.records import (
     Verdict,
 )  # fmt: skip
 from tests.agents.model_parts import AFFINE, CPU, SKETCH, line
+from tests.models.fake_server import answer, status
 
 RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.", cases=6)
 WRONG = GateResult(state=GateState.WRONG, reason="y is wrong at M=1, N=65.", sizes={"M": 1, "N": 65}, max_error=1.0)

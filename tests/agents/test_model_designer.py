@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from fake_server import answer
 
 from kernellab.agents.briefs import Attempt, DesignBrief
 from kernellab.agents.model import ModelDesigner, Options
 from kernellab.errors import DesignError, ModelError, ModelFault
 from kernellab.records import Finish, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 from tests.agents.model_parts import AFFINE, BROKEN, CPU, SKETCH, WRONG, fenced, line
+from tests.models.fake_server import answer
 
 BRIEF = DesignBrief(task=AFFINE, target=CPU)
 

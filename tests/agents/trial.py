@@ -1,7 +1,7 @@
 """A trial of the model roles: operators x arms, by a player behind a loopback endpoint who sees prompts alone.
 
-    python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...] [--only WORD,WORD]
-                                 [--improve] [--turns 12] [--out FILE]
+    python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...]
+                                 [--only WORD,WORD] [--improve] [--turns 12] [--out FILE]
 
 An arm leaves a part of the method out (``full`` leaves nothing out). The endpoint puts an error into a share of the
 player's replies: which replies, and which error, follow from the seed, the operator and the reply's number alone, so

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_server import Act, FakeServer, answer, status
 from session_parts import SKETCH, TASK, WRONG_SKETCH
 
 from kernellab.cli import main
+from tests.models.fake_server import Act, FakeServer, answer, status
 
 RIGHT = answer(f"Rows.\n```sketch\n{SKETCH}```\n")
 WRONG = answer(f"```sketch\n{WRONG_SKETCH}```\n")

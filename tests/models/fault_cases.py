@@ -12,11 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fake_server import Act, Asked, FakeServer, answer, cut, endless, events, raw, refusing, silent, status, whole
-
 from kernellab.models import Budget, ChatReply, ModelError, ModelSettings, Talk, open_model
 from kernellab.records import ChatMessage, Exchange, Role
 from kernellab.session.turn.players import first_answer
+from tests.models.fake_server import (
+    Act,
+    Asked,
+    FakeServer,
+    answer,
+    cut,
+    endless,
+    events,
+    raw,
+    refusing,
+    silent,
+    status,
+    whole,
+)
 
 QUICK = {"retries": 2, "retry_s": 0.01, "first_token_s": 5.0, "stall_s": 0.4, "total_s": 20.0}
 #: for servers that say nothing; a busy machine may be slower than that with any other

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_server import Act, Connection, FakeServer, answer, endless, refusing, silent, status, whole
-from fault_cases import HELLO, QUICK, SCHEMA
 
 from kernellab.models import (
     THINKING,
@@ -28,6 +26,8 @@ from kernellab.models import (
 from kernellab.models.dialect import is_strict
 from kernellab.models.faults import asked_pause
 from kernellab.records import ChatMessage, Finish, Role
+from tests.models.fake_server import Act, Connection, FakeServer, answer, endless, refusing, silent, status, whole
+from tests.models.fault_cases import HELLO, QUICK, SCHEMA
 
 ASK = ChatRequest(HELLO)
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_server import FakeServer, answer, status
 
 from kernellab.doctor import models_of
+from tests.models.fake_server import FakeServer, answer, status
 
 
 @pytest.fixture(autouse=True)

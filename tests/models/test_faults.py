@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fault_cases import CASES, KEY, Case, answers_after, played
 
 from kernellab.records import Finish
+from tests.models.fault_cases import CASES, KEY, Case, answers_after, played
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)

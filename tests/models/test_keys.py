@@ -9,13 +9,13 @@ import traceback
 from pathlib import Path
 
 import pytest
-from fake_server import FakeServer, answer
-from fault_cases import CASES, HELLO, KEY, QUICK, Case, played
 
 from kernellab.models import ModelError, ModelSettings, Talk, configured, open_model, scrub, write_replay
 from kernellab.models.keys import REMOVED, scrub_error
 from kernellab.records import ChatMessage, Exchange, Role
 from kernellab.verifier.judge.servers import clean_environment
+from tests.models.fake_server import FakeServer, answer
+from tests.models.fault_cases import CASES, HELLO, KEY, QUICK, Case, played
 
 TELLING = [
     case for case in CASES if case.fault in ("401 that quotes the key", "307 redirect elsewhere", "500 for ever")
@@ -103,7 +103,7 @@ def test_workers_do_not_inherit_the_key(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_key_goes_to_no_other_address_when_redirected() -> None:
-    from fake_server import status
+    from tests.models.fake_server import status
 
     with FakeServer(answer("hello")) as other, FakeServer(status(307, "", {"Location": f"{other.url}/x"})) as server:
         model = open_model("model", Role.CODER, ModelSettings.load(base_url=server.url, model="m", **QUICK))

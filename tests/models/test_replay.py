@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_server import FakeServer, answer
-from fault_cases import QUICK, SCHEMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +22,8 @@ from kernellab.models import (
 )  # fmt: skip
 from kernellab.models.replay import ReplayModel
 from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
+from tests.models.fake_server import FakeServer, answer
+from tests.models.fault_cases import QUICK, SCHEMA
 
 
 def asked(*texts: str) -> tuple[ChatMessage, ...]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-from fake_server import Act, FakeServer, answer, silent, status
-from fault_cases import HELLO, QUICK, SCHEMA
 
 from kernellab.models import Budget, ChatReply, ModelError, ModelFault, ModelSettings, Talk, open_model
 from kernellab.records import Exchange, Finish, Role, Section
+from tests.models.fake_server import Act, FakeServer, answer, silent, status
+from tests.models.fault_cases import HELLO, QUICK, SCHEMA
 
 
 class Line:

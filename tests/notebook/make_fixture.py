@@ -89,10 +89,9 @@ def main() -> None:
 def record_model(out: Path, workspace: Path) -> None:
     """A session whose Designer is a model: what it was told and answered, and while it writes."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-    from fake_server import Connection, FakeServer
-
     from kernellab.notebook.board.workbench import Workbench
     from kernellab.session import design
+    from tests.models.fake_server import Connection, FakeServer
 
     go_on = threading.Event()
 

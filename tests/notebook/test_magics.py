@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_server import FakeServer, answer
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,6 +18,7 @@ from kernellab.notebook.magics.complete import candidates
 from kernellab.notebook.magics.table import names, parsers
 from kernellab.records import Role
 from kernellab.session.start import check_coder
+from tests.models.fake_server import FakeServer, answer
 
 LINE = [
     "approve", "ask", "budget", "compare", "config", "doctor", "evolve", "explain", "export", "fork", "help", "insert",

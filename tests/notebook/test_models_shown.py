@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_server import Connection, FakeServer, answer
 from notebook_parts import SKETCH, TASK, Page, until
 
 from kernellab.models import write_replay
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.notebook.views.detail import detail
 from kernellab.session import design
+from tests.models.fake_server import Connection, FakeServer, answer
 
 REPLY = f"Each row is cut into blocks; I expect 2.5x eager.\n```sketch\n{SKETCH}```\n"
 

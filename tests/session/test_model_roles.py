@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
 
 from kernellab.agents.briefs import RouteBrief
@@ -25,6 +24,7 @@ from kernellab.models import write_replay
 from kernellab.records import Author, Finish, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
+from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
 
 RIGHT = answer(f"Each row on its own.\n```sketch\n{SKETCH}```\n")
 WRONG = answer(f"```sketch\n{WRONG_SKETCH}```\n")
