@@ -91,7 +91,14 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
     kwargs.pop("device", None)
     kwargs.pop("pin_memory", None)
     kwargs.pop("layout", None)
+    if f64 and node.dtype.startswith("float") and not kwargs.get("dtype") and not any(map(_is_given, node.args)):
+        kwargs["dtype"] = _attribute("torch.float64", True)  # a tensor that is made here has the default dtype
     return _function(node.op)(*(fill(a) for a in node.args), **kwargs)
+
+
+def _is_given(value: Any) -> bool:
+    """Does the argument hold a tensor?"""
+    return isinstance(value, Ref) or (isinstance(value, (tuple, list)) and any(map(_is_given, value)))
 
 
 def _attribute(name: str, f64: bool) -> Any:

@@ -152,3 +152,21 @@ def inputs():
     graph = capture(load_task(text, "large"))
     assert [n.op for n in graph.nodes] == ["aten.mm.default", "aten.relu.default"]
     assert graph.nodes[-1].shape == (1 << 20, 1 << 10)
+
+
+def test_tensors_that_the_reference_makes_are_in_float64_too() -> None:
+    text = """
+import torch
+def reference(x, group):
+    start = torch.full((4, x.shape[1]), 0.1)
+    return start.scatter_reduce(0, group[:, None].expand_as(x), x, "amax")
+def inputs():
+    return torch.randn(32, 8), torch.randint(0, 4, (32,))
+"""
+    task = load_task(text)
+    args = task.module().sample(seed=0)
+    (y,) = run_graph(capture(task), args, True)
+    x = args[0].double()
+    assert y.dtype == torch.float64
+    expected = torch.stack([torch.clamp(x[args[1] == g], min=0.1).amax(0) for g in range(4)])
+    assert torch.equal(y, expected)

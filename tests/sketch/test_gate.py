@@ -257,3 +257,38 @@ def test_inputs_too_large_to_draw_are_drawn_small() -> None:
     )
     assert gate(ROW_SKETCH, large).state is GateState.RIGHT
     assert gate(ROW_SKETCH.replace("x - reduce", "x + reduce"), large).state is GateState.WRONG
+
+
+BAGS = load_task("""
+import torch
+def reference(table, words, starts):
+    return torch.nn.functional.embedding_bag(words, table, starts, mode="mean")
+def inputs():
+    return torch.randn(1000, 128), torch.randint(0, 1000, (2048,)), torch.arange(0, 2048, 16)
+""")
+
+
+def test_a_reference_that_accepts_no_smaller_size_is_gated_on_its_own_inputs() -> None:
+    text = """
+sketch bags {
+    symbols: V, D, N, B;
+    tensors: table[V, D]: f32; words[N]: i64; starts[B]: i64; Y[B, D]: f32 out;
+    constexpr: C = 16;
+    @llm_hint("parallel", "coreidx")
+    for b in range(B):
+        load(starts[b] -> s)
+        load(starts[min(b + 1, B - 1)] -> following)
+        e = where(b + 1 < B, following, N)
+        acc = alloc([D], f32, llm_hint=["accumulator", "init_zero"])
+        for k in range(0, N, C):
+            pos = s + k + arange(C)
+            inside = pos < e
+            gather(words[pos] -> w)
+            gather(table[w, 0:D] -> rows)
+            acc = acc + reduce_sum(where(inside[:, None], rows, 0.0), axis=0)
+        store(acc / max(e - s, 1) -> Y[b, 0:D])
+}
+"""
+    result = gate(text, BAGS)
+    assert result.state is GateState.RIGHT, result.reason
+    assert gate(text.replace("max(e - s, 1)", "16.5"), BAGS).state is GateState.WRONG

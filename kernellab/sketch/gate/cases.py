@@ -103,6 +103,8 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
     names = _names(axes, binding)
     small = _Small(task)
     axes = _accepted(small, axes)
+    if not axes:
+        return  # the reference accepts none of the shorter sizes
     dims = {names[a]: Dim(names[a], min(LEAST_SLIDING, a.size) if a in sliding else 1, a.size) for a in axes}
     made = 0
     for sizes in edges(tuple(dims.values()), tuple(around)):
