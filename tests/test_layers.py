@@ -22,12 +22,10 @@ def in_new_process(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_importing_the_package_is_quick_and_imports_no_torch() -> None:
-    code = (
-        "import sys, time; began = time.perf_counter(); import kernellab; took = time.perf_counter() - began;"
-        "print(took < 0.2, 'torch' in sys.modules, 'pydantic' in sys.modules)"
-    )
-    assert in_new_process(code) == "True False False"
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = ("torch", "pydantic", "numpy", "lancedb", "IPython", "ipywidgets", "plotly", "openai")
+    code = f"import sys, kernellab; print([name for name in {heavy} if name in sys.modules])"
+    assert in_new_process(code) == "[]"
 
 
 def test_every_public_name_is_there() -> None:
