@@ -59,7 +59,9 @@ class CppAdapter(Adapter):
             # a macro of its own may export; whether it is called is seen when it runs
             return [Finding("no-kernel", "No function that the C++ source exports was found.", source.entry_file)]
         if not exported.keys() & found.used:
-            file, line = next(iter(exported.values()))
+            # a header that came with the source is not at fault: a file of the person's own is named
+            own = {piece.file for piece in found.code if not piece.header}
+            file, line = next((place for place in exported.values() if place[0] in own), (min(own), None))
             return [Finding("no-launch", "No function of the C++ source is called.", file, line, fatal=True)]
         return []
 

@@ -175,12 +175,15 @@ class Session:
 
     def __repr__(self) -> str:
         state = self.state
-        lines = [f"{self.name}: {state.status.value}. {state.reason}".rstrip()]
+        asked = state.question if state.status is SessionStatus.WAITING else None
+        # what it asks says why it waits
+        reason = state.reason if asked is None or state.reason not in asked.text else ""
+        lines = [f"{self.name}: {state.status.value}. {reason}".rstrip()]
         if state.target:
             lines.append(f"  on {target_words(state)}")
         lines += [f"  {turn_line(turn)}" for turn in self.turns]
-        if state.question and state.status is SessionStatus.WAITING:
-            lines += [f"  ? {state.question.text}", f"    {state.question.answer}"]
+        if asked is not None:
+            lines += [f"  ? {asked.text}", f"    {asked.answer}"]
         if self._driver.message:
             lines.append(f"  ! {self._driver.message}")
         return "\n".join(lines)

@@ -14,6 +14,21 @@ from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.view import turn_line
 
 
+class _Left:
+    """Few lines in a notebook instead of the frames of whoever waited."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}", "  -> Wait again with await, or end it with %kernel_stop."]
+
+
+class Interrupted(_Left, KeyboardInterrupt):
+    """Ctrl-C, or an interrupt of the kernel, ended the waiting; the session goes on."""
+
+
+class Abandoned(_Left, asyncio.CancelledError):
+    """What awaited a session was cancelled, which is how an interrupt reaches a cell; the session goes on."""
+
+
 class Awaited(Protocol):
     """What waiting asks of a session."""
 
@@ -41,15 +56,20 @@ def wait(
     Raises:
         TaskError, TargetError, JournalError: what ended the session.
         SessionError: it was still running after ``timeout`` seconds.
+        Interrupted: a KeyboardInterrupt came.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    with changed:
-        while not session.resting:
-            left = 0.2 if until is None else min(0.2, until - time.monotonic())
-            if left <= 0:
-                raise SessionError(f"{session.name} was still running after {timeout:g} s.", "Wait longer, or stop it.")
-            changed.wait(left)
-            tell()
+    try:
+        with changed:
+            while not session.resting:
+                left = 0.2 if until is None else min(0.2, until - time.monotonic())
+                if left <= 0:
+                    what = f"{session.name} was still running after {timeout:g} s."
+                    raise SessionError(what, "Wait longer, or stop it.")
+                changed.wait(left)
+                tell()
+    except KeyboardInterrupt:
+        raise Interrupted(_left(session)) from None
     tell()
     if session.failure is not None:
         raise session.failure
@@ -71,10 +91,16 @@ async def rest(session: Awaited) -> None:
             except asyncio.TimeoutError:
                 continue
             changed.clear()
+    except asyncio.CancelledError:
+        raise Abandoned(_left(session)) from None
     finally:
         end()
     if session.failure is not None:
         raise session.failure
+
+
+def _left(session: Awaited) -> str:
+    return f"no longer waiting for {session.name}, which goes on."
 
 
 class Teller:

@@ -117,6 +117,18 @@ def test_what_is_outside_the_families_is_named_with_its_line(result: str, given:
     assert "line 4" in str(caught.value)
 
 
+def test_a_dtype_that_no_sketch_holds_is_named() -> None:
+    text = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return torch.ones(8, 8) * 1j,\n"
+    with pytest.raises(DesignError, match="'x' is complex64"):
+        RulesDesigner().design(DesignBrief(load_task(text, "turned"), CPU))
+
+
+def test_memory_that_is_written_whole_may_begin_empty() -> None:
+    body = "    y = torch.empty_like(x)\n    y[:] = x * 2\n    return y\n"
+    text = f"import torch\ndef reference(x):\n{body}def inputs():\n    return torch.ones(8, 8)\n"
+    assert RulesDesigner().design(DesignBrief(load_task(text, "filled"), CPU)).sketch
+
+
 @pytest.mark.parametrize("rest", ["x @ w", "torch.relu(x @ w + b)", "torch.nn.functional.group_norm(x @ w, 4)"])
 @pytest.mark.parametrize("l2_bytes", [256 << 10, 512 << 10, 2 << 20])
 def test_the_first_design_fits_the_chip(rest: str, l2_bytes: int) -> None:

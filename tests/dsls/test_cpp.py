@@ -51,6 +51,9 @@ def test_code_without_a_kernel_or_a_call_is_refused(source: Source) -> None:
     assert [f.rule for f in adapter.static(python_only) if f.fatal] == ["no-kernel"]
     uncalled = {**source.files, "kernel.py": "def kernel(x):\n    return x * 2\n"}
     assert [f.rule for f in adapter.static(source.model_copy(update={"files": uncalled}))] == ["no-launch"]
+    # a kernel.cpp of a person's own: not a header that came along is at fault
+    [found] = adapter.static(source.model_copy(update={"files": {**source.files, "kernel.cpp": "int x;\n"}}))
+    assert (found.rule, found.file) == ("no-launch", "kernel.cpp")
     broken = {**source.files, "kernel.py": "def kernel(x:\n"}
     assert [f.rule for f in adapter.static(source.model_copy(update={"files": broken}))] == ["syntax"]
 

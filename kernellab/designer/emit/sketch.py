@@ -19,6 +19,7 @@ from kernellab.designer.ir.expr import Iota, Ix, Leaf, SymNum, walk
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
+from kernellab.errors import DesignError
 from kernellab.sketch.program.ops import OPS
 from kernellab.task import Task
 
@@ -120,7 +121,11 @@ def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
 
 
 def _tensors(file: File, k: Launch) -> list[str]:
-    """Declarations of the tensors: inputs in the graph's order, temps, and what is stored."""
+    """Declarations of the tensors: inputs in the graph's order, temps, and what is stored.
+
+    Raises:
+        DesignError: a tensor's dtype is none of the sketch language's.
+    """
     loaded = list(dict.fromkeys(e.tensor for e in k.loads))
     places: Mapping[str, int] = {name: n for n, name in enumerate(file.inputs)}
     own = file.layout.name
@@ -129,6 +134,12 @@ def _tensors(file: File, k: Launch) -> list[str]:
     found = []
     for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
         role = " out" if t in file.results else " temp" if t not in inputs else ""
+        if file.layout.dtypes[t] not in DTYPES:
+            raise DesignError(
+                f"The tensor {own(t)!r} is {file.layout.dtypes[t]}, which a sketch cannot hold.",
+                "Compute on its real and imaginary parts (torch.view_as_real), or let a person or a model write the "
+                "kernel.",
+            )
         view = file.layout.views.get(t) or (1,)
         found.append(f"{own(t)}[{', '.join(str(e) for e in view)}]: {DTYPES[file.layout.dtypes[t]]}{role}")
     return found

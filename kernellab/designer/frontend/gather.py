@@ -229,8 +229,13 @@ def _copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return compute(b.operand(node.args[1], index, node.shape), wide(node.dtype))
 
 
+def _empty(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """Whatever lies there: a reference that is no accident writes each element before it reads it."""
+    return Num(0, node.dtype)
+
+
 PICKS: dict[str, Handler] = {
     "embedding": _embedding, "index_select": _index_select, "gather": _gather, "index": _index, "fmod": _fmod,
     "repeat": _repeat, "diagonal": _diagonal, "unfold": _unfold, "slice_scatter": _slice_scatter, "copy": _copy,
-    "empty": lambda b, node, index, item: Num(0, node.dtype),
+    **dict.fromkeys(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"), _empty),
 }  # fmt: skip

@@ -149,7 +149,7 @@ class ShowMagics(KernelMagic):
     @magic_arguments()
     @command
     def kernel_doctor(self, args: argparse.Namespace) -> None:
-        """What this machine can do, and the one line that mends what it cannot."""
+        """What this machine can do, and the one line that fixes what it cannot."""
         from kernellab.doctor import report
 
         print(report())

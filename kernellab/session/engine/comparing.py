@@ -72,7 +72,11 @@ class Comparing:
             return
         if best.verdict.against("eager") and not best.verdict.against("compile") and best.turn.id not in self._begun:
             self._begun.add(best.turn.id)
-            self.begin(state, ("eager", "compile"), _tell)
+            self.begin(state, ("eager", "compile"), self._tell)
+
+    def _tell(self, result: Verdict | BaseException) -> None:
+        if isinstance(result, Exception) and not self._engine.closing:
+            log.warning("the comparison failed: %s", result)
 
 
 def _event(turn: str, verdict: Verdict) -> Compared:
@@ -85,11 +89,6 @@ def _event(turn: str, verdict: Verdict) -> Compared:
         reason=verdict.reason,
         flags=tuple(verdict.flags),
     )
-
-
-def _tell(result: Verdict | BaseException) -> None:
-    if isinstance(result, Exception):
-        log.warning("the comparison failed: %s", result)
 
 
 def drop(finishing: asyncio.Future[Any]) -> None:

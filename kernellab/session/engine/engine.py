@@ -35,6 +35,8 @@ class Engine:
         self._held: dict[str, Journal] = {}
         self._verifier: Verifier | None = None
         self._verifier_lock = threading.Lock()
+        #: the process ends: what is cut off by that is no news
+        self.closing = False
         #: one verification at a time: a timing wants the machine to itself
         self.verifying = threading.Lock()
         self.thread.start()
@@ -135,6 +137,7 @@ class Engine:
                     log.exception("the lease of %s could not be renewed", session)
 
     def _close(self) -> None:
+        self.closing = True
         for session in list(self._held):
             with contextlib.suppress(Exception):  # leaving: a lease that stays is taken over by its dead process id
                 self.let_go(session)
