@@ -45,7 +45,7 @@ lab: $(BUNDLE)
 
 # The outputs and pictures that the repository keeps, made anew; run them on a quiet machine.
 notebooks: $(BUNDLE)
-	for book in notebooks/*.ipynb; do $(BIN)/python tools/demo.py $$book --in-place || exit 1; done
+	for book in notebooks/*.ipynb notebooks/lessons/*.ipynb; do $(BIN)/python tools/demo.py $$book --in-place || exit 1; done
 
 screenshots: $(BUNDLE)
 	$(BIN)/python tests/browser/screenshots.py notebooks/images

@@ -96,6 +96,10 @@ class JournalError(KernellabError):
     """The journal cannot be opened or written; the message names the file."""
 
 
+class CourseError(KernellabError):
+    """There is no such lesson, exercise or challenge, or its file cannot be read (named, with the key)."""
+
+
 class EvolveError(KernellabError):
     """A search cannot be begun, or cannot go on."""
 

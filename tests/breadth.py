@@ -28,7 +28,11 @@ SHARES = {
     "designer/test_designer.py": 3,
     "bench/test_builtin.py": 14,
     "bench/test_scale.py": 7,
+    "teach/test_answers.py": 4,
+    "teach/test_wrong_answers.py": 4,
 }
+#: one of how many lessons' notebooks a commit's run executes
+LESSONS = 4
 
 
 def everything() -> bool:

@@ -32,9 +32,15 @@ def doctor(
 def lab(
     context: typer.Context,
     notebook: Annotated[str | None, typer.Argument(help="A tutorial's name, or a path; default: the folder.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the tutorials are copied to.")] = Path("kernellab-notebooks"),
+    out: Annotated[Path, typer.Option(help="Where they are copied to.")] = Path("kernellab-notebooks"),
+    course: Annotated[
+        bool, typer.Option("--course", help="The lessons of the course instead of the tutorials.")
+    ] = False,
+    solutions: Annotated[
+        bool, typer.Option("--solutions", help="With --course: the teacher's guide and the reference answers too.")
+    ] = False,
 ) -> int:
-    """Open JupyterLab on the tutorials, copied so that you may change them.
+    """Open JupyterLab on the tutorials, or on the course's lessons, copied so that you may change them.
 
     Options that are not listed here are JupyterLab's: kernellab lab --no-browser --port=9000 --allow-root. Write their
     values with "=".
@@ -53,6 +59,8 @@ def lab(
         raise KernellabError("JupyterLab is not installed.", f"{sys.executable} -m pip install jupyterlab")
     if notebook is not None and Path(notebook).exists():
         place = Path(notebook)
+    elif course or solutions:
+        place = copy_course(out, solutions, notebook)
     else:
         source = content("notebooks")
         names = sorted(path.name for path in source.glob("*.ipynb"))
@@ -66,3 +74,30 @@ def lab(
                 shutil.copyfile(source / name, out / name)
         place = out / chosen[0]
     return subprocess.run([sys.executable, "-m", "jupyterlab", str(place), *options], check=False).returncode and 1
+
+
+def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:
+    """Copies the lessons to ``out`` and gives what to open: the lesson, else the first. What is there already is kept.
+
+    Answers and the teacher's guide are copied only for ``solutions``.
+
+    Raises:
+        KernellabError: there is no such lesson.
+    """
+    import shutil
+
+    from kernellab.content import content
+
+    source = content("notebooks")
+    kept = ["lessons"] + (["solutions", "exercises"] if solutions else [])
+    for folder in kept:
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        for path in sorted((source / folder).iterdir()):
+            if path.is_file() and not (out / folder / path.name).exists() and (solutions or path.suffix != ".md"):
+                shutil.copyfile(path, out / folder / path.name)
+    (out / "kernellab.toml").touch()
+    names = sorted(path.name for path in (out / "lessons").glob("*.ipynb"))
+    chosen = [name for name in names if lesson is None or lesson in name]
+    if not chosen:
+        raise KernellabError(f"There is no lesson {lesson!r}.", f"Choose one of {', '.join(names) or 'none'}.")
+    return out / "lessons" / chosen[0]

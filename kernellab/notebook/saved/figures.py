@@ -38,7 +38,7 @@ def figure(session: Session, kind: str, theme: str = "auto") -> go.Figure:
     drawn = _KINDS[kind](session)
     if drawn is None:
         raise SessionError(f"{session.name} has nothing to draw for {kind} yet.", _WHEN[kind])
-    return _themed(drawn, theme)
+    return themed(drawn, theme)
 
 
 def roofline_figure(state: State, facts: Facts) -> go.Figure | None:
@@ -176,7 +176,8 @@ _WHEN = {
 }
 
 
-def _themed(drawn: go.Figure, theme: str) -> go.Figure:
+def themed(drawn: go.Figure, theme: str) -> go.Figure:
+    """The figure in a theme: light, dark, or auto, transparent with colours that can be read on both."""
     template = {"light": "plotly_white", "dark": "plotly_dark"}.get(theme, "plotly_white")
     drawn.update_layout(template=template, margin={"l": 60, "r": 20, "t": 48, "b": 48})
     if theme == "auto":

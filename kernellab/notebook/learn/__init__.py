@@ -1,0 +1,1 @@
+"""What a learner sees: cards, pictures of accesses and of errors, curves."""

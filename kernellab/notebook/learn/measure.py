@@ -1,0 +1,67 @@
+"""A measurement beside the prediction that was made of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING
+
+from kernellab.errors import CourseError
+from kernellab.notebook.saved.receipt import Shown
+from kernellab.teach import progress
+from kernellab.teach.judge import source_of
+from kernellab.teach.measure import figures
+from kernellab.teach.progress import Measured, Progress
+
+if TYPE_CHECKING:
+    from kernellab.records import Ranking, Source
+    from kernellab.target import Target
+    from kernellab.task import Task
+
+Rank = Callable[["Task", "Source", "Target"], "Ranking"]
+
+
+def measured(name: str, text: str, task: Task, rank: Rank) -> Shown:
+    """Times ``text``, keeps the figures under ``name``, and sets them beside the prediction.
+
+    Raises:
+        CourseError: it is not right, so that no time means anything.
+    """
+    from kernellab.dsls.machine import detect_target
+
+    source = source_of(text, task)
+    target = detect_target(source.dsl)
+    found = figures(task, target, rank(task, source, target))
+    before = progress.read()
+    progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
+    return _beside(f"{name}: {found.text}", name, found.speedup, before)
+
+
+def compared(name: str, known: Progress) -> Shown:
+    """How many times as fast as B is A, beside the prediction.
+
+    Raises:
+        CourseError: one of them was not measured.
+    """
+    fast, over, slow = name.partition("/")
+    ratio = known.ratio(name)
+    if ratio is None or not over:
+        missing = ", ".join(n for n in (fast, slow) if n and known.measurement(n) is None) or name
+        raise CourseError(f"There is no measurement of {missing}.", "Run its %%kernel_measure cell first.")
+    return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, known)
+
+
+def _beside(said: str, name: str, ratio: float | None, known: Progress) -> Shown:
+    stated = known.prediction(name)
+    if stated is None and known.expects(name):
+        told = ""
+    elif stated is None:
+        told = f"You did not predict it (%kernel_predict {name} 2x, before the measurement)."
+    elif stated.expected is None or ratio is None:
+        told = "You let this prediction pass."
+    else:
+        off = max(ratio / stated.expected, stated.expected / ratio)
+        near = "near" if off <= progress.NEAR else f"off by {off:.1f}x: what did you not count?"
+        told = f"You expected {stated.expected:g}x, measured {ratio:.2f}x: {near}"
+    return Shown(f"{said}\n  {told}".rstrip(), f"<b>{escape(said)}</b><br>{escape(told)}")

@@ -1,0 +1,28 @@
+"""The figure that moves: a sketch at work, step by step, on a small size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from kernellab.errors import CourseError
+from kernellab.notebook.learn.picture import moving_svg
+from kernellab.notebook.saved.receipt import Shown
+from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.touches import as_text, touches
+from kernellab.task import Task
+
+
+def watched(text: str, task: Task, only: Sequence[str] = ()) -> Shown:
+    """The accesses of the sketch ``text`` as a moving picture, and as text.
+
+    Raises:
+        CourseError: the sketch cannot be run, with the reason.
+    """
+    found = touches(text, Facts(task=task))
+    if found["reason"]:
+        raise CourseError(f"There is nothing to watch: {found['reason']}", "Correct the sketch.")
+    told = as_text(found)
+    lines = [line.strip() for line in told.splitlines()]
+    summary = "".join(f"<li>{escape(line)}</li>" for line in lines if ": each" in line or line.startswith("moved"))
+    return Shown(told, f"{moving_svg(found, only)}<ul>{summary}</ul>")

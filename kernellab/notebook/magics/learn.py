@@ -1,0 +1,212 @@
+"""The magics of the course: exercises, predictions, measurements, moving pictures, challenges, progress."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from kernellab.notebook.magics.base import KernelMagic, command
+
+if TYPE_CHECKING:
+    from kernellab.records import Source, Verdict
+    from kernellab.target import Target
+    from kernellab.task import Task
+    from kernellab.verifier.protocol.options import VerifyOptions
+
+
+@magics_class
+class LearnMagics(KernelMagic):
+    """exercise, grade, predict, measure, watch, challenge, progress."""
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("id", help="the exercise, as the lesson names it")
+    @argument("--pass", dest="whole", action="store_true", help="ask for a whole verdict (T2) instead of a quick look")
+    @command
+    def kernel_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Any:
+        """Check the answer in the cell (a sketch, or a kernel as a module); without a cell, show what is asked.
+
+        A sketch is read, run on small sizes and held against the exercise's goals, then built and verified by a quick
+        look (T1); --pass asks for a whole verdict (T2). A wrong answer gets a hint by its fault, one step further for
+        each other answer with the same fault.
+        """
+        from kernellab.notebook.learn.card import exercise_card, outcome_card
+        from kernellab.records import Trust
+        from kernellab.teach import progress
+        from kernellab.teach.exercise import course
+        from kernellab.teach.hints import hint_for
+        from kernellab.teach.judge import judge
+
+        found = course()
+        exercise = found.exercise(args.id)
+        if cell is None:
+            return exercise_card(exercise, found.task_text(args.id) or "", progress.read())
+        level = Trust.T2 if args.whole else Trust.T1
+        outcome = judge(cell, found.task(exercise), exercise.goals, self._verify, level)
+        known = progress.read()
+        hint = hint_for(exercise, outcome, found, known, cell)
+        name = progress.text_hash(cell)
+        made = progress.Attempt(
+            exercise=exercise.id, text=name, reached=outcome.reached.value, good=outcome.reached.good,
+            trust=outcome.trust.value if outcome.trust else "", keys=outcome.keys, time=time.time(),
+        )  # fmt: skip
+        progress.record(made)
+        _reached[exercise.id] = outcome.reached.good
+        return outcome_card(exercise.id, outcome, hint)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("id", help="an exercise, or a lesson: the sum of its exercises")
+    @command
+    def kernel_grade(self, args: argparse.Namespace) -> int:
+        """The points of the answers that this notebook's cells gave since its kernel started.
+
+        A grader that runs the notebook anew (nbgrader) reads the number as the cell's score. It knows right and wrong
+        alone: no time enters.
+        """
+        from kernellab.errors import CourseError
+        from kernellab.teach.exercise import course
+
+        found = course()
+        try:
+            exercises = found.lesson(args.id).exercise
+        except CourseError:
+            exercises = (found.exercise(args.id),)
+        return sum(e.points for e in exercises if _reached.get(e.id))
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("name", help="a measurement: its speedup over eager; or A/B: how many times as fast as B is A?")
+    @argument("expected", nargs="?", default="?", help="how many times as fast: 2x, 0.5, 1/3; ? lets it pass")
+    @argument("reason", nargs="*", help="why, in your words")
+    @command
+    def kernel_predict(self, args: argparse.Namespace) -> None:
+        """State what you expect before you measure it; the first word counts, a later one knows the answer."""
+        from kernellab.teach import progress
+
+        known = progress.read()
+        made = progress.stated(args.name, args.expected, " ".join(args.reason).strip("\"'"))
+        earlier = known.prediction(args.name)
+        if earlier is None:
+            progress.record(made)
+        said = f"you expect {made.expected:g}x" if made.expected else "you let it pass"
+        kept = earlier is not None and earlier.expected != made.expected
+        first = f"{earlier.expected:g}x" if earlier is not None and earlier.expected else "nothing"
+        after = f" Your first word counts: {first}." if kept else ""
+        print(f"{args.name}: {said}.{after}")
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("name", help="what the measurement is called")
+    @argument("--task", help="a task of the lesson, an exercise, a challenge, a variable or a file; default: NAME")
+    @command
+    def kernel_measure(self, args: argparse.Namespace, cell: str | None = None) -> Any:
+        """Time the sketch or kernel in the cell beside PyTorch eager, quickly, and set it beside your prediction.
+
+        Without a cell (%kernel_measure A/B) compare two measurements.
+        """
+        from kernellab.notebook.learn.measure import compared, measured
+        from kernellab.teach import progress
+
+        if cell is None:
+            return compared(args.name, progress.read())
+        task = self._task(args.task or args.name)
+        return measured(args.name, cell, task, self._ranked)
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("task", help="a task of the lesson, an exercise, a challenge, a variable or a file")
+    @argument("--only", nargs="+", default=[], metavar="TENSOR", help="draw these tensors alone")
+    @command
+    def kernel_watch(self, args: argparse.Namespace, cell: str = "") -> Any:
+        """Watch the sketch in the cell: which elements each step loads and stores, at a small size, step by step."""
+        from kernellab.notebook.learn.watch import watched
+
+        return watched(cell, self._task(args.task), args.only)
+
+    @no_var_expand
+    @line_cell_magic
+    @magic_arguments()
+    @argument("task", nargs="?", help="a challenge; without one they are listed")
+    @argument("--hint", action="store_true", help="a hint, one step further each time")
+    @argument("--dsl", help="what the cell is written in; default: a sketch is lowered, code is read")
+    @argument("--level", choices=("T2", "T3"), default="T2", help="how far the verdict is to be believed")
+    @command
+    def kernel_challenge(self, args: argparse.Namespace, cell: str | None = None) -> Any:
+        """Practise: write a sketch or kernel for a task of the suite; it is judged on sizes that you do not see.
+
+        The grade is the share of the bound that it reaches; the rules' kernel is timed beside it. Without a cell the
+        challenge is shown; without a name all are listed.
+        """
+        from kernellab.notebook.learn import practice
+
+        if args.task is None:
+            return practice.listed()
+        if args.hint:
+            return practice.hinted(args.task)
+        if cell is None:
+            return practice.shown(args.task)
+        return practice.tried(args.task, cell, args.level, args.dsl)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("lesson", nargs="?", default="", help="one lesson; default: all")
+    @argument("--curve", action="store_true", help="the predictions as a curve")
+    @command
+    def kernel_progress(self, args: argparse.Namespace) -> Any:
+        """How far you are: exercises, points, and how near your predictions come."""
+        from kernellab.notebook.learn.card import calibration_figure, progress_card
+        from kernellab.teach import progress
+        from kernellab.teach.exercise import course
+
+        known = progress.read()
+        if args.curve:
+            from kernellab.notebook.saved.figures import themed
+
+            return themed(calibration_figure(known.pairs()), self.lab.theme)
+        return progress_card(course(), known, args.lesson)
+
+    def _task(self, name: str) -> Task:
+        """What ``name`` stands for: the notebook's, the course's, the suite's, a file."""
+        from kernellab.notebook.magics.verify_cell import named_task
+        from kernellab.task import load_task
+        from kernellab.teach.challenge import challenge, challenges, task_of
+        from kernellab.teach.exercise import course
+
+        text = course().task_text(name)
+        if name in self.namespace or (text is None and name.endswith(".py")):
+            return named_task(name, self.namespace)
+        if text is not None:
+            return load_task(text, name.replace("-", "_"))
+        if name in {t.name for t in challenges()} or "/" in name:
+            return task_of(challenge(name))
+        return named_task(name, self.namespace)
+
+    @staticmethod
+    def _verify(task: Task, source: Source, options: VerifyOptions) -> Verdict:
+        from kernellab.dsls.machine import detect_target
+        from kernellab.session.engine.engine import engine
+
+        with engine().verifying:
+            return engine().verifier().verify(task, source, detect_target(source.dsl), options=options)
+
+    @staticmethod
+    def _ranked(task: Task, source: Source, target: Target) -> Any:
+        from kernellab.session.engine.engine import engine
+
+        with engine().verifying:
+            return engine().verifier().rank(task, source, target)
+
+
+#: exercise -> was the last answer that this process judged good? What a grader that runs the notebook anew asks for
+_reached: dict[str, bool] = {}

@@ -1,0 +1,193 @@
+"""Lessons' exercises as data: ``notebooks/exercises/*.toml`` of this installation, ``exercises/`` of the workspace.
+
+A file is a lesson: ``title``, ``[tasks]`` (texts that its cells measure and watch), and ``[[exercise]]`` tables, each
+with an ``id``, a ``title``, a ``task``, ``points``, ``goals`` (:mod:`kernellab.teach.goals`) and ``hints``: rows of
+``when`` (words that :mod:`kernellab.teach.judge` gives a fault) and ``says``, from a nudge to nearly the answer. Rows
+of ``hints.toml`` serve every exercise that has none of its own for a fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernellab.content import content, find_workspace
+from kernellab.errors import CourseError, KernellabError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from kernellab.task import Task
+
+#: rows for all exercises
+COMMON = "hints.toml"
+#: the lesson that gives no hints
+EXAM = "exam"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Hint(_Data):
+    """What is said of a fault, from the first time that it is met to the last."""
+
+    when: tuple[str, ...] = Field(min_length=1)
+    says: tuple[str, ...] = Field(min_length=1)
+
+
+class Goals(_Data):
+    """What an answer has to be beside right; None asks nothing. None is a time: a busy machine changes no score.
+
+    ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
+    most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations, at least.
+    ``uses``, ``avoids``: words of the sketch.
+    """
+
+    traffic: float | None = Field(default=None, gt=0)
+    launches: int | None = Field(default=None, gt=0)
+    footprint: int | None = Field(default=None, gt=0)
+    parallel: int | None = Field(default=None, gt=0)
+    uses: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+
+
+class Exercise(_Data):
+    """One exercise; ``task`` is a task's text, or the name of one of the lesson's ``[tasks]``."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    title: str
+    task: str
+    points: int = Field(default=1, ge=1)
+    goals: Goals = Goals()
+    hints: tuple[Hint, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What its task, and a kernel of it, is called."""
+        return self.id.replace("-", "_")
+
+
+class Lesson(_Data):
+    """A lesson's file; ``name`` is the file's own."""
+
+    name: str = ""
+    title: str
+    tasks: Mapping[str, str] = Field(default_factory=dict)
+    exercise: tuple[Exercise, ...] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """All lessons by name, and the hints that all exercises share."""
+
+    lessons: Mapping[str, Lesson]
+    hints: tuple[Hint, ...]
+
+    def lesson(self, name: str) -> Lesson:
+        """The lesson of that name; its number may be left out (``fusion`` for ``03_fusion``).
+
+        Raises:
+            CourseError: there is none.
+        """
+        for known, lesson in self.lessons.items():
+            if name in (known, known.partition("_")[2]):
+                return lesson
+        raise CourseError(f"There is no lesson {name!r}.", f"There is {', '.join(self.lessons)}.")
+
+    def lesson_of(self, exercise: str) -> Lesson:
+        """The lesson that has the exercise. Raises CourseError where none has it."""
+        for lesson in self.lessons.values():
+            if any(e.id == exercise for e in lesson.exercise):
+                return lesson
+        known = [e.id for lesson in self.lessons.values() for e in lesson.exercise]
+        near = difflib.get_close_matches(exercise, known, 1)
+        remedy = f"Did you mean {near[0]}?" if near else "%kernel_progress lists them."
+        raise CourseError(f"There is no exercise {exercise!r}.", remedy)
+
+    def exercise(self, name: str) -> Exercise:
+        """The exercise with that id. Raises CourseError where there is none."""
+        return next(e for e in self.lesson_of(name).exercise if e.id == name)
+
+    def task_text(self, name: str) -> str | None:
+        """The text of a lesson's task or of an exercise's; None where the course has none of that name."""
+        for lesson in self.lessons.values():
+            if name in lesson.tasks:
+                return lesson.tasks[name]
+            for exercise in lesson.exercise:
+                if exercise.id == name:
+                    return lesson.tasks.get(exercise.task, exercise.task)
+        return None
+
+    def task(self, exercise: Exercise) -> Task:
+        """The exercise's Task. Raises TaskError where its text cannot be used."""
+        from kernellab.task import load_task
+
+        return load_task(self.task_text(exercise.id) or "", exercise.name)
+
+
+def course(workspace: Path | None = None) -> Course:
+    """The installation's lessons, and those of the workspace, which go before lessons of the same name.
+
+    Raises:
+        CourseError: a file that cannot be read, with the key that is wrong.
+    """
+    own = (workspace or find_workspace()) / "exercises"
+    folders = [content("notebooks") / "exercises", *([own] if own.is_dir() else [])]
+    stamp = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.glob("*.toml")))
+    return _read(stamp)
+
+
+@lru_cache(maxsize=4)
+def _read(files: tuple[tuple[Path, int], ...]) -> Course:
+    lessons: dict[str, Lesson] = {}
+    common: tuple[Hint, ...] = ()
+    for path, _ in files:
+        found = _parsed(path)
+        if path.name == COMMON:
+            common = tuple(_checked(Hint, row, path) for row in found.get("hint", ()))
+        else:
+            lessons[path.stem] = _checked(Lesson, {**found, "name": path.stem}, path)
+    return Course(dict(sorted(lessons.items())), common)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CourseError(f"{path} cannot be read: {error}.", "Correct the file.") from None
+
+
+def _checked(kind: type[Any], found: object, path: Path) -> Any:
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CourseError(f"{path.name}: {where}: {first['msg']}.", "See the teacher's guide for the keys.") from None
+
+
+def solution(exercise: str) -> str | None:
+    """The reference answer, where this installation or the learner's folder has it; None elsewhere.
+
+    Answers lie apart, in ``notebooks/solutions/*.toml`` (exercise -> sketch), and are copied only when asked for.
+    """
+    try:
+        folder = content("notebooks") / "solutions"
+    except KernellabError:
+        return None
+    for path in sorted(folder.glob("*.toml")):
+        found = _parsed(path)
+        if exercise in found:
+            return str(found[exercise])
+    return None

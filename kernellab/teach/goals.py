@@ -1,0 +1,113 @@
+"""What an exercise asks beside a right answer, reckoned from the sketch: traffic, launches, tiles; never a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernellab.errors import KernellabError
+from kernellab.sketch.cost import Cost, cost
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.program import Program
+from kernellab.task import Task
+from kernellab.teach.exercise import Goals
+from kernellab.teach.measure import least_bytes
+
+#: counts of bytes at ragged tiles differ a little from those at whole ones
+_SLACK = 1.03
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sketch does at the task's own sizes. ``traffic``: bytes that loads and stores name over those of inputs
+    and outputs; ``footprint`` in bytes."""
+
+    traffic: float
+    launches: int
+    footprint: int
+    parallel: int
+    least_bytes: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Missed:
+    """One goal that is not met: its word for hints, and a sentence with both numbers."""
+
+    key: str
+    said: str
+
+
+def facts(program: Program, task: Task) -> Facts | None:
+    """None where the sketch's sizes cannot be told from the task."""
+    try:
+        found = _cost(program, task)
+    except (KernellabError, ArithmeticError, KeyError, IndexError):
+        return None
+    least = least_bytes(task)
+    return Facts(
+        traffic=found.bytes_total / least if least else 0.0,
+        launches=len(program.kernels),
+        footprint=found.footprint,
+        parallel=int(found.parallelism),
+        least_bytes=least,
+        flops=sum(found.flops.values()),
+    )
+
+
+def _cost(program: Program, task: Task) -> Cost:
+    binding = bind(program, task, {})
+    sizes = task.module().default_sizes()
+    shapes = [arg.extents(sizes) if arg.is_tensor else () for arg in task.args]
+    places = {s: shapes[at][dim] for s, (at, dim) in binding.symbols.items()}
+    return cost(program, {**binding.fixed, **places}, dict(binding.constexpr))
+
+
+def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> Iterator[Missed]:
+    """The goals that the sketch does not meet, the most telling first."""
+    plain = re.sub(r"#[^\n]*", "", text)
+    for word in goals.avoids:
+        if _has(plain, word):
+            yield Missed("goal-avoids", f"It uses {word}, which this exercise is to do without.")
+    if found is not None:
+        if goals.launches is not None and found.launches > goals.launches:
+            yield Missed("goal-launches", f"It makes {found.launches} launches; at most {goals.launches} is asked.")
+        if goals.traffic is not None and found.traffic > _SLACK * goals.traffic:
+            yield Missed(
+                "goal-traffic",
+                f"Its loads and stores name {found.traffic:.2f} times the bytes of the inputs and outputs; "
+                f"at most {goals.traffic:g} is asked.",
+            )
+        if goals.footprint is not None and found.footprint > goals.footprint:
+            yield Missed(
+                "goal-footprint",
+                f"One parallel iteration keeps {found.footprint} bytes of tiles; at most {goals.footprint} is asked.",
+            )
+        if goals.parallel is not None and found.parallel < goals.parallel:
+            yield Missed(
+                "goal-parallel",
+                f"{found.parallel} iterations can run at once; at least {goals.parallel} is asked.",
+            )
+    for word in goals.uses:
+        if not _has(plain, word):
+            yield Missed("goal-uses", f"It does not use {word} yet.")
+
+
+def _has(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+def asked(goals: Goals) -> list[str]:
+    """The goals as sentences, for the exercise's card."""
+    said = []
+    if goals.launches is not None:
+        said.append(f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}")
+    if goals.traffic is not None:
+        said.append(f"loads and stores name at most {goals.traffic:g} times the bytes of the inputs and outputs")
+    if goals.footprint is not None:
+        said.append(f"tiles of one parallel iteration take at most {goals.footprint} bytes")
+    if goals.parallel is not None:
+        said.append(f"at least {goals.parallel} iterations can run at once")
+    said += [f"uses {word}" for word in goals.uses]
+    return said + [f"does without {word}" for word in goals.avoids]

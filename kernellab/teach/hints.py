@@ -1,0 +1,42 @@
+"""Which hint an answer gets: by the words of its fault, one step further for each other answer with the same fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.teach.exercise import EXAM, Course, Exercise, Hint
+from kernellab.teach.judge import Outcome
+from kernellab.teach.progress import Progress, text_hash
+
+
+@dataclass(frozen=True)
+class Said:
+    """One hint: its step of how many."""
+
+    text: str
+    step: int
+    steps: int
+
+    def __str__(self) -> str:
+        return f"Hint {self.step} of {self.steps}: {self.text}"
+
+
+def hint_for(exercise: Exercise, outcome: Outcome, found: Course, progress: Progress, text: str) -> Said | None:
+    """The hint for a fault; None for a good answer, in the exam, and where nothing is known of the fault."""
+    if outcome.reached.good or found.lesson_of(exercise.id).name == EXAM:
+        return None
+    row = row_for(exercise, outcome, found)
+    if row is None:
+        return None
+    earlier = progress.faults(exercise.id, outcome.keys[0], text_hash(text)) if outcome.keys else 0
+    step = min(earlier, len(row.says) - 1)
+    return Said(row.says[step], step + 1, len(row.says))
+
+
+def row_for(exercise: Exercise, outcome: Outcome, found: Course) -> Hint | None:
+    """The exercise's own row for the most telling word, else the row that all exercises share."""
+    for key in outcome.keys:
+        for row in (*exercise.hints, *found.hints):
+            if key in row.when:
+                return row
+    return None

@@ -1,0 +1,169 @@
+"""An answer judged: checked, run at the gate, held against the exercise's goals, built and verified.
+
+A sketch goes through the checker, the gate and the goals before any code is built, so that most faults are told within
+a second; then it is lowered and the Verifier gives a quick look (T1), or a whole verdict (T2) where the learner asks to
+pass. A cell that is no sketch is a kernel, and goes to the Verifier at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from kernellab.errors import KernellabError
+from kernellab.records import Author, CompilerLine, GateState, Source, Trust, Verdict
+from kernellab.sketch.check import check
+from kernellab.sketch.gate import gate
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.program import Program
+from kernellab.task import Task
+from kernellab.teach.exercise import Goals
+from kernellab.teach.goals import Facts, facts, missed
+from kernellab.teach.wrong import Wrong, wrong_elements
+from kernellab.verifier.protocol.options import VerifyOptions
+
+#: the one that verifies: the notebook's warm judge, a test's own
+Verify = Callable[[Task, Source, VerifyOptions], Verdict]
+
+
+class Reached(str, Enum):
+    """How far an answer came."""
+
+    UNREADABLE = "not a sketch yet"
+    WRONG = "wrong"
+    GOAL = "right, and not yet what is asked"
+    REFUSED = "refused by the Verifier"
+    RIGHT = "right"
+    PASSED = "passed"
+
+    @property
+    def good(self) -> bool:
+        return self in (Reached.RIGHT, Reached.PASSED)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``keys`` are words of the fault, the most telling first: hints are found by them. ``line`` is of the sketch."""
+
+    reached: Reached
+    said: str
+    keys: tuple[str, ...] = ()
+    line: int | None = None
+    wrong: Wrong | None = None
+    facts: Facts | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def trust(self) -> Trust | None:
+        return self.verdict.trust if self.verdict is not None and self.verdict.passed else None
+
+
+def is_sketch(text: str) -> bool:
+    """Is the cell a sketch, and no module of Python?"""
+    first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")), "")
+    return first.startswith("sketch ") or first.startswith("opaque:")
+
+
+def judge(text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Trust.T1) -> Outcome:
+    """How far ``text`` comes for ``task``. Never raises on a bad answer.
+
+    Raises:
+        VerifierError, TargetError: it cannot be judged on this machine.
+    """
+    if not is_sketch(text):
+        return _kernel(text, task, verify, level)
+    outcome, program = judge_sketch(text, task, goals)
+    if program is None:
+        return outcome
+    try:
+        source = lowered(program, task)
+    except KernellabError as error:
+        return Outcome(Reached.UNREADABLE, str(error), ("lowering", "check"), facts=outcome.facts)
+    return _verified(source, task, verify, level, outcome.facts)
+
+
+def judge_sketch(text: str, task: Task, goals: Goals) -> tuple[Outcome, Program | None]:
+    """Checker, gate and goals alone; the program where all are content."""
+    checked = check(text)
+    if checked.program is None:
+        first = checked.errors[0]
+        said = f"Line {first.line}: {first.message} {first.remedy}".strip()
+        return Outcome(Reached.UNREADABLE, said, (first.rule or first.code, "check"), line=first.line), None
+    program = checked.program
+    found = gate(program, task)
+    if found.state is GateState.NOT_RUNNABLE:
+        return Outcome(Reached.UNREADABLE, found.reason, ("not-runnable", "check")), None
+    if found.state is not GateState.RIGHT:
+        wrong = wrong_elements(program, task, found.sizes)
+        keys = (*((wrong.signature,) if wrong else ()), "wrong")
+        return Outcome(Reached.WRONG, found.reason, keys, wrong=wrong), None
+    reckoned = facts(program, task)
+    for goal in missed(goals, program, text, reckoned):
+        return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
+    return Outcome(Reached.RIGHT, found.reason, facts=reckoned), program
+
+
+def lowered(program: Program, task: Task, dsl: str | None = None) -> Source:
+    """The program as code of this machine's DSL. Raises SketchError, LoweringError, TargetError."""
+    from kernellab.dsls.machine import detect_target
+    from kernellab.lowering import lower
+
+    target = detect_target(dsl)
+    return lower(program, bind(program, task, {}, target), target)
+
+
+def source_of(text: str, task: Task, dsl: str | None = None) -> Source:
+    """A cell as something to verify: a sketch lowered, a module as it is.
+
+    Raises:
+        SketchError, LoweringError, TargetError: it is a sketch that cannot be lowered.
+    """
+    from kernellab.dsls.detect import dsl_of
+    from kernellab.sketch.check import load_program
+    from kernellab.verifier.protocol.requested import plain_dsl
+
+    if is_sketch(text):
+        return lowered(load_program(text), task, dsl)
+    files = {"kernel.py": text}
+    return Source(dsl=dsl or dsl_of(files) or plain_dsl(), files=files, origin=Author.HUMAN)
+
+
+def _kernel(text: str, task: Task, verify: Verify, level: Trust) -> Outcome:
+    try:
+        compile(text, "kernel.py", "exec")
+    except SyntaxError as error:
+        said = f"Line {error.lineno}: {error.msg}."
+        return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)
+    return _verified(source_of(text, task), task, verify, level, None)
+
+
+def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:
+    verdict = verify(task, source, VerifyOptions(level=level))
+    if verdict.passed:
+        reached = Reached.PASSED if level is not Trust.T1 else Reached.RIGHT
+        return Outcome(reached, verdict.reason, facts=found, verdict=verdict)
+    evidence = verdict.evidence
+    signature = evidence.signature if evidence is not None else None
+    keys = tuple(filter(None, (signature, verdict.stage.value, "refused")))
+    wrong = _drawn(verdict)
+    said = verdict.reason
+    if evidence is not None and evidence.compiler:
+        first: CompilerLine = evidence.compiler[0]
+        said = f"{said} {first.place}: {first.message}"
+    return Outcome(Reached.REFUSED, said, keys, wrong=wrong, facts=found, verdict=verdict)
+
+
+def _drawn(verdict: Verdict) -> Wrong | None:
+    """The Verifier's own map of the errors."""
+    evidence = verdict.evidence
+    if evidence is None or not evidence.error_map:
+        return None
+    at = ", ".join(f"{k} = {v}" for k, v in evidence.sizes.items()) or "the task's own shapes"
+    rows = tuple(evidence.error_map)
+    numbers = [v if isinstance(v, float) else float("nan") for v in (evidence.got, evidence.want)]
+    return Wrong(
+        output=f"output {evidence.output or 0}", at=at, shape=(len(rows), len(rows[0])), rows=rows,
+        first=tuple(evidence.first_wrong or ()), got=numbers[0], want=numbers[1],
+        count=sum(row.count("x") + row.count("n") for row in rows), signature=evidence.signature or "",
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""A quick measurement for a lesson: an answer timed beside eager, with the bytes it cannot do without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from kernellab.errors import CourseError
+from kernellab.records import Ranking
+from kernellab.target import Target
+from kernellab.task import Task
+
+
+@dataclass(frozen=True)
+class Figures:
+    """``least_bytes`` are those of inputs and outputs; ``bandwidth`` is that of a copy on this chip, bytes/s."""
+
+    ms: float
+    speedup: float | None
+    against: str
+    least_bytes: float
+    bandwidth: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes of inputs and outputs a second: what a kernel that only moved data would be measured by."""
+        return self.least_bytes / (self.ms / 1e3)
+
+    @property
+    def of_copy(self) -> float | None:
+        """The rate over a copy's; above 1 the data stays in the caches. None where no copy was measured."""
+        return self.rate / self.bandwidth if self.bandwidth else None
+
+    @property
+    def text(self) -> str:
+        beside = f", {self.against}" if self.against else ""
+        share = f", {100 * self.of_copy:.0f}% of a copy's" if self.of_copy is not None else ""
+        return f"{self.ms:.3g} ms{beside}; {self.rate / 1e9:.3g} GB/s of inputs and outputs{share}"
+
+
+def figures(task: Task, target: Target, found: Ranking) -> Figures:
+    """What a ranking measured.
+
+    Raises:
+        CourseError: it found an error, or no time.
+    """
+    if not found.ranked or found.time is None:
+        raise CourseError(f"It was not timed: {found.reason}", "Make it right first: %%kernel_exercise says more.")
+    paired = found.paired
+    return Figures(
+        ms=found.time.median_ms,
+        speedup=paired.speedup if paired else None,
+        against=f"about {paired.text}" if paired else "",
+        least_bytes=least_bytes(task),
+        bandwidth=target.chip.bandwidth or 0.0,
+    )
+
+
+def least_bytes(task: Task) -> float:
+    """Bytes of the task's inputs and outputs at its own sizes."""
+    import torch
+
+    sizes = task.module().default_sizes()
+    shapes = [(a.dtype, a.extents(sizes)) for a in task.args if a.is_tensor]
+    shapes += [(o.dtype, o.extents(sizes)) for o in task.outputs]
+    return float(sum(prod(shape) * int(getattr(torch, dtype).itemsize) for dtype, shape in shapes))

@@ -1,0 +1,132 @@
+"""Which elements of an output are wrong: the failing case of the gate run once more, as a map that can be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kernellab.errors import KernellabError, NotRunnable
+from kernellab.sketch.gate.cases import Case, cases
+from kernellab.sketch.gate.reference import reference64
+from kernellab.sketch.program.bind import Binding, bind
+from kernellab.sketch.program.program import Program
+from kernellab.sketch.run import execute
+from kernellab.task import Task
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: rows and columns that are drawn; a larger output is shown in bands, each wrong where anything in it is
+ROWS, COLUMNS = 24, 64
+_TOLERANCE = 1e-9
+_CASES = 12
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """``rows``: '.' right, 'x' wrong, 'n' not finite, 'u' never stored, over the last two dimensions of ``shape``."""
+
+    output: str
+    at: str
+    shape: tuple[int, ...]
+    rows: tuple[str, ...]
+    first: tuple[int, ...]
+    got: float
+    want: float
+    count: int
+    signature: str
+
+    @property
+    def words(self) -> str:
+        """The picture as a sentence, for those who do not see it."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        place = f", first at {list(self.first)}" if self.first else ""
+        return f"{self.count} of {total} elements of {self.output}{list(self.shape)} are wrong at {self.at}{place}."
+
+
+def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
+    """The map at the gate's failing ``sizes``; None where that case is not found again."""
+    for binding in _bindings(program, task):
+        with suppress(KernellabError, RuntimeError):
+            for case in islice(cases(program, binding, task), _CASES):
+                if not sizes or dict(case.sizes) == dict(sizes):
+                    found = _compared(program, binding, task, case)
+                    if found is not None:
+                        return found
+    return None
+
+
+def _bindings(program: Program, task: Task) -> Iterator[Binding]:
+    """With the smallest tiles, and with the sketch's own."""
+    for values in ({c.name: min(c.choices) for c in program.tunables}, {}):
+        with suppress(NotRunnable):
+            yield bind(program, task, dict(values))
+
+
+def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wrong | None:
+    import torch
+
+    exact = reference64(task, case.args)
+    wanted = exact if exact is not None else task.module().reference(case.args)
+    inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+    symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
+    symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
+    constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
+    run = execute(
+        program, inputs, symbols={**dict(program.sizes), **symbols}, constexpr=constexpr, f64=exact is not None
+    )
+    for number, bound in enumerate(binding.outputs):
+        want = wanted[number].double()
+        got = run.outputs[bound.tensor].double().reshape(want.shape)
+        written = run.written[bound.tensor].reshape(want.shape)
+        scale = 1 + float(want[want.isfinite()].abs().max()) if bool(want.isfinite().any()) else 1.0
+        same = torch.where(want.isfinite(), (got - want).abs() <= _TOLERANCE * scale, (got == want) | want.isnan())
+        if not bool(same.all()):
+            return _wrong(bound.tensor, case, got, want, ~same, written)
+    return None
+
+
+def _wrong(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> Wrong:
+    import torch
+
+    from kernellab.verifier.compare.records import Mismatch
+    from kernellab.verifier.compare.signature import first_wrong, numeric
+
+    first = first_wrong(wrong)
+    tensors = [a.double() for a in case.args if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    rule = "non-finite" if bool((~got.isfinite() & wrong).any()) else "elements"
+    missing = wrong & ~written
+    if bool(missing.any()) and bool((missing == wrong).all()):
+        signature = "unwritten"
+    else:
+        signature = numeric(got, want, Mismatch(rule, "", wrong), inputs=tensors)
+    place = tuple(first)
+    return Wrong(
+        output=name, at=case.at, shape=tuple(want.shape), rows=_rows(wrong, got, written), first=place,
+        got=float(got[place]), want=float(want[place]), count=int(wrong.sum()), signature=signature,
+    )  # fmt: skip
+
+
+def _rows(wrong: Tensor, got: Tensor, written: Tensor) -> tuple[str, ...]:
+    wide = wrong.shape[-1] if wrong.dim() else 1
+    flat = (-1, wide) if wrong.dim() > 1 else (1, -1)
+    w, bad, missing = (t.reshape(flat) for t in (wrong, ~got.isfinite(), ~written))
+    height, width = min(w.shape[0], ROWS), min(w.shape[1], COLUMNS)
+    lines = []
+    for r in range(height):
+        rows = slice(r * w.shape[0] // height, max((r + 1) * w.shape[0] // height, r * w.shape[0] // height + 1))
+        line = ""
+        for c in range(width):
+            span = slice(c * w.shape[1] // width, max((c + 1) * w.shape[1] // width, c * w.shape[1] // width + 1))
+            part = w[rows, span]
+            marks = (("u", missing[rows, span]), ("n", bad[rows, span]), ("x", part))
+            line += next((mark for mark, where in marks if bool((where & part).any())), ".")
+        lines.append(line)
+    return tuple(lines)

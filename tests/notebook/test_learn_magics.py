@@ -1,0 +1,66 @@
+"""The course in a notebook: exercises with pictures and hints, predictions beside measurements, a moving figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from kernellab.teach.exercise import solution
+
+WRONG = """sketch two_inputs {
+    symbols: N;
+    tensors: x[N]: f32; z[N]: f32; y[N]: f32 out;
+    constexpr: B = 64;
+    @llm_hint("parallel")
+    for n in range(0, N, B):
+        load(x[n:n+B] -> a)
+        load(z[n:n+B] -> b)
+        store(3.0 * a + b * 1.5 -> y[n:n+B])
+}
+"""
+
+
+def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) -> None:
+    def answer(text: str) -> Any:
+        return shell.run_cell_magic("kernel_exercise", "two-inputs", text)
+
+    first = answer(WRONG)
+    assert "two-inputs: wrong" in repr(first) and "Hint 1 of 2" in repr(first)
+    html = first._repr_html_()
+    assert "role='img'" in html and "elements of y" in html and "aria-label" in html
+    assert "Hint 1 of 2" in repr(answer(WRONG))
+    assert "Hint 2 of 2" in repr(answer(WRONG.replace("1.5", "1.25")))
+    assert shell.run_line_magic("kernel_grade", "two-inputs") == 0
+    right = answer(solution("two-inputs") or "")
+    assert "two-inputs: right (T1)" in repr(right)
+    assert shell.run_line_magic("kernel_grade", "two-inputs") == 1
+    assert shell.run_line_magic("kernel_grade", "01_memory") == 1
+    assert "two-inputs passed" in repr(shell.run_line_magic("kernel_progress", "memory"))
+
+
+def test_a_measurement_stands_beside_its_prediction(shell: InteractiveShell, capsys: Any) -> None:
+    shell.run_line_magic("kernel_predict", "mine 2x because it reads once")
+    assert "you expect 2x" in capsys.readouterr().out
+    text = (solution("two-inputs") or "").strip()
+    found = shell.run_cell_magic("kernel_measure", "mine --task two-inputs", text)
+    assert "GB/s" in repr(found) and "You expected 2x, measured" in repr(found)
+    shell.run_line_magic("kernel_predict", "mine 5x")
+    assert "Your first word counts: 2x" in capsys.readouterr().out
+    drawn = shell.run_line_magic("kernel_progress", "--curve")
+    assert [len(trace.x) for trace in drawn.data] == [1, 1]
+
+
+def test_the_moving_figure_tells_each_step_in_words_too(shell: InteractiveShell) -> None:
+    found = shell.run_cell_magic("kernel_watch", "two-inputs", solution("two-inputs") or "")
+    html = found._repr_html_()
+    assert "step 1 of" in html and "prefers-reduced-motion" in html and "<script" not in html
+    assert "x[" in repr(found) and "each element read once" in repr(found)
+
+
+def test_a_challenge_is_shown_and_an_unknown_one_named(shell: InteractiveShell) -> None:
+    assert "def reference" in repr(shell.run_line_magic("kernel_challenge", "silu"))
+    assert "challenges;" in repr(shell.run_line_magic("kernel_challenge", ""))
+    with pytest.raises(Exception, match="no exercise 'two-input'"):
+        shell.run_cell_magic("kernel_exercise", "two-input", WRONG)

@@ -1,0 +1,75 @@
+"""The course's files fit each other: exercises, notebooks, answers, hints; a lesson is added by a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from teach_parts import LESSONS, ROOT, exercises
+
+from kernellab.cli.tools import copy_course
+from kernellab.errors import CourseError
+from kernellab.teach.exercise import course, solution
+
+
+def _magics(path: Path) -> list[str]:
+    cells = nbformat.read(path, as_version=4).cells
+    return [c.source for c in cells if c.cell_type == "code" and c.source.startswith("%")]
+
+
+def test_every_exercise_stands_in_one_notebook_with_its_points_for_a_grader() -> None:
+    points: dict[str, int] = {}
+    answers: list[str] = []
+    for path in [*LESSONS, *(ROOT / "notebooks" / "lessons").glob("exam*.ipynb")]:
+        for cell in nbformat.read(path, as_version=4).cells:
+            about = cell.metadata.get("nbgrader")
+            if about is None:
+                continue
+            name = re.match(r"%%?kernel_(?:exercise|grade) (\S+)", cell.source)
+            assert name is not None, cell.source
+            if about["grade"]:
+                points[name.group(1)] = about["points"]
+            else:
+                assert about["solution"] and not about["locked"]
+                answers.append(name.group(1))
+    assert points == {e.id: e.points for e in exercises()}
+    assert sorted(answers) == sorted(set(points))
+
+
+def test_no_notebook_holds_a_reference_answer() -> None:
+    plain = {e.id: "".join((solution(e.id) or "").split()) for e in exercises()}
+    for path in LESSONS:
+        cells = ["".join(s.split("\n", 1)[-1].split()) for s in _magics(path)]
+        assert not [name for name, answer in plain.items() if answer in cells], path.name
+
+
+def test_links_between_lessons_lead_somewhere() -> None:
+    for path in LESSONS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                for link in re.findall(r"\]\(([^)#]+)\)", cell.source):
+                    assert link.startswith("https://") or (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_a_workspace_adds_a_lesson_by_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "exercises"
+    folder.mkdir()
+    text = 'title = "Mine"\n[[exercise]]\nid = "mine"\ntitle = "t"\ntask = "x"\n'
+    (folder / "mine.toml").write_text(text)
+    assert course(tmp_path).exercise("mine").name == "mine"
+    (folder / "mine.toml").write_text(text.replace('id = "mine"', 'id = "Not An Id"'))
+    with pytest.raises(CourseError, match=r"mine.toml: exercise.0.id"):
+        course(tmp_path)
+
+
+def test_answers_and_the_guide_stay_out_of_a_learners_copy(tmp_path: Path) -> None:
+    first = copy_course(tmp_path / "learner", solutions=False)
+    assert first.name.startswith("01_") and (tmp_path / "learner" / "kernellab.toml").exists()
+    assert [p.name for p in (tmp_path / "learner").iterdir() if p.is_dir()] == ["lessons"]
+    assert not list((tmp_path / "learner").rglob("*.md"))
+    copy_course(tmp_path / "teacher", solutions=True)
+    assert list((tmp_path / "teacher" / "solutions").glob("*.toml"))
+    with pytest.raises(Exception, match="no lesson 'nowhere'"):
+        copy_course(tmp_path / "learner", False, "nowhere")

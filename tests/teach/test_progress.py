@@ -1,0 +1,45 @@
+"""What a learner did is kept in the journal, and predictions meet their measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernellab.errors import CourseError
+from kernellab.teach.progress import Attempt, Measured, Pair, Progress, calibration, read, record, stated, text_hash
+
+
+def test_predictions_are_paired_with_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    record(stated("fused", "2x", "half the bytes"), tmp_path)
+    record(stated("fused/plain", "3"), tmp_path)
+    record(stated("plain", "?"), tmp_path)
+    record(Measured(name="plain", ms=4.0, speedup=1.0, time=0), tmp_path)
+    assert read(tmp_path).pairs() == []
+    record(Measured(name="fused", ms=2.0, speedup=2.2, time=0), tmp_path)
+    record(stated("fused", "9"), tmp_path)  # a later word knows the answer
+    found = read(tmp_path)
+    assert found.pairs() == [Pair("fused", 2.0, 2.2), Pair("fused/plain", 3.0, 2.0)]
+    assert found.pairs()[1].miss == pytest.approx(1.5)
+    assert calibration(found.pairs()).startswith("2 of 2 predictions were within a factor of 1.5; typical miss 1.28x")
+
+
+@pytest.mark.parametrize(("words", "expected"), [("2x", 2), ("1/4", 0.25), ("50%", 0.5), (".5", 0.5), ("?", None)])
+def test_a_prediction_may_be_written_in_several_ways(words: str, expected: float | None) -> None:
+    assert stated("a", words).expected == expected
+
+
+@pytest.mark.parametrize("words", ["fast", "-2", "0", "1/0", "2xx"])
+def test_what_is_no_ratio_is_refused(words: str) -> None:
+    with pytest.raises(CourseError, match="is no prediction"):
+        stated("a", words)
+
+
+def test_running_a_cell_again_is_no_new_attempt() -> None:
+    one = Attempt(exercise="e", text=text_hash("a  \n"), reached="wrong", good=False, keys=("race",), time=0)
+    other = one.model_copy(update={"text": text_hash("b")})
+    assert one.text == text_hash("a")
+    assert Progress((one, one, one)).faults("e", "race", text_hash("a")) == 0
+    assert Progress((one, one, other)).faults("e", "race", text_hash("c")) == 2
+    assert Progress((one, other)).faults("e", "wrong", text_hash("c")) == 0

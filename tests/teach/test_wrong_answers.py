@@ -1,0 +1,44 @@
+"""Wrong answers, three kinds and more for each exercise, and the hint that each one gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from teach_parts import ROOT, WrongAnswer, exercises, wrong_answers
+
+from kernellab.teach.exercise import course
+from kernellab.teach.hints import hint_for, row_for
+from kernellab.teach.judge import Reached, is_sketch, judge_sketch
+from kernellab.teach.progress import Attempt, Progress, text_hash
+
+WRONG = list(wrong_answers())
+
+
+def test_each_exercise_has_three_kinds_of_wrong_answer() -> None:
+    kinds = Counter(e for e, _ in {(w.exercise, w.keys) for w in WRONG})
+    assert {e.id: kinds[e.id] for e in exercises() if kinds[e.id] < 3} == {}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.exercise}-{w.keys[0]}-{len(w.new)}")
+def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer) -> None:
+    found = course(ROOT)
+    exercise = found.exercise(wrong.exercise)
+    assert is_sketch(wrong.text)
+    outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals)
+    assert not outcome.reached.good
+    assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.said)
+    if outcome.reached is Reached.WRONG:
+        assert outcome.wrong is not None and any(set(row) & set("xnu") for row in outcome.wrong.rows)
+    row = row_for(exercise, outcome, found)
+    assert row is not None
+    if found.lesson_of(exercise.id).name == "exam":
+        assert hint_for(exercise, outcome, found, Progress(()), wrong.text) is None
+        return
+    first = hint_for(exercise, outcome, found, Progress(()), wrong.text)
+    assert first is not None and first.text == row.says[0]
+    # another answer with the same fault was given before: the next step is told, and the same answer gets no further
+    before = Attempt(exercise=exercise.id, text="other", reached="", good=False, keys=outcome.keys, time=0)
+    again = before.model_copy(update={"text": text_hash(wrong.text)})
+    second = hint_for(exercise, outcome, found, Progress((before, again, again)), wrong.text)
+    assert second is not None and second.text == row.says[min(1, len(row.says) - 1)]
