@@ -38,7 +38,7 @@ class RankCases:
         legal = families(task)
         chosen = [next((f for f in kinds if f in legal), Family.OWN) for kinds in _KINDS]
         self.families = [_case(task, sizes, family) for sizes, family in zip(_sizes(task), chosen, strict=True)]
-        self.timed = case(task, task.module().default_sizes(), Family.OWN)
+        self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
     def made(self) -> Iterator[None]:
         """Makes them with the reference's answers, one at each step."""

@@ -87,6 +87,7 @@ def _smoke(stages: Stages, cases: RankCases) -> str:
 
 def _correct(stages: Stages, cases: RankCases) -> str:
     """The families in memory that is poisoned and guarded, inputs as they were, earlier output not overwritten."""
+    from kernellab.verifier.edges.fences import reads_inside
     from kernellab.verifier.stages.robust import overwritten, untouched
 
     first, *others = cases.families
@@ -99,6 +100,10 @@ def _correct(stages: Stages, cases: RankCases) -> str:
         if not i:
             # the worker holds the outputs of its last two calls
             overwritten(stages, first, call, kept)
+    if stages.context.request.backend is Backend.CPU:
+        reads_inside(stages, first)
+    # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
+    stages.check(cases.timed)
     return f"families {', '.join(c.family.value for c in cases.families)}, relative error at most {stages.worst:.1e}"
 
 
