@@ -16,14 +16,17 @@ import struct
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kernellab.verifier.judge import accounts
 from kernellab.verifier.judge.placement import before_all
+from kernellab.verifier.protocol.memory import Unreadable, read_bytes
 from kernellab.verifier.protocol.rules import CAPS, HONEST
 
 if TYPE_CHECKING:
@@ -34,8 +37,10 @@ _GENERAL, _FLOATING = 1, 2
 _WALL = 0x40000000
 #: a thread that has not stopped by then (s) is let go
 _PATIENCE = 0.02
-#: the place of the program counter among the general registers, by machine
-_COUNTER = {"x86_64": 16, "aarch64": 32}
+#: the places of the program counter and the stack pointer among the general registers, by machine
+_COUNTER = {"x86_64": (16, 19), "aarch64": (32, 31)}
+#: bytes of a stack in which the caller of code without a file is looked for
+_STACK = 8192
 #: the place of MXCSR in what FXSAVE stores
 _MXCSR = 24
 
@@ -64,13 +69,18 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Sample:
-    """One program counter: the object's path ("" for memory that no file is behind), and its place in that file."""
+    """One program counter: the object's path ("" for memory that no file is behind), and its place in that file.
+
+    Of code without a file, which a JIT compiler made, also ``caller``, the object whose code called it; "" where no
+    caller is found.
+    """
 
     path: str
     place: int
     address: int
     pid: int
     mapped: Mapped | None = None
+    caller: str = ""
 
 
 class Sampler:
@@ -114,14 +124,42 @@ class Sampler:
             for pid in accounts.descendants(worker.first, CAPS.processes):
                 for task in _running(pid):
                     try:
-                        address = _counter(task, lambda: worker.computing)
+                        sample = self._sampled(pid, task)
                     except Unseen as refused:
                         self.refused = str(refused)
                         return
-                    if address is not None:
-                        found.append(self._where(pid, address))
+                    if sample is not None:
+                        found.append(sample)
             if found:
                 self.looks.append(found)
+
+    def _sampled(self, pid: int, task: int) -> Sample | None:
+        """Where a thread is; None where it has ended, or its call has once it stands still."""
+        with _held(task) as held:
+            if not held or not self.worker.computing:
+                return None
+            body = _registers(task, _GENERAL)
+            places = _COUNTER[platform.machine()]
+            if len(body) < 8 * (max(places) + 1):
+                return None
+            address, top = (int(struct.unpack_from("<Q", body, 8 * place)[0]) for place in places)
+            sample = self._where(pid, address)
+            return sample if sample.path else replace(sample, caller=self._caller(pid, top))
+
+    def _caller(self, pid: int, top: int) -> str:
+        """The file of the first return address on a stack into code that a file is behind: the object that called what
+        has none. Words that an earlier call has left are mostly no addresses behind a call by pointer."""
+        try:
+            words = np.frombuffer(read_bytes(pid, top & ~7, _STACK).numpy(), "<u8")
+        except Unreadable:
+            return ""
+        maps = [m for m in self._maps.get(pid, ()) if m.path.startswith("/")]
+        lows = np.array([m.low for m in maps], "<u8")
+        at = np.searchsorted(lows, words, side="right").astype(int) - 1
+        for word, i in zip(words.tolist(), at.tolist(), strict=True):
+            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word):
+                return str(maps[i].path)
+        return ""
 
     def _where(self, pid: int, address: int) -> Sample:
         for fresh in (False, True):
@@ -178,14 +216,16 @@ def _tasks(pid: int) -> list[int]:
         return []
 
 
-def _counter(task: int, counts: Callable[[], bool]) -> int | None:
-    """The program counter of a thread; None where it has ended or ``counts()`` says no once it stands still."""
-    with _held(task) as held:
-        if not held or not counts():
-            return None
-        body = _registers(task, _GENERAL)
-        place = 8 * _COUNTER[platform.machine()]
-        return int(struct.unpack_from("<Q", body, place)[0]) if len(body) >= place + 8 else None
+def _behind_a_call(pid: int, address: int) -> bool:
+    """Does a call by pointer end at ``address``? Nothing else calls code that is made at run time (x86-64: FF /2,
+    aarch64: BLR)."""
+    try:
+        code = bytes(read_bytes(pid, address - 8, 8).numpy())
+    except Unreadable:
+        return False
+    if platform.machine() == "aarch64":
+        return int.from_bytes(code[4:], "little") & 0xFFFFFC1F == 0xD63F0000
+    return any(code[-n] == 0xFF and code[1 - n] >> 3 & 7 == 2 for n in (2, 3, 4, 6, 7))
 
 
 @contextlib.contextmanager

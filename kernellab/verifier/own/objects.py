@@ -57,12 +57,18 @@ def kind_of(path: str, place: int, scratch: str) -> Kind:
         return Kind.OTHER
     if not path or not _installed(path):
         return Kind.OWN
-    name = os.path.basename(path)
-    computes = not _BINDINGS.search(name) if _in_packages(path) else bool(_SYSTEM.search(name))
-    if not computes:
+    if not computes(path):
         return Kind.OTHER
     symbol = symbol_at(path, place)
     return Kind.MOVE if _MOVES.search(symbol) and not _COMPUTES.search(symbol) else Kind.LIBRARY
+
+
+def computes(path: str) -> bool:
+    """Is a file an object of a library that computes?"""
+    name = os.path.basename(path)
+    if _in_packages(path):
+        return not _BINDINGS.search(name)
+    return _installed(path) and bool(_SYSTEM.search(name))
 
 
 def library_of(path: str) -> str:

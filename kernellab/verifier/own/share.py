@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.own.counters import Sample, Sampler, Unseen
-from kernellab.verifier.own.objects import Kind, copied_from, kind_of, library_of, may_be_copied
+from kernellab.verifier.own.objects import Kind, computes, copied_from, kind_of, library_of, may_be_copied
 from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
@@ -90,11 +90,18 @@ def found_in(sampler: Sampler, seconds: float) -> Counted:
         return Counted(unseen=sampler.refused)
     scratch = str(sampler.worker.scratch)
     kinds = {s: kind_of(s.path, s.place, scratch) for look in sampler.looks for s in look}
-    copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN])
+    # a library that writes code at run time (oneDNN) calls it itself
+    made = {s for s, kind in kinds.items() if kind is Kind.OWN and s.caller and computes(s.caller)}
+    copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
     libraries: Counter[str] = Counter()
     own = 0
     for look in sampler.looks:
-        names = [library_of(s.path) if kinds[s] is Kind.LIBRARY else copied.get((s.pid, s.path), "") for s in look]
+        names = [
+            library_of(s.caller) if s in made
+            else library_of(s.path) if kinds[s] is Kind.LIBRARY
+            else copied.get((s.pid, s.path), "")
+            for s in look
+        ]  # fmt: skip
         name = next((n for n in names if n), "")
         if name:
             libraries[name] += 1
