@@ -10,6 +10,8 @@ import torch
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.protocol.control import Output
+from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 from kernellab.verifier.timing.sides import Canary, WrongWhenTimed, secret_rounds
@@ -103,11 +105,29 @@ def test_static_arguments_and_parameters_stay_what_they_are() -> None:
     assert one[1] is two[1] is contents.base[1] and not torch.equal(one[0], two[0])
 
 
-def test_canaries_come_in_secret_rounds_that_every_measurement_has() -> None:
-    canaries = [Canary((), lambda outputs: None) for _ in range(3)]
-    drawn = [secret_rounds(canaries, 3, random.Random(seed)) for seed in range(60)]
-    assert all(sum(map(len, d.values())) == 3 and set(d) <= {0, 1, 2} for d in drawn)
-    assert {r for d in drawn for r in d} == {0, 1, 2}
+def test_canaries_come_in_secret_rounds_early_and_late_and_one_after_the_last() -> None:
+    canaries = [*(Canary((), lambda outputs: None) for _ in range(3)), Canary((), lambda outputs: None, last=True)]
+    drawn = [secret_rounds(canaries, 3, 100, random.Random(seed)) for seed in range(60)]
+    assert all(sum(map(len, d.values())) == 4 and d[100] == canaries[3:] for d in drawn)
+    others = [r for d in drawn for r, found in d.items() for c in found if not c.last]
+    assert set(others) >= {0, 1, 2} and max(others) < 100
+    assert 50 < sum(r < 3 for r in others) < 130 and any(3 <= r < 20 for r in others) and any(r > 30 for r in others)
+
+
+def test_what_is_still_to_be_timed_is_shown_to_nobody_before() -> None:
+    contents = _contents(_unary("torch.cumsum(x, 0)", "torch.randint(0, 1 << 30, (64,))"))
+    for _ in range(3):
+        block = [contents.next(i)[0] for i in range(TIMING.block)]
+        assert not any(torch.equal(contents.worn()[0], new) for new in block)
+
+
+def test_an_output_lies_in_an_input_wherever_it_begins() -> None:
+    def inside(data: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+        return Output(data, data, 1 << 20, "float32", shape, strides).lies_in([(8192, 12288)])
+
+    assert inside(8192, (4,), (1,)) and inside(4096, (2048,), (1,)) and inside(12284, (4,), (1,))
+    assert inside(0, (2, 2), (2048, 1))
+    assert not inside(4096, (1024,), (1,)) and not inside(12288, (4,), (1,)) and not inside(8192, (0, 4), (4, 1))
 
 
 def test_outputs_are_compared_with_a_baseline_s_and_where_those_differ_with_the_reference(judge: Judge) -> None:

@@ -230,7 +230,7 @@ def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
     cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
     if not interpreted:
         cases += _other_families(task, full, legal) if small != full else []
-        cases += [_glance(case(task, s, _of_all(legal))) for s in beside(task, full, size)]
+        cases += [_glance(case(task, s, of_all(legal))) for s in beside(task, full, size)]
     return [*cases, case(task, full, Family.OWN)]
 
 
@@ -247,7 +247,8 @@ def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]
     return found if size <= CORRECT.large_bytes else [_glance(c) for c in found]
 
 
-def _of_all(legal: Sequence[Family]) -> Family:
+def of_all(legal: Sequence[Family]) -> Family:
+    """The family of which one batch tells the most."""
     return next((f for f in (Family.MIXED, Family.NORMAL) if f in legal), Family.OWN)
 
 

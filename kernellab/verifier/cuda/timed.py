@@ -187,7 +187,8 @@ class _Run:
         hurried = self.pace.sharp is not None
         self.checks = Checks(self.task, self.limits, TIMING.check_all_bytes + 1 if hurried else self.goes.bytes * calls)
         #: by the round in which they come, which nobody but the judge knows
-        canaries = secret_rounds(self._canaries, max(self.pace.least // self.block, 1), self.random)
+        least = max(self.pace.least // self.block, 1)
+        canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)
         start = time.monotonic()
         self.prepared = start - began
         done = 0
@@ -200,6 +201,8 @@ class _Run:
             spent = self._spent(start)
             if done >= self.pace.least and (spent > budget or self._is_sharp(done)):
                 break
+        for canary in [c for _, late in sorted(canaries.items()) for c in late]:
+            self._hear(canary)
         self.rounds = time.monotonic() - start
         return self._result()
 
@@ -395,7 +398,7 @@ class _Run:
         are mapped for reading only.)"""
         ranges = worker.input_ranges()
         for i, output in enumerate(turn.outputs):
-            inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+            inside = output.lies_in(ranges)
             each = max(len(turn.outputs) // turn.calls, 1)
             if (inside or output.overlaps) and not self._reference_shares(i % each):
                 signature = "aliases-input" if inside else "overlaps-itself"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import secrets
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -32,6 +33,8 @@ DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
     "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "uint16", "uint32", "uint64",
 )  # fmt: skip
+#: bytes of one element
+_ITEM = dict(zip(DTYPES, (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1, 8, 16, 2, 4, 8), strict=True))
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,19 @@ class Output:
     @property
     def overlaps(self) -> bool:
         """Are there fewer places than elements?"""
-        return prod(self.shape) > 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return prod(self.shape) > self._span
+
+    def lies_in(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Does any place from its first element to its last lie between two of these addresses? Where it begins says
+        nothing of the rest: memory can be mapped twice, and behind a page of one's own."""
+        if 0 in self.shape:
+            return False
+        end = self.data + self._span * _ITEM[self.dtype]
+        return any(self.data < high and low < end for low, high in ranges)
+
+    @property
+    def _span(self) -> int:
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
 
 @dataclass(frozen=True)

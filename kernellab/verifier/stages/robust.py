@@ -71,7 +71,7 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
             continue
         if _is_contiguous(*forms[i]) and not _is_contiguous(output.shape, output.strides):
             stages.context.findings.label(f"output {i} not contiguous")
-        inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+        inside = output.lies_in(ranges)
         if inside and not stages.written and not _reference_aliases(stages, case, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
 

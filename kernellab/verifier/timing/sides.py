@@ -76,6 +76,8 @@ class Canary:
     before: tuple[Any, ...] = ()
     #: entered for some more calls that do not count either
     watch: AbstractContextManager[object] | None = None
+    #: is it kept for after the last timed call, which nobody but the judge knows to be the last?
+    last: bool = False
 
 
 class BaselineFailed(Exception):
@@ -119,11 +121,15 @@ def teams(sides: Sequence[Side], kind: type[T]) -> list[T]:
     return list(found.values())
 
 
-def secret_rounds(canaries: Sequence[Canary], rounds: int, draw: random.Random) -> dict[int, list[Canary]]:
-    """The ``canaries`` by the round that each comes in, one of the first ``rounds``, which all measurements have."""
+def secret_rounds(canaries: Sequence[Canary], rounds: int, most: int, draw: random.Random) -> dict[int, list[Canary]]:
+    """The ``canaries`` by the round that each comes in: half of them, by chance, one of the first ``rounds``, which all
+    measurements have; the others later, as many soon as late, up to ``most``. What a measurement does not come to is
+    for after its end, so that at no call a kernel may know that there are none any more."""
     found: dict[int, list[Canary]] = {}
     for canary in canaries:
-        found.setdefault(draw.randrange(rounds), []).append(canary)
+        late = int(rounds * (most / rounds) ** draw.random())
+        number = most if canary.last else late if draw.random() < 0.5 else draw.randrange(rounds)
+        found.setdefault(number, []).append(canary)
     return found
 
 

@@ -108,7 +108,8 @@ class _Run:
         #: which worker of each team takes part
         self.active: dict[str, int] = {}
         #: by the round in which they come, which nobody but the judge knows
-        self.canaries = secret_rounds(canaries, max(pace.least // self.block, 1), self.random)
+        least = max(pace.least // self.block, 1)
+        self.canaries = secret_rounds(canaries, least, TIMING.most // self.block, self.random)
 
     def measure(self, budget: float) -> Result:
         with aside():
@@ -149,6 +150,9 @@ class _Run:
                 continue
             if spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget):
                 break
+        for _, canaries in sorted(self.canaries.items()):
+            for canary in canaries:
+                canary.judge(self._hear(self.candidate.worker, canary))
 
     def _is_sharp(self, renewed: bool, spent: float, budget: float) -> bool:
         if self.pace.sharp is not None:
@@ -220,8 +224,9 @@ class _Run:
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
         heard: list[tuple[Canary, list[Tensor]]],
     ) -> list[list[Tensor]]:  # fmt: skip
-        """The outputs of each call. A baseline's are read too, also where nobody asks for them: what the judge does
-        between the calls of one side (it leaves caches and cores warm) it does between those of the others."""
+        """The outputs of each call. A baseline's are read too, and its inputs looked at, also where nobody asks for it:
+        what the judge does between the calls of one side (it leaves caches and cores warm) it does between those of the
+        others."""
         worker = self._worker(side)
         self._prepare(worker)
         found: list[list[Tensor]] = []
@@ -235,8 +240,12 @@ class _Run:
             side.waited.append(call.waited)
             if isinstance(side, Team):
                 side.maker.append(self.active[side.name])
-            mine = side is self.candidate
-            found.append(self._seen(worker, args, call) if mine else [worker.read(o) for o in call.outputs])
+            if side is self.candidate:
+                found.append(self._seen(worker, args, call))
+            else:
+                worker.input_ranges()
+                worker.arenas[self.slots[-1]].changed(args, but=worker.written)
+                found.append([worker.read(o) for o in call.outputs])
         if worker.placement is not None:
             worker.placement.update()
         return found
@@ -260,7 +269,7 @@ class _Run:
         """The candidate's outputs, when its call was as polite as those that were checked."""
         ranges = worker.input_ranges()
         for i, output in enumerate(call.answer.outputs):
-            inside = any(low < output.data + 1 and output.data < high for low, high in ranges)
+            inside = output.lies_in(ranges)
             if (inside or output.overlaps) and not reference_shares(self.task, args, i):
                 signature = "aliases-input" if inside else "overlaps-itself"
                 what = "is a view of an input" if inside else "has elements that share memory"
