@@ -80,6 +80,14 @@ class DesignError(KernellabError):
     """The rules Designer cannot design this graph; the message names the node."""
 
 
+class NodeError(DesignError):
+    """No rule designs one ``node`` of a graph; a Designer that may fall back makes it by another way."""
+
+    def __init__(self, message: str, remedy: str = "", node: str = "") -> None:
+        super().__init__(message, remedy)
+        self.node = node
+
+
 class TargetError(KernellabError):
     """An unknown DSL, a missing compiler, or a DSL without its hardware."""
 

@@ -25,7 +25,7 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
     """How far ``task`` comes by the rules alone. ``passed`` means that a design is right at the gate and lowered."""
     from kernellab.agents.briefs import CodeBrief, DesignBrief
     from kernellab.agents.rules.coder import RulesCoder
-    from kernellab.agents.rules.designer import RulesDesigner
+    from kernellab.agents.rules.designer import FALLBACK, RulesDesigner
     from kernellab.sketch.gate import gate
     from kernellab.task.audit import admit
 
@@ -60,7 +60,8 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
         except KernellabError as error:
             stage, reason = "lower", str(error)
             continue
-        return row("", "", proves, note)
+        done = row("", "", proves, note)
+        return done.model_copy(update={"label": "library"}) if FALLBACK in reply.rationale else done
     return row(stage, reason, proves, note)
 
 
@@ -68,8 +69,9 @@ def table(rows: Sequence[Row], heading: str) -> str:
     """Markdown: per category how many tasks came how far, then each that did not come through with its sentence."""
     lines = [
         f"# {heading}", "",
-        "| category | tasks | read | not passed by a trivial kernel | designed | right at the gate | lowered |",
-        "|---|---|---|---|---|---|---|",
+        "| category | tasks | read | not passed by a trivial kernel | designed | right at the gate | lowered | "
+        "of these with calls of the framework |",
+        "|---|---|---|---|---|---|---|---|",
         *(_line(c, [r for r in rows if r.category == c]) for c in sorted({r.category for r in rows})),
         _line("**all**", rows), "",
     ]  # fmt: skip
@@ -84,4 +86,7 @@ def _line(category: str, rows: Sequence[Row]) -> str:
     reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
     counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
     telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))
-    return f"| {category} | {len(rows)} | {counts[0]} | {telling} | {counts[1]} | {counts[2]} | {counts[3]} |"
+    composed = sum(r.passed and r.composed for r in rows)
+    return (
+        f"| {category} | {len(rows)} | {counts[0]} | {telling} | {counts[1]} | {counts[2]} | {counts[3]} | {composed} |"
+    )

@@ -56,10 +56,11 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
 def headline(rows: Sequence[Row]) -> str:
     """One line: passed, geomean and median against both baselines, how many are faster for certain."""
     eager, compiled = summarise(rows), summarise(rows, "compile")
+    part = f" ({eager.composed} of them compose with the framework)" if eager.composed else ""
     if eager.geomean is None:
-        return f"{eager.passed} of {eager.tasks} passed, none timed."
+        return f"{eager.passed} of {eager.tasks} passed{part}, none timed."
     return (
-        f"{eager.passed} of {eager.tasks} passed; {_times(eager.geomean)} eager (geomean; median "
+        f"{eager.passed} of {eager.tasks} passed{part}; {_times(eager.geomean)} eager (geomean; median "
         f"{_times(eager.median)}), {eager.distinguishably_faster} faster for certain, {len(eager.slower)} slower than "
         f"{SLOWER}x; {_times(compiled.geomean)} torch.compile."
     )

@@ -46,6 +46,11 @@ class Row(Record):
         return self.shown, self.suite
 
     @property
+    def composed(self) -> bool:
+        """Does the kernel lean on the framework for part of its work, by its label?"""
+        return any(label.startswith("library") for label in self.label.split(", "))
+
+    @property
     def eager_ms(self) -> float | None:
         return self.eager.baseline_time.median_ms if self.eager else None
 
@@ -84,6 +89,8 @@ class Summary(Record):
 
     tasks: int
     passed: int
+    #: of those that passed, in which the framework does part of the work
+    composed: int
     geomean: float | None
     geomean_timed: float | None
     median: float | None
@@ -111,6 +118,7 @@ def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
     return Summary(
         tasks=len(rows),
         passed=len(rows) - len(failed),
+        composed=sum(r.passed and r.composed for r in rows),
         geomean=geomean(speedups + [1.0] * len(failed)) if speedups else None,
         geomean_timed=geomean(speedups) if speedups else None,
         median=median(speedups) if speedups else None,

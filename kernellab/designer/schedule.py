@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from kernellab.capture import Graph
+from kernellab.capture import Graph, Ref
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.sketch import RESERVED, File, sketch, titles
 from kernellab.designer.emit.text import Names
@@ -14,7 +14,8 @@ from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
-from kernellab.designer.graph.library import call_of, given, with_library
+from kernellab.designer.graph.fallback import Fallback, aten_call
+from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.ir.expr import Axis, Red
 from kernellab.designer.ir.extents import Chunks, Extent
 from kernellab.designer.ir.launch import Launch, Plan
@@ -40,6 +41,8 @@ from kernellab.errors import DesignError
 from kernellab.target import Target
 from kernellab.task import Task
 
+#: every node is designed by a rule
+NONE = Fallback()
 #: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
 _DEEP = 100
 
@@ -57,14 +60,18 @@ def sketch_text(task: Task, graph: Graph, target: Target, style: Style) -> str:
     return scheduled(task, graph, target, style).text
 
 
-def scheduled(task: Task, graph: Graph, target: Target, style: Style, rows: Rows | None = None) -> Scheduled:
+def scheduled(
+    task: Task, graph: Graph, target: Target, style: Style, rows: Rows | None = None, fallback: Fallback = NONE
+) -> Scheduled:
     """The sketch file of ``graph`` in one style; ``rows`` say the tiles in place of those measured on the chip.
+
+    ``fallback``: nodes that the framework makes, since no rule does.
 
     Raises:
         DesignError: a node that the rules cannot design, or a graph that is only a copy of nothing.
     """
     ctx = Context(task, target, style, dict(task.module().default_sizes()) if task.dims else {}, rows=rows)
-    read = _read(ctx, without_twins(graph))
+    read = _read(ctx, without_twins(graph), fallback)
     plan = _planned_units(ctx, read)
     for step in PASSES:
         if step.applies(ctx):
@@ -126,16 +133,18 @@ class _Read:
     def results(self) -> frozenset[str]:
         """The tensors that leave the graph."""
         outputs = (o for unit in self.units for group in unit for o in group)
-        return frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
+        made = frozenset(self.builder.named.values())
+        return made | frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
 
 
-def _read(ctx: Context, graph: Graph) -> _Read:
+def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     style = ctx.style
     library: frozenset[str] = frozenset()
     if style.library:
         graph, library = with_library(graph)
-    cuts = frozenset() if style.fused else cut_nodes(given(graph, library))
-    builder = Builder(graph, ctx.task.name, HANDLERS, cuts, library, call_of, style.algebra)
+    library |= fallback.calls
+    cuts = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
+    builder = Builder(graph, ctx.task.name, HANDLERS, cuts, library, partial(_called, fallback), style.algebra)
     if depth(graph) > _DEEP:
         if style.fused:
             raise DesignError("The graph is too deep for one launch.", "Use the schedules without.")
@@ -143,9 +152,15 @@ def _read(ctx: Context, graph: Graph) -> _Read:
     shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in graph.inputs}
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
-    for i, ref in enumerate(graph.outputs):
+    names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
+    for name, ref in zip(names, graph.outputs, strict=True):
+        if ref.name in fallback.calls:
+            builder.named.setdefault(ref, name)
+    for name, ref in zip(names, graph.outputs, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
-        name = taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}")
+        if builder.named.get(ref) == name:
+            builder.stored(ref)
+            continue
         index = builder.axes_for(shape)
         outputs.append(Output(name, index, builder.value(ref, index), dtype, purpose=Purpose.RESULT))
         shapes[name] = shape
@@ -165,6 +180,10 @@ def _read(ctx: Context, graph: Graph) -> _Read:
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
+
+
+def _called(fallback: Fallback, b: Builder, ref: Ref, tensor: str) -> LibraryCall:
+    return aten_call(b, ref, tensor) if ref.name in fallback.calls else call_of(b, ref, tensor)
 
 
 # -- expressions -> launches -------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kernellab.errors import LoweringError
 from kernellab.sketch.program import affine
+from kernellab.sketch.program.aten import call_text, read_call
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.library import LIBRARY, is_library, library_call
+from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.library import LIBRARY, LibraryOp, is_library, library_call
 from kernellab.sketch.program.program import Kernel, LibraryCall, Program, Tensor, TensorRole, Whole
 
 Shape = Sequence[IntExpr]
@@ -52,14 +53,20 @@ class CallWriter:
     def line(self, call: LibraryCall) -> str:
         """The statement, with the sketch's own line behind it."""
         op = LIBRARY[call.op]
-        given = [*map(self._operand, call.operands), *self._settings(call)]
-        made = f"{op.torch}({', '.join(given)})" + (".contiguous()" if op.strided else "")
+        made = self._called(op, call) + (".contiguous()" if op.strided else "")
         wanted = self._shapes[call.out.name]
-        if not _same(call.out.shape, wanted):
+        if not _same(call.out.shape, wanted) or (op.free and all(e.is_one for e in wanted)):
             made += f".view({self._sizes(wanted) or '()'})"
         lines = self.program.text.splitlines()
         said = lines[call.span.line - 1].strip() if 0 < call.span.line <= len(lines) else ""
         return f"{self.local(call.out.name)} = {made}" + (f"  # {said}" if said else "")
+
+    def _called(self, op: LibraryOp, call: LibraryCall) -> str:
+        operands = [self._operand(o) for o in call.operands]
+        if op.free:
+            text = read_call(str(dict(call.settings)["call"]))
+            return call_text(text, operands, lambda name: self.size(IntExpr(IntKind.SYMBOL, name=name)))
+        return f"{op.torch}({', '.join([*operands, *self._settings(call)])})"
 
     def _operand(self, operand: Whole) -> str:
         text = self._viewed(operand.tensor)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernellab.errors import SketchError
 from kernellab.sketch.check import check, load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.program.library import LIBRARY, library_call
@@ -71,7 +72,14 @@ def _sdpa(n: dict[str, int]) -> tuple[str, Shapes]:
     return "y = library.sdpa(q, k, v, is_causal=true, scale=0.5)", {"q": q, "k": k, "v": v, "y": (*q[:3], n["n"])}
 
 
+def _aten(n: dict[str, int]) -> tuple[str, Shapes]:
+    rows, k = n["m"], n["k"] + 2
+    call = "add.Tensor(kthvalue.default(x0, 2, -1)[0], x1, alpha=2)"
+    return f'y = library.aten(a, b, call="{call}")', {"a": (rows, k), "b": (rows,), "y": (rows,)}
+
+
 CASES = {
+    "aten": (_aten, lambda a, b: a.sort(-1).values[:, 1] + 2 * b),
     "mm": (_mm, lambda a, b: a @ b),
     "bmm": (_turned, lambda a, c: a.permute(2, 1, 0) @ c.transpose(1, 2)),
     "addmm": (_addmm, lambda c, a, b: c + a @ b),
@@ -274,6 +282,36 @@ def test_a_sketch_with_the_hint_of_before_runs_as_its_loops_with_a_warning() -> 
     assert library_call(found.program.kernels[0]) is None
     x, w = torch.randn(3, 70), torch.randn(65, 70)
     torch.testing.assert_close(run(found.program, {"X": x, "W": w})["Y"], x @ w.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("rand_like.default(x0)", "draws numbers"),
+        ("nonzero.default(x0)", "a size that values decide"),
+        ("relu_.default(x0)", "changes its operands"),
+        ("no_such.default(x0)", "has no operation no_such.default"),
+        ("__import__('os').system('x')", "neither an operand"),
+        ("relu.default(x1)", "is given 1 operand(s), and its text names x1"),
+        ("relu.default(x0) + 1", "no call"),
+        ("full_like.default(x0, LEN)", "LEN"),
+    ],
+)
+def test_a_call_of_aten_that_cannot_stand_is_refused(call: str, said: str) -> None:
+    found = check(text(f'y = library.aten(a, call="{call}")', {"a": (3,), "y": (3,)}))
+    assert found.program is None
+    assert said in found.diagnostics[0].message, found.diagnostics[0]
+
+
+def test_a_call_of_aten_takes_any_dtype_and_the_files_sizes() -> None:
+    written = (
+        "sketch pick {\n    symbols: N;\n    tensors: x[N, 4]: f32; i[N]: i64; y[2*N]: i64 out;\n\n"
+        '    y = library.aten(x, i, call="repeat.default(add.Tensor(argmax.default(x0, 1), x1), [N // N + 1])")\n}\n'
+    )
+    x, i = torch.randn(5, 4), torch.arange(5)
+    assert torch.equal(run(load_program(written), {"x": x, "i": i})["y"], (x.argmax(1) + i).repeat(2))
+    with pytest.raises(SketchError, match=r"makes torch\.int64 and 'y' is f32"):
+        run(load_program(written.replace("y[2*N]: i64", "y[2*N]: f32")), {"x": x, "i": i})
 
 
 def test_every_operation_says_how_it_is_written_and_what_it_does() -> None:

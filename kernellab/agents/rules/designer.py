@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.capture import Graph, capture
 from kernellab.designer.choice import composed, model_time, schedules
-from kernellab.designer.schedule import Scheduled, scheduled
+from kernellab.designer.graph.cuts import without_twins
+from kernellab.designer.graph.fallback import Fallback, fallen
+from kernellab.designer.schedule import NONE, Scheduled, scheduled
 from kernellab.designer.tile.styles import Style
-from kernellab.errors import DesignError
+from kernellab.errors import DesignError, NodeError
 from kernellab.records import Author, RouteKind
 from kernellab.target import Target
 
+#: what a design says of itself in which the framework makes what no rule does: such a kernel is labelled with its share
+FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
 #: what a design says of itself that multiplies fewer numbers than its reference
 ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
 
@@ -37,23 +42,53 @@ class RulesDesigner:
             CaptureError: the reference cannot be captured.
         """
         graph = capture(brief.task)
+        replies, refused = self._schedules(brief, graph, NONE)
+        # best first among those that fit the chip: the others need a person's smaller tiles
+        ordered = sorted(replies, key=lambda reply: not _fits(reply.sketch, brief.target))
+        if brief.allow_library:
+            ordered = self._with_library(brief, graph, ordered)
+        if refused is not None and not ordered:
+            ordered = self._falling_back(brief, without_twins(graph), refused)
+        return _keeping_pins(ordered, brief.previous)
+
+    def _schedules(
+        self, brief: DesignBrief, graph: Graph, fallback: Fallback
+    ) -> tuple[list[DesignReply], DesignError | None]:
+        """The schedules that can be designed, and why others cannot: the node that no rule knows, if it is that."""
         replies: dict[str, DesignReply] = {}
         refused: DesignError | None = None
         for style in schedules(brief.task, graph, brief.target, self.algebra):
             try:
-                found = scheduled(brief.task, graph, brief.target, style)
+                found = scheduled(brief.task, graph, brief.target, style, fallback=fallback)
             except DesignError as error:
-                refused = error
+                refused = refused if isinstance(refused, NodeError) else error
+                if isinstance(error, NodeError):
+                    # every style reads the same nodes
+                    break
                 continue
             reply = _reply(style, found, brief.previous)
             replies.setdefault(reply.sketch, reply)
-        # best first among those that fit the chip: the others need a person's smaller tiles
-        ordered = sorted(replies.values(), key=lambda reply: not _fits(reply.sketch, brief.target))
-        if brief.allow_library:
-            ordered = self._with_library(brief, graph, ordered)
-        if refused is not None and not ordered:
-            raise refused
-        return _keeping_pins(ordered, brief.previous)
+        return list(replies.values()), refused
+
+    def _falling_back(self, brief: DesignBrief, graph: Graph, refused: DesignError) -> list[DesignReply]:
+        """Schedules in which the framework makes the nodes that no rule does, one after another; the rest is our own.
+
+        Raises:
+            DesignError: ``refused``, where nothing would be left for a launch of our own.
+        """
+        fallback, replies, error = NONE, list[DesignReply](), refused
+        while not replies:
+            if not isinstance(error, NodeError):
+                raise refused
+            fallback = fallback.beyond(graph, error)
+            if not fallback.leaves_work(graph):
+                raise refused
+            replies, found = self._schedules(brief, graph, fallback)
+            error = found or error
+        names = ", ".join(fallen(graph, fallback.calls))
+        said = f"{FALLBACK} {names}." if names else ""
+        ordered = sorted(replies, key=lambda reply: not _fits(reply.sketch, brief.target))
+        return [replace(r, rationale=f"{r.rationale} {said}".strip()) for r in ordered]
 
     def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
         """``own`` and the one design that composes with the library, before them where it looks faster."""

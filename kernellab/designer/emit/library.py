@@ -9,25 +9,31 @@ from kernellab.designer.graph.library import ATTENTION, LibraryCall, Operand, at
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.errors import DesignError
-from kernellab.sketch.program.library import LIBRARY, PREFIX
+from kernellab.sketch.program.aten import read_call, symbols_of
+from kernellab.sketch.program.library import ATEN, LIBRARY, PREFIX
 from kernellab.task import Task
 
 #: what stands above each such sketch
 _WHY = "One call of the framework's library makes this {}; what is around it is our own."
+_FALLBACK = "No rule designs {}: one call of the framework makes it; what is around it is our own."
 _TITLES = {"mm": "product", "bmm": "product", ATTENTION: "attention"}
 
 
 def library_sketch(b: Builder, call: LibraryCall, name: str, roles: dict[str, str], task: Task, precision: str) -> str:
     """The sketch ``name``. ``roles`` says what a tensor is (nothing for an input); any other is a temp."""
-    shapes = [(o.tensor, o.shape) for o in call.operands]
-    tensors = [*dict.fromkeys(shapes), (call.tensor, call.shape)]
-    dtype = DTYPES[call.node.dtype]
-    declared = [f"{t}[{', '.join(map(str, shape))}]: {dtype}{roles.get(t, ' temp')};" for t, shape in tensors]
-    named = {name for _, shape in tensors for extent in shape for name in extents.names(extent)}
+    made = call.dtype or call.node.dtype
+    shapes = [(o.tensor, o.shape, o.dtype or made) for o in call.operands]
+    tensors = [*dict.fromkeys(shapes), (call.tensor, call.shape or (1,), made)]
+    declared = [
+        f"{t}[{', '.join(map(str, shape))}]: {DTYPES[dtype]}{roles.get(t, ' temp')};" for t, shape, dtype in tensors
+    ]
+    named = {name for _, shape, _ in tensors for extent in shape for name in extents.names(extent)}
+    named |= symbols_of(read_call(call.text)) if call.text else set()
     symbols = [d.name for d in task.dims if d.name in named]
-    op, settings = _operation(b, call)
+    op, settings = (ATEN, [f'call="{call.text}"']) if call.text else _operation(b, call)
     given = [*map(_operand, call.operands), *settings, *([f'precision="{precision}"'] if precision != "ieee" else [])]
-    lines = [f"sketch {name} {{", f"    # {_WHY.format(_TITLES.get(call.kind, 'convolution'))}"]
+    why = _FALLBACK.format(call.kind) if call.text else _WHY.format(_TITLES.get(call.kind, "convolution"))
+    lines = [f"sketch {name} {{", f"    # {why}"]
     lines += [f"    symbols: {', '.join(symbols)};"] if symbols else []
     lines += [f"    tensors: {' '.join(declared)}", ""]
     return "\n".join([*lines, f"    {call.tensor} = {PREFIX}{op}({', '.join(given)})", "}"])
@@ -70,7 +76,7 @@ def with_calls(
     Raises:
         DesignError: nothing reads what the library would make.
     """
-    roles = {i.name: "" for i in b.graph.inputs}
+    roles = {i.name: "" for i in b.graph.inputs} | dict.fromkeys(b.named.values(), " out")
     titles = Names(set(names))
     found: list[str] = []
     placed: set[str] = set()
@@ -89,6 +95,8 @@ def with_calls(
         for tensor in sorted(read):
             place(tensor)
         found.append(part)
+    for tensor in b.named.values():
+        place(tensor)
     if not placed:
         raise DesignError("The rules need no product of the library here.", "Use the schedules of own kernels.")
     return found

@@ -11,7 +11,7 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
 from kernellab.designer.ir.extents import Extent
 from kernellab.designer.ir.normal import Purpose
-from kernellab.errors import DesignError
+from kernellab.errors import DesignError, NodeError
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
@@ -70,6 +70,8 @@ class Builder:
         #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
         self.cuts: list[Stored] = []
         self._stored: dict[Any, str] = {}
+        #: tensors of results that the library makes, which it writes as they leave the graph
+        self.named: dict[Any, str] = {}
         self._pool: dict[Any, list[Axis]] = {}
         self._memo: dict[Any, Expr] = {}
 
@@ -123,11 +125,12 @@ class Builder:
 
     # -- values
 
-    def refuse(self, node: Node, why: str) -> DesignError:
+    def refuse(self, node: Node, why: str) -> NodeError:
         at = f" at line {node.line}" if node.line else ""
-        return DesignError(
+        return NodeError(
             f"The rules Designer cannot design the node {node.name!r} ({node.op}){at} of {self.task_name!r}: {why}.",
             REMEDY,
+            node.name,
         )
 
     def shape(self, value: Any) -> tuple[Extent, ...]:
@@ -160,7 +163,7 @@ class Builder:
         resolved = tuple(ix.over(ix.leaves()) for ix in index)
         key = (ref, resolved)
         if key not in self._memo:
-            stored = ref.name in self.stops and not ref.item
+            stored = ref.name in self.library or (ref.name in self.stops and not ref.item)
             self._memo[key] = (
                 Leaf(self.stored(ref), resolved, self.dtype(ref)) if stored else self._value(ref, resolved)
             )
@@ -179,7 +182,12 @@ class Builder:
         handler = self.handlers.get(base)
         if handler is None or not node.op.startswith("aten."):
             raise self.refuse(node, f"the operator {'.'.join(node.op.split('.')[:2])} has no rule")
-        return handler(self, node, index, ref.item or 0)
+        try:
+            return handler(self, node, index, ref.item or 0)
+        except (AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+            # a form of the operation that its rule was not written for is no reason to break off
+            what = f"its rule does not read this form ({type(error).__name__})"
+            raise self.refuse(node, what) from error
 
     def _table(self, constant: Any, index: Index, dtype: str) -> Expr:
         """An element of a constant tensor of the reference, chosen by its place: numbers in the text of the sketch.
@@ -255,6 +263,8 @@ class Builder:
         return self._stored[key]
 
     def _tensor_name(self, key: Any) -> str:
+        if key in self.named:
+            return self.named[key]
         base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
         taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
         name = f"{base}_all" if isinstance(key, Ref) else base
@@ -264,7 +274,7 @@ class Builder:
 
     def is_stored(self, ref: Ref) -> bool:
         """Is it an input, or a value that lies in a tensor by itself?"""
-        return ref.name in self.inputs or (ref.name in self.stops and not ref.item)
+        return ref.name in self.inputs or ref.name in self.library or (ref.name in self.stops and not ref.item)
 
     def tensor(self, ref: Ref) -> str:
         """The tensor of what :meth:`is_stored`."""

@@ -33,16 +33,23 @@ class Operand:
     tensor: str
     shape: tuple[Extent, ...]
     order: tuple[int, ...]
+    #: its dtype, "" for that of what the call makes
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """What the library makes: ``tensor`` of ``shape``, by the operation ``node``."""
+    """What the library makes: ``tensor`` of ``shape``, by the operation ``node``.
+
+    ``text`` is a call of ATen in a sketch's spelling where no operation of the table is meant, ``dtype`` what it makes.
+    """
 
     node: Node
     tensor: str
     shape: tuple[Extent, ...]
     operands: tuple[Operand, ...]
+    text: str = ""
+    dtype: str = ""
 
     @property
     def kind(self) -> str:

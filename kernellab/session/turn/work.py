@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
-from kernellab.agents.rules.designer import ALGEBRA
+from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -45,6 +45,7 @@ from kernellab.verifier.judge import turns
 if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.task import Task
+    from kernellab.verifier.protocol.options import VerifyOptions
 
 #: errors whose lines are those of the task
 _ABOUT_THE_TASK = (CaptureError, DesignError)
@@ -236,7 +237,7 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         try:
             verdict = engine().verifier().verify(
                 task, candidate.source, target,
-                options=bench.options().model_copy(update={"rewritten": _rewritten(state, candidate)}),
+                options=options_of(bench, state, candidate),
                 progress=channel.progress, cancel=channel.cancel,
             )  # fmt: skip
         except VerifierError:
@@ -248,11 +249,18 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     return turn.model_copy(update={"verdict": _with_task_flags(bench, verdict)})
 
 
-def _rewritten(state: State, candidate: Candidate) -> bool:
-    """Did the rules write the source from a sketch of their own in which a product was rewritten away?"""
+def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:
+    """What was asked for; a kernel of the rules may call the framework for what no rule designs, and is labelled so."""
+    asked: VerifyOptions = bench.options()
+    allowed = asked.allow_library or _said(state, candidate, FALLBACK)
+    return asked.model_copy(update={"rewritten": _said(state, candidate, ALGEBRA), "allow_library": allowed})
+
+
+def _said(state: State, candidate: Candidate, words: str) -> bool:
+    """Did the rules write the source from a sketch of their own, and say ``words`` of it?"""
     designed = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
     return candidate.source.origin is Author.RULES and any(
-        t.sketch == candidate.sketch and ALGEBRA in t.rationale for t in designed
+        t.sketch == candidate.sketch and words in t.rationale for t in designed
     )
 
 

@@ -24,6 +24,9 @@ Settings = Mapping[str, SettingValue]
 
 #: how a library operation is written: ``library.mm``
 PREFIX = "library."
+#: the operation that stands for every other of torch, by name
+ATEN = "aten"
+MOST_OPERANDS = 10
 #: what the framework multiplies on a CPU and on a GPU
 DTYPES = (DType.F64, DType.F32, DType.F16, DType.BF16)
 #: the framework multiplies as torch's flags say, which a task's PRECISION sets; split products are kernels' own
@@ -46,6 +49,8 @@ class SettingKind(str, Enum):
     INT = "int"
     FLAG = "flag"
     NUMBER = "number"
+    #: a call of ATen: kernellab.sketch.program.aten
+    CALL = "call"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Setting:
 
     name: str
     kind: SettingKind
-    default: Union[int, bool, None]
+    default: Union[int, bool, str, None]
     least: int = 0
 
 
@@ -75,6 +80,8 @@ class LibraryOp:
     aten: tuple[str, ...] = ()
     #: the result may lie in memory in another order than row-major
     strided: bool = False
+    #: operands and result have any dtype, and the result has the shape that is declared: running the call compares both
+    free: bool = False
 
     @property
     def least(self) -> int:
@@ -228,6 +235,15 @@ def _attention(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float
     return scores * (2.0 * given[0][-1] + 2.0 * given[2][-1] + 25.0) * (0.5 if settings.get("is_causal") else 1.0)
 
 
+def _declared(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
+    return ()
+
+
+def _touched(given: Sequence[Sizes], made: Sizes, settings: Settings) -> float:
+    """An operation that nothing else is known of: one for each element that it reads or makes."""
+    return float(prod(made) + sum(map(prod, given)))
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _CONV = (
@@ -267,6 +283,10 @@ _TABLE = (
         (Setting("is_causal", SettingKind.FLAG, False), Setting("scale", SettingKind.NUMBER, None)),
         _sdpa, _attention, "Attention: softmax(q k^T scale) v over the last two dimensions; scale is 1/sqrt(width) unless given.",
         ("scaled_dot_product_attention",), strided=True,
+    ),
+    LibraryOp(
+        ATEN, "torch.ops.aten", ("x0", *(f"x{n}?" for n in range(1, MOST_OPERANDS))), (Setting("call", SettingKind.CALL, None),),
+        _declared, _touched, 'An operation that has no rule, by its name in torch: call="kthvalue.default(x0, 3, -1)[0]".', strided=True, free=True,
     ),
 )  # fmt: skip
 
@@ -327,8 +347,10 @@ def _each(settings: Settings, name: str, rank: int) -> tuple[int, ...]:
 
 
 __all__ = [
+    "ATEN",
     "DTYPES",
     "LIBRARY",
+    "MOST_OPERANDS",
     "PRECISIONS",
     "PREFIX",
     "LibraryOp",

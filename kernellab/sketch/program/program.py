@@ -338,7 +338,7 @@ class If:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-SettingValue = Union[int, float, bool, tuple[int, ...], None]
+SettingValue = Union[int, float, bool, str, tuple[int, ...], None]
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,8 @@ class LibraryCall:
     """``out = library.op(operands, settings)``: a call of the framework, the only statement of its kernel.
 
     ``op`` is an entry of :data:`kernellab.sketch.program.library.LIBRARY`; ``settings`` has a value for each of its
-    settings. All tensors have one dtype; ``precision`` ("ieee", "tf32") is what torch's flags allow: for the cost.
+    settings. All tensors have one dtype, except those of ``library.aten``; ``precision`` ("ieee", "tf32") is what
+    torch's flags allow: for the cost.
     """
 
     op: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.sketch.program.aten import BadCall, operands_of, read_call, symbols_of
 from kernellab.sketch.program.ints import IntKind
 from kernellab.sketch.program.library import (
     DTYPES,
@@ -69,7 +70,10 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
     out = read_tensor(scope, target, "written")
     settings = tuple((s.name, _setting(scope, call, s, bound.get(s.name))) for s in op.settings)
     precision = read_word(scope, bound.get("precision"), PRECISIONS, "precision of a library call")
-    _dtypes(scope, call, operands, out)
+    _dtypes(scope, call, operands, out, op.free)
+    if op.free:
+        _read_all(scope, call, str(dict(settings)["call"]), len(operands))
+        return LibraryCall(op.name, out, operands, settings, precision, stmt.span)
     try:
         made = op.shape([o.shape for o in operands], dict(settings))
     except Misfit as error:
@@ -103,8 +107,13 @@ def _operand(scope: Scope, expr: tree.Expr) -> Whole:
 
 
 def _setting(scope: Scope, call: tree.Call, setting: Setting, given: tree.Expr | None) -> SettingValue:
+    if given is None and setting.kind is SettingKind.CALL:
+        what = f"{call.func} does not say what it calls."
+        raise scope.refuse("arguments", call.span, what=what, remedy='Write call="kthvalue.default(x0, 3, -1)[0]".')
     if given is None:
         return setting.default
+    if setting.kind is SettingKind.CALL:
+        return _text(scope, call, given)
     if setting.kind is SettingKind.FLAG:
         return read_flag(scope, given, given.span, setting.name)
     if setting.kind is SettingKind.NUMBER:
@@ -122,6 +131,30 @@ def _setting(scope: Scope, call: tree.Call, setting: Setting, given: tree.Expr |
     return numbers if len(set(numbers)) > 1 or not numbers else numbers[0]
 
 
+def _text(scope: Scope, call: tree.Call, given: tree.Expr) -> str:
+    """The text of a call of ATen; its symbols are the file's."""
+    if not isinstance(given, tree.Str):
+        what, remedy = f"call of {call.func} is a text.", 'Write call="kthvalue.default(x0, 3, -1)[0]".'
+        raise scope.refuse("arguments", given.span, what=what, remedy=remedy)
+    try:
+        found = read_call(given.value)
+    except BadCall as error:
+        raise scope.refuse("arguments", given.span, what=error.what, remedy=error.remedy) from None
+    for name in sorted(symbols_of(found)):
+        read_index(scope, tree.Name(name, given.span))
+    return given.value
+
+
+def _read_all(scope: Scope, call: tree.Call, text: str, count: int) -> None:
+    """Refuses operands that the text does not name, and names of operands that are not given."""
+    wanted = operands_of(read_call(text))
+    if wanted != set(range(count)):
+        what = (
+            f"{call.func} is given {count} operand(s), and its text names {', '.join(f'x{n}' for n in sorted(wanted))}."
+        )
+        raise scope.refuse("arguments", call.span, what=what, remedy="Name each operand: x0 is the first.")
+
+
 def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
     found = read_index(scope, expr)
     if found.kind is not IntKind.NUM:
@@ -129,13 +162,15 @@ def _number(scope: Scope, expr: tree.Expr, what: str) -> int:
     return found.value
 
 
-def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor) -> None:
+def _dtypes(scope: Scope, call: tree.Call, operands: tuple[Whole, ...], out: Tensor, free: bool) -> None:
     if out.role is TensorRole.INOUT:
         what = f"{call.func} would write into the caller's tensor '{out.name}'."
         raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
     if any(o.tensor.name == out.name for o in operands):
         what = f"{call.func} reads and writes '{out.name}'."
         raise scope.refuse("library", call.span, what=what, remedy="Give the result a tensor of its own: out or temp.")
+    if free:
+        return
     found = dict.fromkeys([*(o.tensor.dtype for o in operands), out.dtype])
     if len(found) > 1 or not set(found) <= set(DTYPES):
         what = f"{call.func} takes and gives one dtype, and these are {', '.join(d.value for d in found)}."

@@ -194,7 +194,8 @@ class Machine:
         given = [
             self.memory[o.tensor.name].reshape(scope.extents(o.tensor.shape)).permute(o.order) for o in stmt.operands
         ]
-        made = called(stmt, given, scope.extents(stmt.out.shape))
+        sizes = {name: int(value) for name, value in scope.indices.items() if isinstance(value, int)}
+        made = called(stmt, given, scope.extents(stmt.out.shape), sizes, scope.f64)
         target = self.memory[stmt.out.name]
         target.copy_(convert(made, target.dtype).reshape(target.shape))
         self.written[stmt.out.name].fill_(True)

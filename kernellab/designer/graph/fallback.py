@@ -1,0 +1,154 @@
+"""Nodes that no rule designs: each becomes a call of the framework between own launches, as Inductor falls back.
+
+A reference of forty operations is then not refused for one. What a sketch's tensors cannot hold (complex numbers)
+stays inside one call, which has the calls that make it in its text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.table import HANDLERS
+from kernellab.designer.frontend.views import VIEWS
+from kernellab.designer.graph.library import LibraryCall, Operand
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.errors import DesignError, NodeError
+from kernellab.sketch.program.aten import BadCall, read_call
+from kernellab.sketch.program.library import MOST_OPERANDS
+
+#: arguments that say where a tensor lies, which a call between a kernel's launches must not
+_PLACE = frozenset(("device", "pin_memory", "layout", "memory_format", "non_blocking"))
+#: nodes that make or move values without computing any
+_IDLE = frozenset(VIEWS) | {
+    "clone", "alias", "detach", "contiguous", "lift_fresh_copy", "full", "zeros", "ones", "arange", "scalar_tensor",
+    "zeros_like", "ones_like", "full_like", "_to_copy", "_assert_tensor_metadata",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """``calls``: nodes that the framework makes; ``stored``: nodes that an own launch stores for a view to read."""
+
+    calls: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+
+    def beyond(self, graph: Graph, error: NodeError) -> Fallback:
+        """What to try when ``error`` refused a node: a view gets its operand stored, any other node becomes a call.
+
+        Raises:
+            NodeError: ``error`` itself, where the node is a call already or can be none.
+        """
+        node = next((n for n in graph.nodes if n.name == error.node), None)
+        if node is None or node.name in self.calls or not node.op.startswith("aten."):
+            raise error
+        under = {r.name for r in node.refs() if r.item is None} & {n.name for n in graph.nodes}
+        if kind_of(node) in VIEWS and not under <= self.stored | self.calls:
+            return replace(self, stored=self.stored | under)
+        same = {n.name for n in graph.nodes if kind_of(n) == kind_of(node)}
+        more = same if kind_of(node) not in HANDLERS else {node.name}
+        names = {n.name for n in graph.nodes if n.name in more and _held(n)}
+        if node.name not in names:
+            names |= _readers(graph, node)
+        if not names or names <= self.calls:
+            raise error
+        return replace(self, calls=self.calls | names)
+
+    def leaves_work(self, graph: Graph) -> bool:
+        """Is there anything left for own launches to compute?"""
+        return any(n.name not in self.calls and kind_of(n) not in _IDLE and _held(n) for n in graph.nodes)
+
+
+def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
+    """The call of ATen for a node; what its operands need stored is stored before.
+
+    Raises:
+        DesignError: the node has an argument that no call of a sketch can state.
+    """
+    node = b.nodes[ref.name]
+    read: list[Ref] = []
+    text = _picked(_text(b, node, read), ref)
+    if len(read) > MOST_OPERANDS:
+        raise b.refuse(node, f"it reads {len(read)} tensors")
+    try:
+        read_call(text)
+    except BadCall as error:
+        raise b.refuse(node, error.what.rstrip(".").lower()) from None
+    operands = tuple(_operand(b, r) for r in read)
+    return LibraryCall(node, tensor, b.shape(ref), operands, text, b.dtype(ref))
+
+
+def kind_of(node: Node) -> str:
+    """An ATen operation's name without the overload; "" for any other."""
+    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+
+def fallen(graph: Graph, calls: Iterable[str]) -> list[str]:
+    """The names of the operations that ``calls`` are, each once."""
+    kinds = (kind_of(n) for n in graph.nodes if n.name in set(calls))
+    return list(dict.fromkeys(kinds))
+
+
+def _held(node: Node) -> bool:
+    """Can a sketch's tensors hold all that the node makes?"""
+    dtypes = [dtype for _, dtype in node.results] or [node.dtype]
+    return all(dtype in DTYPES for dtype in dtypes)
+
+
+def _readers(graph: Graph, node: Node) -> set[str]:
+    """The first nodes behind ``node`` whose values a tensor can hold."""
+    found: set[str] = set()
+    inside = {node.name}
+    for other in graph.nodes:
+        if any(r.name in inside for r in other.refs()):
+            (found if _held(other) else inside).add(other.name)
+    return found
+
+
+def _operand(b: Builder, ref: Ref) -> Operand:
+    shape = b.shape(ref)
+    if ref.name in b.graph.constants:
+        index = b.axes_for(shape)
+        tensor = b.store(ref, index, b.value(ref, index), shape)
+    else:
+        tensor = b.tensor(ref) if b.is_stored(ref) else b.stored(ref)
+    shape = shape or (1,)
+    return Operand(tensor, shape, tuple(range(len(shape))), b.dtype(ref))
+
+
+def _picked(text: str, ref: Ref) -> str:
+    return text if ref.item is None else f"{text}[{ref.item}]"
+
+
+def _text(b: Builder, node: Node, read: list[Ref]) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, Ref):
+            if b.dtype(value) not in DTYPES:
+                if value.name in b.inputs:
+                    raise b.refuse(node, f"{value.name!r} is {b.dtype(value)}, which no sketch's tensor holds")
+                return _picked(_text(b, b.nodes[value.name], read), value)
+            if value not in read:
+                read.append(value)
+            name = f"x{read.index(value)}"
+            return name if b.shape(value) else f"reshape.default({name}, [])"
+        if isinstance(value, Sym):
+            if value.is_float:
+                raise b.refuse(node, "it takes a number that is known only when the kernel runs")
+            return f"({value.expr})"
+        if isinstance(value, (tuple, list)):
+            return f"[{', '.join(map(text, value))}]"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return repr(value)
+
+    if not node.op.startswith("aten."):
+        raise b.refuse(node, "it is no operation of ATen")
+    keywords = [f"{k}={text(v)}" for k, v in node.kwargs if k not in _PLACE and v is not None]
+    return f"{node.op.removeprefix('aten.')}({', '.join([*map(text, node.args), *keywords])})"
+
+
+__all__ = ["DesignError", "Fallback", "aten_call", "fallen", "kind_of"]

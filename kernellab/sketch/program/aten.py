@@ -1,0 +1,171 @@
+"""The text of ``library.aten``: any functional ATen operation, written as torch names it.
+
+``y = library.aten(x, call="kthvalue.default(x0, 3, -1)[0]")``: ``x0``, ``x1``, ... are the operands by position, other
+names are the file's symbols, ``"torch.float32"`` (in single quotes) is a dtype, ``[n]`` picks one of several results.
+Calls may stand in each other, so that a value that no tensor of a sketch can hold (a complex number) stays inside.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+#: what a program can neither repeat nor size: refused in a call
+_TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_shape")
+_OPERAND = re.compile(r"x(\d+)")
+_NUMBERS = {"inf": float("inf"), "nan": float("nan")}
+_ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+    ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
+}  # fmt: skip
+
+
+class BadCall(ValueError):
+    """The text of a call that cannot be read: ``what`` is wrong, and the remedy."""
+
+    def __init__(self, what: str, remedy: str = 'Write call="kthvalue.default(x0, 3, -1)[0]".') -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+@lru_cache(maxsize=512)
+def read_call(text: str) -> ast.expr:
+    """The call as a tree, every name and operation in it known.
+
+    Raises:
+        BadCall: it is no call, names no operation of ATen, or one that draws numbers, changes its operands or has a
+            result whose size depends on values.
+    """
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise BadCall(f"The text of the call cannot be read: {error}") from None
+    inner = tree.value if isinstance(tree, ast.Subscript) else tree
+    if not isinstance(inner, ast.Call):
+        raise BadCall("The text is no call of an operation.")
+    _known(tree)
+    return tree
+
+
+def operands_of(tree: ast.expr) -> frozenset[int]:
+    """The positions of the operands that a call reads."""
+    return frozenset(int(m.group(1)) for n in _names(tree) if (m := _OPERAND.fullmatch(n)))
+
+
+def symbols_of(tree: ast.expr) -> frozenset[str]:
+    """The names in a call that are neither operands nor numbers: symbols of the file."""
+    return frozenset(n for n in _names(tree) if not _OPERAND.fullmatch(n) and n not in _NUMBERS)
+
+
+def call_text(tree: ast.expr, operands: Sequence[str], size: Callable[[str], str]) -> str:
+    """The call as Python: ``operands`` in place of x0, x1, ..., and ``size`` for each symbol."""
+
+    def text(node: ast.expr) -> str:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
+                given = [*map(text, node.args), *(f"{k.arg}={text(k.value)}" for k in node.keywords)]
+                return f"torch.ops.aten.{name}.{overload}({', '.join(given)})"
+            case ast.Subscript(value=value, slice=item):
+                return f"{text(value)}[{text(item)}]"
+            case ast.Name(id=name):
+                found = _OPERAND.fullmatch(name)
+                if found:
+                    return operands[int(found.group(1))]
+                return f'float("{name}")' if name in _NUMBERS else size(name)
+            case ast.Constant(value=str() as word):
+                return word if word.startswith("torch.") else repr(word)
+            case ast.Constant(value=value):
+                return repr(value)
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return f"[{', '.join(map(text, items))}]"
+            case ast.BinOp(left=left, op=op, right=right):
+                return f"({text(left)} {_ARITHMETIC[type(op)][0]} {text(right)})"
+            case ast.UnaryOp(operand=inner):
+                return f"-{text(inner)}"
+        raise AssertionError(ast.dump(node))
+
+    return text(tree)
+
+
+def evaluate(tree: ast.expr, operands: Sequence[Any], size: Callable[[str], int], f64: bool) -> Any:
+    """The call's value for tensors; ``f64``: a float dtype that the call names is float64 too."""
+    import torch
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
+                keywords = {str(k.arg): value(k.value) for k in node.keywords}
+                return _operation(name, overload)(*map(value, node.args), **keywords)
+            case ast.Subscript(value=inner, slice=item):
+                return value(inner)[value(item)]
+            case ast.Name(id=name):
+                found = _OPERAND.fullmatch(name)
+                if found:
+                    return operands[int(found.group(1))]
+                return _NUMBERS[name] if name in _NUMBERS else size(name)
+            case ast.Constant(value=str() as word) if word.startswith("torch."):
+                named = getattr(torch, word.removeprefix("torch."))
+                wide = f64 and isinstance(named, torch.dtype) and named.is_floating_point
+                return torch.float64 if wide else named
+            case ast.Constant(value=found):
+                return found
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return [value(i) for i in items]
+            case ast.BinOp(left=left, op=op, right=right):
+                return _ARITHMETIC[type(op)][1](value(left), value(right))
+            case ast.UnaryOp(operand=inner):
+                return -value(inner)
+        raise AssertionError(ast.dump(node))
+
+    return value(tree)
+
+
+def _known(node: ast.expr) -> None:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
+            _operation(name, overload)
+            parts: list[ast.expr] = [*node.args, *(k.value for k in node.keywords)]
+        case ast.Subscript(value=value, slice=ast.Constant(value=int())):
+            parts = [value]
+        case ast.Name():
+            parts = []
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            parts = []
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            parts = items
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            parts = [left, right]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            parts = [inner]
+        case _:
+            raise BadCall(f"'{ast.unparse(node)}' is neither an operand, a size, a number nor a call.")
+    for part in parts:
+        _known(part)
+
+
+@lru_cache(maxsize=512)
+def _operation(name: str, overload: str) -> Any:
+    """Raises BadCall: there is no such operation, or none that a sketch may call."""
+    import torch
+
+    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    if found is None:
+        raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
+    if found._schema.is_mutable or any(getattr(torch.Tag, tag) in found.tags for tag in _TAGS):
+        raise BadCall(
+            f"{name}.{overload} draws numbers, changes its operands, or has a result of a size that values decide.",
+            "Name an operation whose result follows from its operands, in a shape that follows from theirs.",
+        )
+    return found
+
+
+def _names(tree: ast.expr) -> Iterator[str]:
+    called = {id(n.func.value) for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    yield from (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called)
+
+
+__all__ = ["BadCall", "call_text", "evaluate", "operands_of", "read_call", "symbols_of"]
