@@ -40,8 +40,9 @@ lint: $(BUNDLE)
 	$(BIN)/lint-imports
 	$(BIN)/python hatch_build.py run check
 
+# LAB: options of JupyterLab's, as LAB=--allow-root in a container whose user is root.
 lab: $(BUNDLE)
-	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb $(LAB)
 
 # The outputs and pictures that the repository keeps, made anew; run them on a quiet machine.
 notebooks: $(BUNDLE)

@@ -6,12 +6,20 @@ import { FixtureModel } from "./model.js";
 const wanted = new URLSearchParams(location.search);
 const read = async (name) => (await fetch(`../fixtures/${name}.json`)).json();
 
-const theme = wanted.get("theme") ?? "light";
 const sheet = document.createElement("link");
 sheet.rel = "stylesheet";
-sheet.href = `/themes/${theme}/index.css`;
 document.head.prepend(sheet);
-document.body.dataset.jpThemeLight = String(theme === "light");
+const frame = () => new Promise((done) => requestAnimationFrame(done));
+// until the theme's style sheet is there, and what is drawn on the next frames
+window.set_theme = async (theme) => {
+  const loaded = new Promise((done) => sheet.addEventListener("load", done, { once: true }));
+  sheet.href = `/themes/${theme}/index.css`;
+  document.body.dataset.jpThemeLight = String(theme === "light");
+  await loaded;
+  await frame();
+  await frame();
+};
+const themed = window.set_theme(wanted.get("theme") ?? "light");
 
 const traits = await read(wanted.get("fixture") ?? "designed");
 const many = Number(wanted.get("turns") ?? 0);
@@ -46,4 +54,6 @@ if (panel) document.querySelector(`[role=tab][id$="-${panel}"]`).click();
 for (const key of wanted.get("keys") ?? "")
   document.querySelector(".kl-tree").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 setInterval(() => model.set("beat", (model.get("beat") ?? 0) + 1), 1000);
+await themed;
+await frame();
 document.body.dataset.ready = "yes";

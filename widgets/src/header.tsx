@@ -1,6 +1,7 @@
 /** What a glance must tell: what is designed, for what, how far it is, how fast the best candidate is, what it cost. */
 import { useState } from "preact/hooks";
-import { duration, percent } from "./format";
+import { toPixels } from "./chart";
+import { duration, percent, times } from "./format";
 import type { BestFigures, Head, Headroom as HeadroomFigure, LedgerFigures } from "./protocol";
 import { Take } from "./take";
 import { Button, Tip, useElapsed } from "./ui";
@@ -77,6 +78,7 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
           title={speedup.title}
         />
       ))}
+      <Attempts view={view} />
       {best.headroom && <Headroom {...best.headroom} />}
       <Tip
         class="kl-trust"
@@ -84,6 +86,35 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
         title={`Trust level ${best.trust}${best.label ? `, ${best.label}` : ""}`}
       />
     </>
+  );
+}
+
+const SPARK = { width: 64, height: 16, edge: 2.5 };
+
+/** The speedup of each measured turn, in their order, as a line of a word's size; nothing while there is but one. */
+function Attempts({ view }: { view: View }) {
+  const { history } = view.state.roofline.value;
+  if (history.length < 2) return null;
+  const values = history.map((one) => one.speedup);
+  const x = toPixels(0, values.length - 1, SPARK.edge, SPARK.width - SPARK.edge);
+  const y = toPixels(Math.min(1, ...values), Math.max(1, ...values), SPARK.height - SPARK.edge, SPARK.edge, true);
+  const best = values.indexOf(Math.max(...values));
+  const words = `${values.length} measured attempts: ${history.map((one) => `turn ${one.number} ${times(one.speedup)}`).join(", ")}`;
+  return (
+    <button
+      type="button"
+      class="kl-spark"
+      data-action="attempts"
+      data-tip={words}
+      aria-label={words}
+      onClick={() => view.open("roofline")}
+    >
+      <svg viewBox={`0 0 ${SPARK.width} ${SPARK.height}`} width={SPARK.width} height={SPARK.height} aria-hidden="true">
+        <path class="kl-guide" d={`M0 ${y(1)}H${SPARK.width}`} />
+        <path class="kl-spark-line" d={values.map((value, at) => `${at ? "L" : "M"}${x(at)} ${y(value)}`).join("")} />
+        <circle class="kl-spark-best" cx={x(best)} cy={y(values[best] ?? 1)} r={SPARK.edge} />
+      </svg>
+    </button>
   );
 }
 

@@ -26,6 +26,10 @@ export function Help({ close }: { close: () => void }) {
         onKeyDown={(event) => {
           event.stopPropagation();
           if (event.key === "Escape" || event.key === "?") close();
+          if (event.key !== "Tab") return;
+          // a dialog keeps the focus, and this one has a single button
+          event.preventDefault();
+          box.current?.querySelector("button")?.focus();
         }}
       >
         <div class="kl-help-groups">

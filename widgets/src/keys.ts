@@ -20,6 +20,9 @@ export interface Shortcut {
   run?: (view: View, root: HTMLElement) => void;
 }
 
+const OPEN = ".kl-panel:not([hidden])";
+const ACTIVE = ":is(button, input, select, textarea, summary, [tabindex='0']):not([aria-disabled])";
+
 const click = (action: string) => (_: View, root: HTMLElement) =>
   root.querySelector<HTMLElement>(`[data-action="${action}"]`)?.click();
 
@@ -29,6 +32,7 @@ export const SHORTCUTS: Shortcut[] = [
   { group: "Session", keys: ["p"], words: "pause after the turn that runs", run: click("pause") },
   { group: "Session", keys: ["f"], words: "fork at the turn that is looked at", run: click("fork") },
   { group: "Session", keys: ["a"], words: "approve what is proposed", run: click("approve") },
+  { group: "Session", keys: ["q"], words: "go to the question", run: (_, root) => focus(root, `.kl-card ${ACTIVE}`) },
   { group: "Session", keys: ["Shift+X"], words: "stop the session", run: click("stop") },
   { group: "Timeline", keys: ["t"], words: "go to the timeline", run: (_, root) => focus(root, ".kl-tree") },
   { group: "Timeline", keys: ["/"], words: "find a turn", run: (_, root) => focus(root, ".kl-search input") },
@@ -44,11 +48,45 @@ export const SHORTCUTS: Shortcut[] = [
       run: (view) => view.open(panel.id),
     }),
   ),
+  {
+    group: "Panels",
+    keys: ["e"],
+    words: "go into the open panel, to its editor where it has one",
+    run: (_, root) => focus(root, `${OPEN} .cm-content`) || focus(root, `${OPEN} ${ACTIVE}`),
+  },
   { group: "Panels", keys: ["Ctrl+Enter"], words: "apply or send what is being typed" },
+  { group: "Panels", keys: ["Alt+P"], words: "pin the sketch line under the caret" },
+  { group: "Panels", keys: ["Escape", "Tab"], words: "one after the other: leave the editor" },
+  { group: "Panels", keys: ["?"], words: "these keys" },
 ];
 
-function focus(root: HTMLElement, selector: string): void {
-  root.querySelector<HTMLElement>(selector)?.focus();
+/** False where there is nothing to go to. */
+function focus(root: HTMLElement, selector: string): boolean {
+  const found = root.querySelector<HTMLElement>(selector);
+  found?.focus();
+  return found !== null;
+}
+
+/**
+ * Keeps the focus inside: the button that was pressed may be gone with its card, and without the focus no key counts.
+ * Returns the function that ends it.
+ */
+export function keepFocus(root: HTMLElement): () => void {
+  let last: Element | null = null;
+  const note = (event: FocusEvent) => {
+    last = event.target as Element;
+  };
+  const look = new MutationObserver(() => {
+    if (!last || last.isConnected || (document.activeElement ?? document.body) !== document.body) return;
+    last = null;
+    root.focus({ preventScroll: true });
+  });
+  root.addEventListener("focusin", note);
+  look.observe(root, { childList: true, subtree: true });
+  return () => {
+    root.removeEventListener("focusin", note);
+    look.disconnect();
+  };
 }
 
 /** True while the key belongs to a text that is being typed, or to a list that is open. */

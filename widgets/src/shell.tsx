@@ -8,7 +8,7 @@ import { SketchPanel } from "./editor";
 import { panelOf } from "./follow";
 import { Header } from "./header";
 import { Help } from "./help";
-import { PANELS, press, typing } from "./keys";
+import { keepFocus, PANELS, press, typing } from "./keys";
 import { Notices } from "./notices";
 import { CandidatesPanel } from "./panels/candidates";
 import { MemoryPanel } from "./panels/memory";
@@ -37,6 +37,7 @@ export function Workbench({ view }: { view: View }) {
     const panel = panelOf(view.state.head.peek().card, view.state.detail.peek());
     if (panel) view.open(panel);
   }, [asked]);
+  useEffect(() => (root.current ? keepFocus(root.current) : undefined), []);
   const openHelp = () => {
     before.current = document.activeElement as HTMLElement | null;
     setHelp(true);
@@ -50,6 +51,7 @@ export function Workbench({ view }: { view: View }) {
       ref={root}
       class={`kl${view.link.value === "gone" ? " kl-gone" : ""}`}
       role="group"
+      tabIndex={-1}
       aria-label={`workbench of ${head.name}`}
       data-kernellab={head.name}
       data-status={head.status}

@@ -453,6 +453,23 @@ describe("the keyboard", () => {
     expect(shown.all("[role=dialog]")).toEqual([]);
   });
 
+  it("goes to the question and into the open panel", async () => {
+    await open("designed", waiting());
+    await shown.key(".kl", "q");
+    expect(shown.find(".kl-card").contains(document.activeElement)).toBe(true);
+    await shown.key(".kl", "3");
+    await shown.key(".kl", "e");
+    expect(shown.find(".kl-panel-verdict").contains(document.activeElement)).toBe(true);
+  });
+
+  it("counts on when the button that was pressed is gone with its card", async () => {
+    await open("designed", waiting());
+    await shown.key(".kl", "q");
+    await shown.change(() => shown.kernel.head({ status: "running", card: null }));
+    await shown.change(() => new Promise((done) => setTimeout(done)));
+    expect(document.activeElement).toBe(shown.find(".kl"));
+  });
+
   it("leaves what is typed alone", async () => {
     await open("designed", waiting());
     await shown.key(".kl-suggestion textarea", "s");

@@ -47,8 +47,8 @@ export class SketchEditor {
   #holder: Holder;
   /** what the editor shows is the person's own */
   #mine = false;
-  /** what the task computes, "" until the kernel has read it */
-  #operator: ReadonlySignal<string>;
+  /** what the cost of a sketch hangs on: what the task computes, "" until the kernel has read it, and its bound */
+  #known: ReadonlySignal<string>;
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
@@ -75,7 +75,7 @@ export class SketchEditor {
       return merged(this.checked.value?.diagnostics ?? [], recorded ? detail.value.diagnostics : []);
     });
     this.errors = computed(() => this.findings.value.filter((one) => severityOf(one) === "error").length);
-    this.#operator = computed(() => view.state.head.value.operator);
+    this.#known = computed(() => `${view.state.head.value.operator} ${view.state.head.value.sol_ms}`);
     this.#original = computed(() => {
       if (this.against.value === "none") return null;
       return this.against.value === "parent" ? view.state.texts.value.sketch_before : this.drafts.desk.value.theirs;
@@ -116,9 +116,12 @@ export class SketchEditor {
     if (this.#editor) this.checker.ask(this.#editor.state.doc.toString(), wait);
   }
 
-  /** Asks, and asks again when the kernel has read the task: sizes, and with them the cost, are known only then. */
+  /**
+   * Asks, and asks again when the kernel has read the task: sizes, and with them the cost, are known only then. And
+   * when a verdict has measured the machine: there is one bound on a screen.
+   */
   #askWhenKnown(): void {
-    void this.#operator.value;
+    void this.#known.value;
     untracked(() => this.#ask(0));
   }
 

@@ -43,7 +43,7 @@ function Picture({ view, found }: { view: View; found: Touches }) {
     <div class="kl-touches">
       <p class="kl-dim">
         The interpreter's run at {found.sizes}: {plural(found.total, "step")}
-        {more}. An element is the darker the more often it is touched.
+        {more}. The stronger an element's shade, the more often it is touched.
       </p>
       <div class="kl-row">
         {found.bytes.map((one) => (
