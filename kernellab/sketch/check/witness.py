@@ -7,7 +7,9 @@ fact about those sizes; what is not found is no proof, and says nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from kernellab.sketch.program.access import Access, Kind, accesses
 from kernellab.sketch.program.ints import IntExpr
@@ -61,8 +63,8 @@ class _State:
     """Who wrote each element: 0 nobody, else the parallel iteration's number plus 1."""
 
     shape: tuple[int, ...]
-    writer: list[int] = field(default_factory=list)
-    covered: bytearray = field(default_factory=bytearray)
+    writer: np.ndarray
+    covered: np.ndarray
 
 
 class _Run:
@@ -81,21 +83,21 @@ class _Run:
                 count = _product(shape)
                 if count > _MAX_ELEMENTS:
                     raise _TooLarge
-                self.states[tensor.name] = _State(shape, [0] * count, bytearray(count))
+                self.states[tensor.name] = _State(shape, np.zeros(count, np.int64), np.zeros(count, bool))
 
     def witnesses(self) -> list[Witness]:
         for kernel in self.program.kernels:
             for state in self.states.values():
-                state.writer = [0] * len(state.writer)
+                state.writer[:] = 0
             mine = [a for a in accesses(kernel) if a.tensor in self.states]
             # writes first: a read of what another iteration writes is wrong whichever comes first
             for access in sorted(mine, key=lambda a: a.kind is Kind.READ):
                 self._access(access)
         for tensor in self.program.tensors:
             if tensor.name in self.states and tensor.role is TensorRole.OUT and not self._has(tensor.name):
-                gap = self.states[tensor.name].covered.find(0)
-                if gap >= 0:
-                    self._note("not-covered", tensor.name, gap)
+                gaps = np.flatnonzero(~self.states[tensor.name].covered)
+                if gaps.size:
+                    self._note("not-covered", tensor.name, int(gaps[0]))
         return self.found
 
     def _has(self, tensor: str) -> bool:
@@ -113,21 +115,20 @@ class _Run:
         # the kernel's own view, of as many elements
         shape = tuple(max(0, d.evaluate(self.env)) for d in access.region.tensor.shape)
         for env, number, var in self._iterations(access):
-            for offset in self._offsets(access, shape, env):
-                self.touches += 1
-                if self.touches > _MAX_TOUCHES:
-                    raise _TooLarge
-                owner = state.writer[offset]
-                if access.kind is Kind.READ:
-                    if owner and number and owner != number and not self._has(access.tensor):
-                        self._note("parallel-dependence", access.tensor, offset, var, access.span)
-                    continue
-                state.covered[offset] = 1
-                if access.kind is Kind.ADD:
-                    continue
-                if owner and number and owner != number and not self._has(access.tensor):
-                    self._note("race", access.tensor, offset, var, access.span)
-                state.writer[offset] = number
+            offsets = self._offsets(access, shape, env)
+            self.touches += offsets.size
+            if self.touches > _MAX_TOUCHES:
+                raise _TooLarge
+            if number and access.kind is not Kind.ADD and not self._has(access.tensor):
+                owners = state.writer[offsets]
+                others = np.flatnonzero((owners != 0) & (owners != number))
+                if others.size:
+                    rule = "parallel-dependence" if access.kind is Kind.READ else "race"
+                    self._note(rule, access.tensor, int(offsets[others[0]]), var, access.span)
+            if access.kind is not Kind.READ:
+                state.covered[offsets] = True
+            if access.kind is Kind.WRITE:
+                state.writer[offsets] = number
 
     def _iterations(self, access: Access) -> Iterator[tuple[dict[str, int], int, str]]:
         """Environments of the access, the number of the parallel iteration (0 outside), and a parallel variable."""
@@ -138,23 +139,24 @@ class _Run:
                 place = tuple(env[p.var] for p in parallel)
                 yield env, self.numbers.setdefault(place, len(self.numbers) + 1) if parallel else 0, var
 
-    def _offsets(self, access: Access, shape: tuple[int, ...], env: dict[str, int]) -> Iterator[int]:
-        offsets = [0]
+    def _offsets(self, access: Access, shape: tuple[int, ...], env: dict[str, int]) -> np.ndarray:
+        """The elements that one iteration touches; whole vectors, since a Python step for each takes seconds."""
+        offsets = np.zeros(1, np.int64)
         for item, size in zip(access.region.index, shape, strict=True):
-            places = [item.at.evaluate(env)] if isinstance(item, Point) else _places(item, env)
-            inside = [p for p in places if 0 <= p < size]
-            if len(offsets) * len(inside) > _MAX_ELEMENTS:
+            places = np.array([item.at.evaluate(env)]) if isinstance(item, Point) else _places(item, env)
+            inside = places[(places >= 0) & (places < size)]
+            if offsets.size * inside.size > _MAX_ELEMENTS:
                 raise _TooLarge
-            offsets = [o * size + p for o in offsets for p in inside]
-        yield from offsets
+            offsets = (offsets[:, None] * size + inside).ravel()
+        return offsets
 
 
-def _places(item: Range, env: Mapping[str, int]) -> list[int]:
+def _places(item: Range, env: Mapping[str, int]) -> np.ndarray:
     start, step = item.start.evaluate(env), item.step.evaluate(env)
     extent = item.extent.evaluate(env)
     if extent > _MAX_ELEMENTS:
         raise _TooLarge
-    return list(range(start, start + extent * step, step))
+    return start + step * np.arange(extent)
 
 
 def _nest(loops: tuple[Loop, ...], env: dict[str, int]) -> Iterator[dict[str, int]]:
