@@ -14,12 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernellab.errors import EvolveError, JournalError
-from kernellab.evolve.records import EVENT, Event, Steered
+from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered
 from kernellab.evolve.state import RunState, fold
 from kernellab.journal import JournalFile
 
 PREFIX = "run:"
 _WISHES = ":wishes"
+#: what would be proposed, evaluated and moved as before if the machine lost its power before it was on the disk
+_REPEATED = (Proposed, Evaluated, Migrated, Remeasured)
 
 
 class Stream:
@@ -45,11 +47,14 @@ class Stream:
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
         """Write ``events``, all or none, and return them with their numbers.
 
+        Those that a run makes again by itself (:data:`_REPEATED`) reach the disk with the next that it does not.
+
         Raises:
             SessionError: another process holds the lease.
             JournalError: the file cannot be written.
         """
-        last = self.journal.add(self._name, [event.model_dump_json() for event in events], self.owner)
+        synced = not all(isinstance(event, _REPEATED) for event in events)
+        last = self.journal.add(self._name, [event.model_dump_json() for event in events], self.owner, synced)
         return list(enumerate(events, last - len(events) + 1))
 
     def read(self, after: int = 0) -> list[tuple[int, Event]]:
