@@ -53,12 +53,17 @@ def plan(state: RunState) -> Plan:
         if e.passed and e.same_as is None and (worth := state.worth(n)) > 0
     ]
     findings = [f for f in (finding(split, state.knobs.seed) for split in tree(rows)) if not f.low <= 1 <= f.high]
-    paid = sorted(((arm.rate, name) for name, arm in arms(state).items() if arm.gain > 0), reverse=True)
-    prefer = tuple(name for _, name in paid[:_PREFERRED])
+    prefer = preferred(state)
     words = [f.text for f in findings]
     if prefer:
         words.append(f"What improved candidates for its cost: {', '.join(prefer)}.")
     return Plan(text=" ".join(words), prefer=prefer, findings=tuple(findings))
+
+
+def preferred(state: RunState) -> tuple[str, ...]:
+    """The operators that improved candidates most for their cost."""
+    paid = sorted(((arm.rate, name) for name, arm in arms(state).items() if arm.gain > 0), reverse=True)
+    return tuple(name for _, name in paid[:_PREFERRED])
 
 
 def tree(rows: Sequence[Row], depth: int = 2) -> list[Split]:

@@ -48,7 +48,7 @@ class Promotion:
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
-        ordered = [n for n in self.state.ordered(self.state.evaluations) if n in self.state.scores]
+        ordered = [n for n in self.state.population() if n in self.state.scores]
         if len(ordered) < 2:
             return []
         lead = self.state.scores[ordered[0]]
@@ -58,7 +58,7 @@ class Promotion:
 
     def unverified(self) -> int | None:
         """The next candidate that needs a verdict: an island's best, or one that leads the verified best."""
-        heads = [ordered[0] for numbers in self.state.islands.values() if (ordered := self.state.ordered(numbers))]
+        heads = [ordered[0] for island in self.state.islands if (ordered := self.state.population(island))]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
         return waiting[0] if waiting else None
 

@@ -182,8 +182,8 @@ class Run:
         room = knobs.islands * knobs.parallel
         workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), room)
         scheduler = Scheduler(
-            self._stream, state, mix, workers, budget, Novelty(target).look, self._changed, self._nudge,
-            target.chip.kind == "gpu",
+            self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
+            on_gpu=target.chip.kind == "gpu",
         )  # fmt: skip
         mix.record = scheduler.record
         return scheduler

@@ -32,6 +32,7 @@ from kernellab.evolve.records import (
     Exchanged,
     Migrated,
     Move,
+    Plan,
     Proposal,
     Proposed,
     RoundEnded,
@@ -41,7 +42,6 @@ from kernellab.evolve.records import (
     Step,
 )
 from kernellab.evolve.state import RunState
-from kernellab.evolve.stream import Stream
 from kernellab.models import Budget
 from kernellab.records import Exchange, Verdict
 
@@ -69,6 +69,16 @@ class Workers(Protocol):
     def close(self) -> None: ...
 
 
+class Writes(Protocol):
+    """Where events go, and wishes come from. See :class:`kernellab.evolve.stream.Stream`."""
+
+    def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]: ...
+
+    def wishes(self, after: int) -> list[tuple[int, Steered]]: ...
+
+    def renew(self) -> None: ...
+
+
 class Vary(Protocol):
     """Makes proposals. See :class:`kernellab.evolve.vary.mix.Mix`."""
 
@@ -81,12 +91,14 @@ class Vary(Protocol):
 class Scheduler:
     """One run in one process. ``changed`` is called after every event, on the scheduler's thread."""
 
-    stream: Stream
+    stream: Writes
     state: RunState
     vary: Vary
     workers: Workers
     budget: Budget
     look: Callable[[RunState, Proposal], Look]
+    #: the Analyst: what the next round is told
+    analyse: Callable[[RunState], Plan] = plan
     changed: Callable[[], None] = lambda: None
     #: set by a person in this process, so that a wish is looked at without delay
     nudge: threading.Event = field(default_factory=threading.Event)
@@ -152,19 +164,20 @@ class Scheduler:
         Raises:
             EvolveError: no candidate runs, so that there is nothing to search from.
         """
-        if not self.state.ordered(self.state.evaluations) and not self.state.frozen:
+        if not self.state.population() and not self.state.frozen:
             last = next((e.reason for e in reversed(self.state.evaluations.values()) if e.reason), "")
             raise EvolveError(f"No candidate passes, so nothing can be varied. {last}".strip(), _BEGIN)
         self._end_round()
 
     def _open_round(self) -> bool:
         """Have the proposals of the running round been made?"""
-        return any(p.round == self.state.round for p in self.state.proposals.values())
+        return self.state.made[self.state.round] > 0
 
     def _flow(self) -> None:
         """A new proposal whenever there is room; a round is over after as many evaluations as one has."""
         room = self.workers.room - len(self._running)
-        done = sum(p.round == self.state.round for n, p in self.state.proposals.items() if n in self.state.evaluations)
+        running = sum(self.state.proposals[n].round == self.state.round for n in self._running.values())
+        done = self.state.made[self.state.round] - running
         if done >= self._size():
             self._end_round()
         elif room > 0:
@@ -236,13 +249,10 @@ class Scheduler:
 
     def _only(self, evaluation: Evaluation) -> Evaluation:
         """A candidate whose code another one has already is that one."""
-        if evaluation.source and evaluation.passed:
-            for number, other in self.state.evaluations.items():
-                if other.source == evaluation.source and other.same_as is None and number != evaluation.number:
-                    return evaluation.model_copy(
-                        update={"same_as": number, "reason": f"Its code is candidate {number}'s."}
-                    )
-        return evaluation
+        first = self.state.codes.get(evaluation.source)
+        if first is None or not evaluation.passed or first == evaluation.number:
+            return evaluation
+        return evaluation.model_copy(update={"same_as": first, "reason": f"Its code is candidate {first}'s."})
 
     # -- the end of a round ------------------------------------------------------------------------------------------
 
@@ -259,17 +269,17 @@ class Scheduler:
         best = self.state.best()
         ended = RoundEnded(
             round=self.state.round, best=best, worth=self.state.worth(best) if best is not None else None,
-            plan=plan(self.state),
+            plan=self.analyse(self.state),
         )  # fmt: skip
         self._write(*([Migrated(moves=tuple(moves))] if moves else []), ended)
 
     def _settled(self) -> list[Move]:
         """An island that nobody lives on begins with the best of the others."""
-        best = self.state.ordered(self.state.evaluations)
+        best = self.state.population()
         if not best:
             return []
         home = self.state.proposals[best[0]].island
-        empty = [i for i, numbers in self.state.islands.items() if not self.state.ordered(numbers)]
+        empty = [island for island in self.state.islands if not self.state.population(island)]
         return [Move(number=best[0], source=home, target=island) for island in empty]
 
     # -- people ------------------------------------------------------------------------------------------------------

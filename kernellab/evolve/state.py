@@ -74,6 +74,10 @@ class RunState:
     latest: float = 0.0
     #: the best verified candidate after each evaluation that changed it: (evaluations, number)
     improvements: list[tuple[int, int]] = field(default_factory=list)
+    #: proposals of each round, and the first candidate of each code
+    made: Counter[int] = field(default_factory=Counter)
+    codes: dict[str, int] = field(default_factory=dict)
+    _orders: dict[int | None, list[int]] = field(default_factory=dict)
 
     # -- what is known of a candidate --------------------------------------------------------------------------------
 
@@ -108,9 +112,16 @@ class RunState:
         """Living candidates, best first; equal ones in order of arrival."""
         return sorted((n for n in set(numbers) if self.alive(n)), key=lambda n: (-self.worth(n), n))
 
+    def population(self, island: int | None = None) -> list[int]:
+        """The living candidates of an island, or of all, best first; ordered once between two events."""
+        found = self._orders.get(island)
+        if found is None:
+            found = self._orders[island] = self.ordered(self.evaluations if island is None else self.islands[island])
+        return found
+
     def elites(self, island: int) -> list[int]:
         """An island's best, and those that a person protects."""
-        best = self.ordered(self.islands[island])
+        best = self.population(island)
         return [n for at, n in enumerate(best) if at < self.knobs.elites or n in self.protected]
 
     def best(self) -> int | None:
@@ -144,6 +155,7 @@ class RunState:
     # -- the fold ----------------------------------------------------------------------------------------------------
 
     def take(self, seq: int, event: Event) -> None:
+        self._orders.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]
         self.seq, self.latest = seq, event.time
 
@@ -171,6 +183,7 @@ def _proposed(state: RunState, event: Proposed) -> None:
     for proposal in event.proposals:
         state.proposals[proposal.number] = proposal
         state.keys.setdefault(proposal.key, proposal.number)
+        state.made[proposal.round] += 1
         state.usage = added(state.usage, proposal.usage)
 
 
@@ -184,6 +197,8 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
         tally.seconds += spent.seconds
     if found.score is not None:
         state.scores[found.number] = found.score
+    if found.source and found.same_as is None:
+        state.codes.setdefault(found.source, found.number)
     if found.passed and found.same_as is None:
         state.islands[state.proposals[found.number].island].append(found.number)
     if state.knobs.score == "model":

@@ -14,7 +14,7 @@ from kernellab.evolve.state import RunState
 def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
     """Each island in turn gives a parent of each stratum of its population, and its elites as inspiration."""
     requests: list[Request] = []
-    drawn = {island: stratified(state.ordered(state.islands[island]), random, count) for island in islands}
+    drawn = {island: stratified(state.population(island), random, count) for island in islands}
     for at in range(count):
         island = islands[at % len(islands)]
         parents = drawn[island]

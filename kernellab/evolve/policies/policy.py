@@ -44,6 +44,8 @@ class Policy:
 
 def living(state: RunState, islands: Sequence[int]) -> list[int]:
     """Candidates of ``islands`` that others may come from, best first."""
+    if len(islands) == len(state.islands):
+        return state.population()
     return state.ordered(number for island in islands for number in state.islands[island])
 
 

@@ -90,10 +90,16 @@ class Mix:
         for operator in bandit.order(state, self.operators(state), pending):
             if self.model is not None and operator == self.model.name:
                 return request
-            found = rules.vary(state, request, operator, random, self.target, taken)
+            found = self.by_rule(state, request, operator, random, taken)
             if found is not None:
                 return found
         return None
+
+    def by_rule(
+        self, state: RunState, request: Request, operator: str, random: Random, taken: set[str]
+    ) -> Variation | None:
+        """A child of the request's first parent by one operator of rules; None where it has none that is new."""
+        return rules.vary(state, request, operator, random, self.target, taken)
 
     def _numbered(
         self, state: RunState, made: Sequence[tuple[Request, Variation | Request]], first: int
