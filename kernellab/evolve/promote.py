@@ -58,7 +58,7 @@ class Promotion:
 
     def unverified(self) -> int | None:
         """The next candidate that needs a verdict: an island's best, or one that leads the verified best."""
-        heads = [ordered[0] for island in self.state.islands if (ordered := self.state.population(island))]
+        heads = [ordered[0] for numbers in self.state.islands.values() if (ordered := self.state.ordered(numbers))]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
         return waiting[0] if waiting else None
 

@@ -53,6 +53,8 @@ class Knobs(Record):
     target: float = Field(default=0.0, ge=0)
     #: stop where a verified kernel reaches this share of its bound
     headroom: float = Field(default=0.95, gt=0, le=1)
+    #: propose a new direction after so many rounds without a gain; 0 never
+    stagnation: int = Field(default=2, ge=0)
     #: stop after so many rounds without an improvement; 0 never
     plateau: int = Field(default=0, ge=0)
     #: of the whole run: "tokens=200000,usd=1,minutes=30,gpu_s=600"
@@ -169,6 +171,8 @@ class Action(str, Enum):
     KNOBS = "knobs"
     SCRATCHPAD = "scratchpad"
     DIRECTION = "direction"
+    #: what the supervisor proposes is not wanted
+    REFUSE = "refuse"
 
 
 class Status(str, Enum):
@@ -289,6 +293,23 @@ class Exchanged(_Event):
     exchange: Exchange
 
 
+class Suggested(_Event):
+    """The run does not gain any more, and a new direction is proposed; a person accepts, edits or refuses it."""
+
+    kind: Literal["suggested"] = "suggested"
+    round: int
+    text: str
+    #: operators that it wants tried
+    prefer: tuple[str, ...] = ()
+
+
+class Unknown(_Event):
+    """An event of a later kernellab: the run is shown without it, and goes on where it was made."""
+
+    kind: Literal["unknown"] = "unknown"
+    named: str = ""
+
+
 class Steered(_Event):
     """A person did something."""
 
@@ -309,7 +330,8 @@ class Ended(_Event):
 
 Event = Annotated[
     Union[
-        Begun, Proposed, Evaluated, Verified, Remeasured, Migrated, RoundEnded, Exchanged, Steered, Ended
+        Begun, Proposed, Evaluated, Verified, Remeasured, Migrated, RoundEnded, Exchanged, Suggested, Steered,
+        Ended
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

@@ -138,6 +138,7 @@ class Run:
         """
         if self.works_here or self.state.status.ended:
             return self
+        self._check_known()
         self._stream.acquire()
         try:
             scheduler = self._scheduler()
@@ -244,15 +245,37 @@ class Run:
         self._wish(Steered(action=Action.SCRATCHPAD, text=text))
 
     def direct(self, text: str) -> None:
-        """A direction for later proposals by models, such as one that was proposed at a plateau."""
+        """A direction for later proposals by models; one that was proposed counts as taken up, in these words."""
         self._wish(Steered(action=Action.DIRECTION, text=text))
+
+    def accept(self, text: str = "") -> None:
+        """Take up the direction that is proposed, as it is or as ``text``. Raises EvolveError: none is."""
+        self.direct(text or self._suggestion())
+
+    def refuse(self) -> None:
+        """Go on as before. Raises EvolveError: no direction is proposed."""
+        self._suggestion()
+        self._wish(Steered(action=Action.REFUSE))
+
+    def _suggestion(self) -> str:
+        if self.state.suggestion is None:
+            raise EvolveError(f"No direction is proposed in the run {self.id}.", "Give one of your own: direct WORDS.")
+        return self.state.suggestion.text
 
     def _wish(self, wish: Steered) -> None:
         status = self.state.status
         if status.ended:
             raise EvolveError(f"The run {self.id} is {status.value}: {self.state.reason}", "Begin another one.")
+        self._check_known()
         self._stream.wish(wish)
         self._nudge.set()
+
+    def _check_known(self) -> None:
+        if self.state.unknown:
+            raise EvolveError(
+                f"The run {self.id} holds events of a later kernellab ({', '.join(sorted(self.state.unknown))}), so it "
+                "can only be looked at here.", "Go on with it in the version that wrote it."
+            )  # fmt: skip
 
     def _check_candidate(self, number: int) -> None:
         if number not in self.state.proposals:

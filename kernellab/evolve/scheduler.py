@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve import stop
-from kernellab.evolve.analyst import plan
+from kernellab.evolve.analyst import plan, suggestion
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
@@ -83,6 +83,8 @@ class Vary(Protocol):
     """Makes proposals. See :class:`kernellab.evolve.vary.mix.Mix`."""
 
     def seeds(self, state: RunState) -> list[Proposal]: ...
+
+    def operators(self, state: RunState) -> list[str]: ...
 
     def propose(self, state: RunState, requests: Sequence[Request], first: int) -> list[Proposal]: ...
 
@@ -272,6 +274,8 @@ class Scheduler:
             plan=self.analyse(self.state),
         )  # fmt: skip
         self._write(*([Migrated(moves=tuple(moves))] if moves else []), ended)
+        if (proposed := suggestion(self.state, self.vary.operators(self.state))) is not None:
+            self._write(proposed)
 
     def _settled(self) -> list[Move]:
         """An island that nobody lives on begins with the best of the others."""

@@ -27,6 +27,8 @@ from kernellab.evolve.records import (
     Status,
     Steered,
     Step,
+    Suggested,
+    Unknown,
     Verified,
 )
 from kernellab.models.ledger import added
@@ -68,6 +70,13 @@ class RunState:
     #: what people wrote for later proposals to see
     scratchpad: str = ""
     direction: str = ""
+    #: a direction that waits for a person's answer, and the number of rounds when the last one was proposed
+    suggestion: Suggested | None = None
+    suggested_at: int | None = None
+    #: operators that a direction which a person took up wants tried
+    directed: tuple[str, ...] = ()
+    #: kinds of events that this version cannot read
+    unknown: set[str] = field(default_factory=set)
     usage: Usage = Usage()
     exchanges: Counter[int | None] = field(default_factory=Counter)
     #: when the last event was written
@@ -99,6 +108,11 @@ class RunState:
         verdict = self.verdicts.get(number)
         return verdict is None or (verdict.passed and not verdict.flags)
 
+    def trusted(self, number: int) -> bool:
+        """May others come from it already? A kernel that somebody wrote waits for its verdict; a sketch's is lowered
+        by rules, which cheat nobody."""
+        return self.proposals[number].source is None or number in self.verdicts
+
     def worth(self, number: int) -> float:
         """What candidates are ordered by: the pooled speedup over the reference, or the inverse of the modelled time;
         0 without either."""
@@ -113,10 +127,11 @@ class RunState:
         return sorted((n for n in set(numbers) if self.alive(n)), key=lambda n: (-self.worth(n), n))
 
     def population(self, island: int | None = None) -> list[int]:
-        """The living candidates of an island, or of all, best first; ordered once between two events."""
+        """Those of an island, or of all, that others may come from, best first; ordered once between two events."""
         found = self._orders.get(island)
         if found is None:
-            found = self._orders[island] = self.ordered(self.evaluations if island is None else self.islands[island])
+            there = self.evaluations if island is None else self.islands[island]
+            found = self._orders[island] = self.ordered(n for n in there if self.trusted(n))
         return found
 
     def elites(self, island: int) -> list[int]:
@@ -154,13 +169,13 @@ class RunState:
 
     # -- the fold ----------------------------------------------------------------------------------------------------
 
-    def take(self, seq: int, event: Event) -> None:
+    def take(self, seq: int, event: Event | Unknown) -> None:
         self._orders.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]
         self.seq, self.latest = seq, event.time
 
 
-def fold(events: Sequence[tuple[int, Event]]) -> RunState:
+def fold(events: Sequence[tuple[int, Event]] | Sequence[tuple[int, Event | Unknown]]) -> RunState:
     """
     Raises:
         JournalError: the first event does not begin a run.
@@ -255,6 +270,14 @@ def _steered(state: RunState, event: Steered) -> None:
     _ACTIONS[event.action](state, event)
 
 
+def _suggested(state: RunState, event: Suggested) -> None:
+    state.suggestion, state.suggested_at = event, len(state.rounds)
+
+
+def _unknown(state: RunState, event: Unknown) -> None:
+    state.unknown.add(event.named)
+
+
 def _ended(state: RunState, event: Ended) -> None:
     state.status, state.reason = event.status, event.reason
 
@@ -268,6 +291,8 @@ _FOLDS = {
     Migrated: _migrated,
     RoundEnded: _round_ended,
     Exchanged: _exchanged,
+    Suggested: _suggested,
+    Unknown: _unknown,
     Steered: _steered,
     Ended: _ended,
 }
@@ -318,6 +343,12 @@ def _scratchpad(state: RunState, event: Steered) -> None:
 
 def _direction(state: RunState, event: Steered) -> None:
     state.direction = event.text
+    if state.suggestion is not None:
+        state.directed, state.suggestion = state.suggestion.prefer, None
+
+
+def _refuse(state: RunState, event: Steered) -> None:
+    state.suggestion = None
 
 
 _ACTIONS = {
@@ -332,4 +363,5 @@ _ACTIONS = {
     Action.KNOBS: _knobs,
     Action.SCRATCHPAD: _scratchpad,
     Action.DIRECTION: _direction,
+    Action.REFUSE: _refuse,
 }

@@ -6,6 +6,7 @@ them, does what is asked, and writes the event.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernellab.errors import EvolveError, JournalError
-from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered
+from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered, Unknown
 from kernellab.evolve.state import RunState, fold
 from kernellab.journal import JournalFile
 
@@ -57,8 +58,9 @@ class Stream:
         last = self.journal.add(self._name, [event.model_dump_json() for event in events], self.owner, synced)
         return list(enumerate(events, last - len(events) + 1))
 
-    def read(self, after: int = 0) -> list[tuple[int, Event]]:
-        """
+    def read(self, after: int = 0) -> list[tuple[int, Event | Unknown]]:
+        """Events of a kind that this version does not know are :class:`Unknown`.
+
         Raises:
             JournalError: a line that this version of kernellab cannot read.
         """
@@ -91,10 +93,12 @@ def names(workspace: Path) -> list[str]:
         journal.close()
 
 
-def _event(line: str) -> Event:
+def _event(line: str) -> Event | Unknown:
     try:
         return EVENT.validate_json(line)
     except ValidationError as error:
+        if error.errors()[0]["type"] == "union_tag_invalid":
+            return Unknown(named=str(json.loads(line)["kind"]))
         raise JournalError(
             f"The run holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
             "Open it with the version that wrote it.",

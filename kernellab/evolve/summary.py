@@ -57,6 +57,8 @@ class Summary(Record):
     stages: dict[str, StepFigures]
     operators: tuple[OperatorFigures, ...]
     rounds: tuple[RoundFigures, ...]
+    #: a direction that waits for a person's answer
+    suggestion: str = ""
     usage: Usage
     device_seconds: float
     #: seconds from the first event to the last
@@ -90,7 +92,8 @@ def summary(run: str, state: RunState) -> Summary:
             )
             for end in state.rounds
         ),
-        usage=state.usage, device_seconds=state.device_seconds, seconds=max(0.0, state.latest - state.begun.time),
+        suggestion=state.suggestion.text if state.suggestion else "", usage=state.usage,
+        device_seconds=state.device_seconds, seconds=max(0.0, state.latest - state.begun.time),
     )  # fmt: skip
 
 
@@ -104,6 +107,8 @@ def words(found: Summary) -> str:
         lines.append(f"Best: candidate {found.best}, {found.text}{first}.")
     for end in found.rounds:
         lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
+    if found.suggestion:
+        lines.append(f"Proposed: {found.suggestion} Accept it, edit it (direct), or refuse it.")
     refused = [
         f"{name} {step.refused}/{step.seen} ({step.seconds:.1f} s)" for name, step in found.stages.items() if step.seen
     ]

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernellab.bench.suites import load_suite
-from kernellab.evolve.jobs import Job, found, load
+from kernellab.evolve.jobs import found, load
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Step
 from kernellab.evolve.run import Run, begin

@@ -96,6 +96,9 @@ class Numbers:
     def seeds(self, state: RunState) -> list[Proposal]:
         return [Proposal(number=n, round=0, island=n % 2, operator="seed", sketch=f"s{n}") for n in range(2)]
 
+    def operators(self, state: RunState) -> list[str]:
+        return ["rules:tile"]
+
     def propose(self, state: RunState, requests: Sequence[object], first: int) -> list[Proposal]:
         return [
             Proposal(

@@ -8,13 +8,15 @@ import pytest
 
 from kernellab.dsls.machine import detect_target
 from kernellab.evolve import stop
-from kernellab.evolve.analyst import Row, plan, splits, tree
+from kernellab.evolve.analyst import suggestion
+from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.promote import Promotion, pooled
-from kernellab.evolve.records import Knobs, Place, Proposal, RoundEnded, Status, Step
+from kernellab.evolve.records import Action, Knobs, Place, Proposal, RoundEnded, Status, Steered, Step
 from kernellab.evolve.vary import bandit
 from kernellab.models import Budget
+from kernellab.records import Source
 from tests.evolve.runs import score, state, verify
 
 ROWS = """sketch rows {{
@@ -149,6 +151,38 @@ def test_an_estimate_counts_candidates_and_learns_from_earlier_runs() -> None:
     assert "by usual figures" in first.text
     assert estimate(Knobs(), "cpp", False, [state([1.0, 2.0])]).runs == 1
     assert estimate(Knobs(), "triton", False, [state([1.0, 2.0])]).runs == 0
+
+
+def test_a_kernel_that_somebody_wrote_waits_for_its_verdict_before_others_come_from_it() -> None:
+    found = state([1.0, 5.0])
+    found.proposals[1] = found.proposals[1].model_copy(update={"source": Source(dsl="cpp", files={"kernel.py": ""})})
+    assert found.elites(1) == [] and found.elites(0) == [0]
+    assert Promotion(found, lambda n: None, None).unverified() == 1  # type: ignore[arg-type, return-value]
+    verify(found, 1, 5.0)
+    assert found.elites(1) == [1]
+
+
+def test_a_run_that_gains_no_more_is_offered_a_direction_that_a_person_decides_on() -> None:
+    names = ["rules:tile", "rules:fuse", "rules:split_k", "cross"]
+    found = state([1.0, 1.5, 1.2], Knobs(stagnation=2), parents=[0, 0, 0])
+    for number, worth in enumerate((1.0, 1.5, 1.5)):
+        found.take(50 + number, RoundEnded(round=number, best=1, worth=worth))
+    assert suggestion(found, names) is None, "one round without a gain is none yet"
+    found.take(53, RoundEnded(round=3, best=1, worth=1.501))
+    offered = suggestion(found, names)
+    assert offered is not None
+    assert offered.prefer == ("rules:fuse", "rules:split_k", "cross"), "what was tried least"
+    assert offered.text.startswith("No gain for 2 rounds.")
+    found.take(54, offered)
+    assert suggestion(found, names) is None, "one waits already"
+    before = bandit.order(found, names)
+    found.take(55, Steered(action=Action.DIRECTION, text="another way"))
+    assert (found.direction, found.directed, found.suggestion) == ("another way", offered.prefer, None)
+    assert before[0] in bandit.order(found, names)[:3]
+    found.take(56, offered)
+    found.take(57, Steered(action=Action.REFUSE))
+    assert found.suggestion is None
+    assert suggestion(found, names) is None, "not again at once"
 
 
 def test_status_words_end_a_run_or_not() -> None:

@@ -18,6 +18,7 @@ from kernellab.evolve.run import Run, begin, open_run, runs
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
 from tests.evolve.runs import TASK, modelled
+from tests.zoo.exhibit import exhibits
 
 
 def evaluated(run: Run) -> list[tuple[int, str, bool]]:
@@ -159,20 +160,44 @@ def test_wrong_knobs_are_refused_with_what_there_is(tmp_path: Path) -> None:
     assert runs(tmp_path) == []
 
 
-def test_a_run_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
+def test_a_run_of_a_later_version_is_shown_and_not_touched(tmp_path: Path) -> None:
     run = modelled(tmp_path)
     stream = Stream(tmp_path, run.id)
     stream.journal.add(f"run:{run.id}", ['{"kind": "dreamt", "time": 1.0}'])
+    opened = open_run(run.id, tmp_path)
+    assert opened.state.begun.name == "soft"
+    for touch in (opened.work, opened.pause):
+        with pytest.raises(EvolveError, match=r"a later kernellab \(dreamt\)"):
+            touch()
+    stream.journal.add(f"run:{run.id}", ['{"kind": "ended"}'])
     with pytest.raises(JournalError, match="cannot read"):
         open_run(run.id, tmp_path)
 
 
-def test_measured_candidates_are_verified_before_one_is_called_the_best(tmp_path: Path) -> None:
+#: three of the zoo that pass a quick look: an answer of the framework, one that is remembered, one that is only timed
+CHEATS = ("ghost_in_cpp", "cache_in_a_ring", "careless_by_the_timed_size")
+
+
+def test_cheats_are_never_elites_and_what_is_called_the_best_is_verified(tmp_path: Path) -> None:
+    cheats = [exhibit for exhibit in exhibits() if exhibit.name in CHEATS]
+    assert len(cheats) == 3
     run = begin(
-        TASK.replace("64, 256", "256, 1024"), "cpp", name="soft", workspace=tmp_path, rounds=1, parallel=1, islands=1
-    ).work()  # fmt: skip
-    run.wait(400)
+        cheats[0].task, "cpp", name="soft", workspace=tmp_path, rounds=1, parallel=1, islands=1, elites=4,
+        sources=[exhibit.source("cpu") for exhibit in cheats],
+    )  # fmt: skip
+    elites: set[int] = set()
+    bests: set[int | None] = set()
+    run.watch(lambda: (elites.update(run.state.elites(0)), bests.add(run.state.best())))  # type: ignore[func-returns-value]
+    run.work().wait(600)
     state = run.state
+    injected = {n for n, p in state.proposals.items() if p.source is not None}
+    assert len(injected) == 3
+    assert elites and not injected & elites
+    assert not injected & bests
+    for number in injected:
+        verdict = state.verdicts.get(number)
+        assert not state.evaluations[number].passed or (verdict is not None and not verdict.passed)
+    assert not any(injected & {*p.parents, *p.inspirations} for p in state.proposals.values())
     best = state.best()
     assert best is not None
     assert state.verdicts[best].passed

@@ -46,7 +46,7 @@ def living(state: RunState, islands: Sequence[int]) -> list[int]:
     """Candidates of ``islands`` that others may come from, best first."""
     if len(islands) == len(state.islands):
         return state.population()
-    return state.ordered(number for island in islands for number in state.islands[island])
+    return state.ordered(number for island in islands for number in state.population(island))
 
 
 def home(state: RunState, number: int, islands: Sequence[int]) -> int:

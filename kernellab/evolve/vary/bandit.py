@@ -16,7 +16,7 @@ from kernellab.evolve.state import RunState
 
 #: weight of what is little tried
 EXPLORE = 0.5
-#: what an operator that the round's plan prefers gets beside its own worth
+#: what an operator that the round's plan or a person's direction prefers gets beside its own worth
 PREFERRED = 0.3
 
 
@@ -60,7 +60,7 @@ def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()
     def bound(operator: str) -> float:
         arm = known.get(operator, Arm())
         tries = arm.tries + waiting[operator]
-        bonus = PREFERRED if operator in state.plan.prefer else 0.0
+        bonus = PREFERRED if operator in (*state.plan.prefer, *state.directed) else 0.0
         return arm.rate / best + bonus + EXPLORE * math.sqrt(math.log(total + 1) / (1 + tries))
 
     return sorted(operators, key=lambda operator: (-bound(operator), operators.index(operator)))

@@ -10,7 +10,7 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
-from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, rewrites
+from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, keeps, variants
 from kernellab.target import Target
 
 KIND = "rules"
@@ -38,7 +38,9 @@ def vary(
     found = list(_variations(state, request, operator, target))
     random.shuffle(found)
     for made in found:
-        if made.text and key_of(made.text) not in taken:
+        new = made.text and key_of(made.text) not in taken
+        # checking takes longer than making: one of many is needed
+        if new and (operator == CROSS or keeps(state.proposals[request.parents[0]].sketch, made, target)):
             return Variation(operator, made.text, made.why)
     return None
 
@@ -57,7 +59,7 @@ def _variations(state: RunState, request: Request, operator: str, target: Target
                 if (other := state.proposals[number].sketch) and other != parent.sketch:
                     yield from crossover(parent.sketch, other)
         else:
-            yield from rewrites(parent.sketch, target, {operator.partition(":")[2]})
+            yield from variants(parent.sketch, target, {operator.partition(":")[2]})
     except KernellabError:
         # a kernel that a person injected may carry a sketch that no rewrite can read
         return
