@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernellab.sketch.rewrite.axes import Axes, Technique, axes
-from kernellab.sketch.rewrite.catalogue import REWRITES, rewrites
+from kernellab.sketch.rewrite.catalogue import REWRITES, keeps, rewrites, variants
 from kernellab.sketch.rewrite.crossover import crossover
 from kernellab.sketch.rewrite.features import Features, features
 from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting
@@ -19,5 +19,7 @@ __all__ = [
     "axes",
     "crossover",
     "features",
+    "keeps",
     "rewrites",
+    "variants",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from kernellab.errors import KernellabError
@@ -12,7 +12,7 @@ from kernellab.sketch.rewrite.record import Rewrite, Rewritten, Setting, rewrite
 from kernellab.sketch.rewrite.rules import fuse, hints, lanes, launches, loops, online, tiles
 from kernellab.sketch.syntax.messages import nearest
 from kernellab.sketch.syntax.parse import parse
-from kernellab.target import Target
+from kernellab.target import Chip, Target
 
 _ALL = (
     rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables),
@@ -47,14 +47,47 @@ def rewrites(text: str, target: Target, names: Collection[str] | None = None) ->
         SketchError: the sketch cannot be read.
         KernellabError: a name that no rewrite has.
     """
+    return [found for found in variants(text, target, names) if keeps(text, found, target)]
+
+
+def variants(text: str, target: Target, names: Collection[str] | None = None) -> list[Rewritten]:
+    """As :func:`rewrites`, of which some may have errors: whoever needs one of many asks :func:`keeps` of that one.
+
+    Raises:
+        SketchError: the sketch cannot be read.
+        KernellabError: a name that no rewrite has.
+    """
     chosen = _chosen(names)
-    before = check(text, chip=target.chip)
+    tree = parse(text)
     # values that the chip has no room for may be what a rewrite changes
-    if check(text).program is None:
-        parse(text)
+    if _checked(text, None).program is None:
         return []
-    setting = Setting(text, parse(text), target.chip, target.dsl)
-    return list(_kept(setting, before, chosen))
+    setting, seen, found = Setting(text, tree, target.chip, target.dsl), {text}, []
+    for rewriting in chosen:
+        for one in rewriting.apply(setting):
+            if one.text not in seen:
+                seen.add(one.text)
+                found.append(one)
+    return found
+
+
+def keeps(text: str, found: Rewritten, target: Target) -> bool:
+    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning that ``text`` lacks?"""
+    after = check(found.text, chip=target.chip, parent=text)
+    return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
+
+
+#: what was checked last: a search asks for many variants of one sketch
+_last: list[tuple[str, Chip | None, CheckResult]] = []
+
+
+def _checked(text: str, chip: Chip | None) -> CheckResult:
+    for known, on, found in list(_last):
+        if known == text and on == chip:
+            return found
+    found = check(text, chip=chip)
+    _last[:] = [(text, chip, found), *_last[:7]]
+    return found
 
 
 def _chosen(names: Collection[str] | None) -> list[Rewrite]:
@@ -63,18 +96,6 @@ def _chosen(names: Collection[str] | None) -> list[Rewrite]:
             remedy = nearest(name, REWRITES) or f"Those known are {', '.join(REWRITES)}."
             raise KernellabError(f"There is no rewrite {name!r}.", remedy)
     return [r for r in _ALL if names is None or r.name in names]
-
-
-def _kept(setting: Setting, before: CheckResult, chosen: list[Rewrite]) -> Iterator[Rewritten]:
-    seen = {setting.text}
-    for rewriting in chosen:
-        for found in rewriting.apply(setting):
-            if found.text in seen:
-                continue
-            seen.add(found.text)
-            after = check(found.text, chip=setting.chip, parent=setting.text)
-            if after.program is not None and not _warnings(after) - _warnings(before):
-                yield found
 
 
 def _warnings(found: CheckResult) -> Counter[str]:
