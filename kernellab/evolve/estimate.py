@@ -47,7 +47,8 @@ def estimate(knobs: Knobs, dsl: str, model: bool, earlier: Iterable[RunState] = 
     verdicts = (knobs.rounds + 1) * knobs.islands * VERDICT_SECONDS
     usual = USUAL_SECONDS.get(dsl, 5.0)
     seconds = count * (median(whole) if whole else usual) + verdicts
-    asked = knobs.rounds * knobs.islands * knobs.parallel if model else 0
+    told = knobs.rounds + 1 if knobs.analyst == "model" else 0
+    asked = knobs.rounds * knobs.islands * knobs.parallel + told if model else 0
     return Estimate(
         evaluations=count, seconds=seconds if knobs.score == "rank" else count * 0.5,
         device_seconds=(count * (median(device) if device else usual * 0.7) + verdicts) if knobs.score == "rank" else 0,

@@ -53,6 +53,8 @@ class Knobs(Record):
     target: float = Field(default=0.0, ge=0)
     #: stop where a verified kernel reaches this share of its bound
     headroom: float = Field(default=0.95, gt=0, le=1)
+    #: who says more than the rules after a round, where the run has a model
+    analyst: Literal["model", "rules"] = "model"
     #: propose a new direction after so many rounds without a gain; 0 never
     stagnation: int = Field(default=2, ge=0)
     #: stop after so many rounds without an improvement; 0 never

@@ -16,6 +16,7 @@ from kernellab.content import find_workspace
 from kernellab.dsls import get_adapter
 from kernellab.errors import EvolveError
 from kernellab.evolve import stream as streams
+from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.jobs import Job, load, source_of
 from kernellab.evolve.jobs import found as find_target
@@ -187,6 +188,8 @@ class Run:
             on_gpu=target.chip.kind == "gpu",
         )  # fmt: skip
         mix.record = scheduler.record
+        if model is not None and knobs.analyst == "model":
+            scheduler.analyse = model_plan(model, lambda exchange: scheduler.record(None, exchange))
         return scheduler
 
     def _changed(self) -> None:

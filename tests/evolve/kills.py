@@ -29,7 +29,9 @@ _WORK = """
 import sys
 from pathlib import Path
 from kernellab.evolve.run import Run
-Run(Path(sys.argv[2]), sys.argv[1]).work().wait()
+run = Run(Path(sys.argv[2]), sys.argv[1]).work()
+print("working", flush=True)
+run.wait()
 """
 
 
@@ -42,7 +44,11 @@ def disturbed(folder: Path, seed: int, rounds: int, kills: int, longest: float, 
     run = modelled(folder, seed=seed, rounds=rounds)
     made = 0
     while not run.state.status.ended and made < kills:
-        process = subprocess.Popen([sys.executable, "-c", _WORK, run.id, str(folder)], start_new_session=True)
+        command = [sys.executable, "-c", _WORK, run.id, str(folder)]
+        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        # what it takes to import torch is no moment of the run
+        process.stdout.readline()
         moment = time.monotonic() + draw.uniform(0.1, longest)
         while time.monotonic() < moment and process.poll() is None:
             time.sleep(0.02)
@@ -58,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--longest", type=float, default=10.0, help="seconds until a kill at most")
+    parser.add_argument("--longest", type=float, default=10.0, help="seconds of work until a kill at most")
     options = parser.parse_args()
     draw, left, seed, same = random.Random(20), options.kills, 0, True
     while left > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -9,15 +10,20 @@ import pytest
 from kernellab.dsls.machine import detect_target
 from kernellab.evolve import stop
 from kernellab.evolve.analyst import suggestion
+from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.promote import Promotion, pooled
 from kernellab.evolve.records import Action, Knobs, Place, Proposal, RoundEnded, Status, Steered, Step
 from kernellab.evolve.vary import bandit
+from kernellab.evolve.vary.models import ModelOperator
 from kernellab.models import Budget
-from kernellab.records import Source
-from tests.evolve.runs import score, state, verify
+from kernellab.models.settings import ModelSettings
+from kernellab.records import Author, Exchange, Role, Source
+from kernellab.task import load_task
+from tests.agents.model_parts import line
+from tests.evolve.runs import TASK, score, state, verify
 
 ROWS = """sketch rows {{
     symbols: M, N;
@@ -80,6 +86,20 @@ def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise(
     assert first.low > 1.7 and 1.9 < first.effect < 2.1
     assert not any(f.feature == "odd" for f in found.findings)
     assert "pipeline: " in found.text and "12 candidates with it, 12 without" in found.text
+
+
+def test_a_model_says_more_after_a_round_and_what_the_record_does_not_hold_is_left_out() -> None:
+    found = state([1.0, 2.0, 0.0], Knobs(rounds=1))
+    said = {"summary": "Candidate 1 has 2.00x. A kernel of 77.7x is near.", "claims": []}
+    with line(Role.ANALYST, json.dumps(said)) as endpoint:
+        settings = ModelSettings(model="fake", base_url=endpoint.server.url, retries=1, retry_s=0.01, total_s=20)
+        model = ModelOperator("model", load_task(TASK, "soft"), detect_target("cpp"), settings, Budget())
+        kept: list[Exchange] = []
+        words = model_plan(model, kept.append)(found)
+        assert (words.text, words.author) == ("Candidate 1 has 2.00x.", Author.MODEL)
+        assert len(kept) == 2, "the wrong sentence was sent back once"
+        assert "failed at rank" in str(endpoint.asked[0])
+    assert model_plan(model, kept.append)(found) == plan(found), "nobody answers"
 
 
 def test_a_split_needs_candidates_on_both_sides() -> None:

@@ -1,0 +1,58 @@
+"""The Analyst by a model: words after a round, whose numbers must stand in the run's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernellab.agents.briefs import AnalyseBrief
+from kernellab.agents.roles import make_role
+from kernellab.errors import KernellabError
+from kernellab.evolve.analyst.rules import plan
+from kernellab.evolve.records import Plan
+from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.models import ModelOperator, attempt
+from kernellab.models import Talk, open_model
+from kernellab.records import Author, Exchange, Role
+
+#: candidates that the model is shown: the fastest, and the last that failed
+_BEST, _FAILED = 4, 3
+
+
+def model_plan(model: ModelOperator, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
+    """What the next round is told: the rules' findings, then what the model makes of them.
+
+    A sentence whose numbers the record does not hold is sent back once and then left out
+    (:class:`kernellab.agents.model.ModelAnalyst`); where the model cannot be asked, the rules' words stand alone.
+    """
+
+    def analyse(state: RunState) -> Plan:
+        found = plan(state)
+        try:
+            asked = open_model(model.spec, Role.ANALYST, model.settings)
+            talk = Talk(asked, Role.ANALYST, record, model.budget, model.cancel, lambda text: None)
+            said = make_role(Role.ANALYST, model.spec, talk).analyse(brief(model, state, found)).text
+        except KernellabError:
+            return found
+        return found.model_copy(update={"text": f"{found.text} {said}".strip(), "author": Author.MODEL})
+
+    return analyse
+
+
+def brief(model: ModelOperator, state: RunState, found: Plan) -> AnalyseBrief:
+    """The round's candidates as the history, the rules' findings and what each scored as the question."""
+    best = state.best()
+    failed = [n for n, e in state.evaluations.items() if not e.passed and e.same_as is None]
+    shown = [*reversed(state.population()[:_BEST]), *failed[-_FAILED:]]
+    lines = [f"Round {state.round} of the search is over. {found.text}".strip(), *(_line(state, n) for n in shown)]
+    lines.append("Say in three sentences what the fast ones have, what failed and why, and what to try next.")
+    return AnalyseBrief(
+        model.task, model.target, history=tuple(attempt(state, number) for number in shown),
+        notes=tuple(filter(None, (state.direction, state.scratchpad))), allow_library=model.allow_library,
+        best=state.verdicts.get(best) if best is not None else None, question="\n".join(lines),
+    )  # fmt: skip
+
+
+def _line(state: RunState, number: int) -> str:
+    proposal, evaluation = state.proposals[number], state.evaluations[number]
+    came = f"{state.worth(number):.2f}x" if evaluation.passed else f"failed at {evaluation.step.value}"
+    return f"Candidate {number} ({proposal.operator}: {proposal.why}): {came}. {evaluation.reason}".strip()
