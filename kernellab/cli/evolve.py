@@ -155,6 +155,26 @@ def inject(
     return 0
 
 
+@run_app.command("accept")
+def accept(
+    run: RunId, words: Annotated[str, typer.Option(help="The direction in words of your own.")] = ""
+) -> int:  # fmt: skip
+    """Take up the direction that is proposed where the run gains nothing any more."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).accept(words)
+    return 0
+
+
+@run_app.command("refuse")
+def refuse(run: RunId) -> int:
+    """Refuse the direction that is proposed."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).refuse()
+    return 0
+
+
 @run_app.command("report")
 def report(run: RunId, html: Annotated[Path, typer.Option(help="The file.")] = Path("run.html")) -> int:
     """A read-only HTML page of a run: its progress, lineage, candidates and words."""
@@ -164,6 +184,39 @@ def report(run: RunId, html: Annotated[Path, typer.Option(help="The file.")] = P
     found = open_run(run)
     write_files(html.parent, {html.name: page(found.id, found.state)})
     print(html)
+    return 0
+
+
+@run_app.command("lab")
+def lab(
+    select: Annotated[list[str] | None, typer.Option(help="A policy to replay; repeatable; default: all.")] = None,
+    space: Annotated[list[str] | None, typer.Option(help="A recorded space; repeatable; default: all.")] = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 6,
+    parallel: Annotated[int, typer.Option(min=1)] = 4,
+    islands: Annotated[int, typer.Option(min=1)] = 2,
+    elites: Annotated[int, typer.Option(min=1)] = 2,
+    migrate_every: Annotated[int, typer.Option(min=0, help="Rounds between two migrations; 0: never.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Replays of each policy on each space.")] = 5,
+    noise: Annotated[float, typer.Option(min=0, help="Times the spread that the measurements had; 0: none.")] = 1.0,
+    html: Annotated[Path | None, typer.Option(help="A page with the curves.")] = None,
+    json: Json = False,
+) -> int:
+    """Replay search policies on recorded spaces of kernels: what each finds, after how many evaluations."""
+    from kernellab.evolve.lab.curves import CONTENDERS, USUAL, band, standing, table
+    from kernellab.evolve.lab.view import page
+    from kernellab.evolve.run import make_knobs
+
+    knobs = make_knobs(USUAL, {
+        "rounds": rounds, "parallel": parallel, "islands": islands, "elites": elites, "migrate_every": migrate_every,
+    })  # fmt: skip
+    bands = [band(name, knobs, range(seeds), space or (), noise) for name in select or CONTENDERS]
+    found = [standing(one, space or ()) for one in bands]
+    if html is not None:
+        write_files(html.parent, {html.name: page(bands)})
+    if json:
+        emit({"policies": [one.model_dump() for one in found]})
+    else:
+        print(table(found))
     return 0
 
 

@@ -61,11 +61,16 @@ class EvolveMagics(KernelMagic):
             %kernel_evolve pause rms_norm
             %kernel_evolve protect rms_norm 7
 
+        `%kernel_evolve lab` replays policies on recorded spaces: change a knob, and the curves follow.
+
         The words that steer: list, show, summary, report FILE, pause, resume, stop, work, inject, protect N, drop N,
-        freeze ISLAND, thaw ISLAND, set KNOB=VALUE, scratchpad WORDS, direct WORDS, open N.
+        freeze ISLAND, thaw ISLAND, set KNOB=VALUE, scratchpad WORDS, direct WORDS, accept, refuse (what the
+        supervisor proposes), open N.
         """
         if args.name == "list":
             return _list()
+        if args.name == "lab":
+            return _lab(args)
         act = _WORDS.get(args.name)
         if act is not None:
             return act(self, args, cell)
@@ -132,6 +137,13 @@ class EvolveMagics(KernelMagic):
                 "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches,
             }  # fmt: skip
         return named_task(args.name, self.namespace), {"name": args.name} if args.name in self.namespace else {}
+
+
+def _lab(args: argparse.Namespace) -> Any:
+    """Recorded spaces after the word, all without any."""
+    from kernellab.evolve.lab.view import lab
+
+    return lab([name for name in (args.run, *args.value) if name])
 
 
 def _usual_dsl() -> str:
@@ -227,6 +239,14 @@ def _direct(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) ->
     magics.find(args.run).direct(cell if cell is not None else " ".join(args.value))
 
 
+def _accept(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).accept(cell if cell is not None else " ".join(args.value))
+
+
+def _refuse(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+    magics.find(args.run).refuse()
+
+
 def _open(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
     run, number = magics.find(args.run), _number(args, "candidate")
     name = f"{run.state.begun.name}_{number}"
@@ -258,6 +278,8 @@ _WORDS: Mapping[str, Callable[[EvolveMagics, argparse.Namespace, str | None], An
     "set": _set,
     "scratchpad": _scratchpad,
     "direct": _direct,
+    "accept": _accept,
+    "refuse": _refuse,
     "open": _open,
 }
-WORDS = ("list", *_WORDS)
+WORDS = ("list", "lab", *_WORDS)

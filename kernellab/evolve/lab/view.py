@@ -1,0 +1,102 @@
+"""The lab's curves as a figure, as a page that needs no server, and as a widget whose knobs redraw them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.evolve.lab.curves import ALONE, CONTENDERS, TUNER, USUAL, Band, band, standing, table
+from kernellab.evolve.lab.pool import names
+from kernellab.evolve.records import Knobs
+
+if TYPE_CHECKING:
+    import ipywidgets  # type: ignore[import-untyped]
+    import plotly.graph_objects as go  # type: ignore[import-untyped]
+
+#: one colour a contender, readable on white and on black
+COLOURS = dict(
+    zip(
+        CONTENDERS,
+        ("#2f7ed8", "#d8762f", "#3f9b3f", "#c0392b", "#b04fb0", "#7f8c8d", "#17a2b8", "#a08a10"),
+        strict=True,
+    )
+)
+_DASHES = {ALONE: "dash", TUNER: "dot"}
+#: knobs of the widget: name, least, most
+_SLIDERS = (("rounds", 1, 16), ("parallel", 1, 8), ("islands", 1, 6), ("elites", 1, 8), ("migrate_every", 0, 6))
+
+
+def figure(bands: Sequence[Band]) -> go.Figure:
+    """Speedups over the first design against evaluations; the band is from the least to the largest of the seeds."""
+    import plotly.graph_objects as go
+
+    drawn = go.Figure()
+    drawn.add_traces(_traces(bands))
+    drawn.update_layout(
+        xaxis_title="evaluations", yaxis_title="geometric mean of the best, over the first design", height=420,
+        template="plotly_white", legend={"orientation": "h", "y": -0.25}, margin={"l": 60, "r": 20, "t": 20, "b": 40},
+    )  # fmt: skip
+    return drawn
+
+
+def page(bands: Sequence[Band]) -> str:
+    """The figure and the table as one HTML page, with its script inside."""
+    words = table([standing(one) for one in bands])
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Search policies, replayed</title></head>"
+        f"<body><h1>Search policies, replayed</h1>{figure(bands).to_html(full_html=False, include_plotlyjs=True)}"
+        f"<pre>{words}</pre></body></html>"
+    )
+
+
+def lab(spaces: Sequence[str] = ()) -> ipywidgets.VBox:
+    """Policies, knobs and the curves that follow them; each replay is made once and remembered."""
+    import ipywidgets as w
+    import plotly.graph_objects as go
+
+    sliders = [
+        w.IntSlider(getattr(USUAL, name), min=low, max=high, description=name, continuous_update=False)
+        for name, low, high in _SLIDERS
+    ]
+    policies = w.SelectMultiple(options=CONTENDERS, value=("islands", "greedy", "random"), description="policies")
+    where = w.SelectMultiple(options=names(), value=tuple(spaces or names()), description="spaces")
+    seeds = w.IntSlider(5, min=1, max=20, description="seeds", continuous_update=False)
+    noise = w.FloatSlider(1.0, min=0.0, max=4.0, step=0.5, description="noise", continuous_update=False)
+    drawn, said = go.FigureWidget(figure([])), w.HTML()
+
+    def redraw(_: Any = None) -> None:
+        knobs = Knobs.model_validate({**USUAL.model_dump(), **{s.description: s.value for s in sliders}})
+        found = [band(name, knobs, range(seeds.value), where.value, noise.value) for name in policies.value]
+        with drawn.batch_update():
+            drawn.data = []
+            drawn.add_traces(_traces(found))
+        said.value = f"<pre>{table([standing(one, where.value) for one in found])}</pre>"
+
+    for control in (*sliders, policies, where, seeds, noise):
+        control.observe(redraw, names="value")
+    redraw()
+    return w.VBox([w.HBox([policies, where, w.VBox([*sliders, seeds, noise])]), drawn, said])
+
+
+def _traces(bands: Sequence[Band]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    found = []
+    for one in bands:
+        at, colour = list(range(1, len(one.middle) + 1)), COLOURS[one.name]
+        edge = {"x": at, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
+                "legendgroup": one.name}  # fmt: skip
+        found += [
+            go.Scatter(y=one.low, **edge),
+            go.Scatter(y=one.high, fill="tonexty", fillcolor=_faint(colour), **edge),
+            go.Scatter(
+                x=at, y=one.middle, mode="lines", name=one.name, legendgroup=one.name,
+                line={"color": colour, "dash": _DASHES.get(one.name, "solid")},
+            ),
+        ]  # fmt: skip
+    return found
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, 0.15)"

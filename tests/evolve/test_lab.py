@@ -1,0 +1,50 @@
+"""The search lab: recorded spaces are closed, replays are repeatable, and a knob's curves come at once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kernellab.errors import EvolveError
+from kernellab.evolve.lab.curves import ALONE, USUAL, band, contender, standing
+from kernellab.evolve.lab.pool import load, names
+from kernellab.evolve.lab.replay import replay
+
+pytestmark = pytest.mark.skipif(not names(), reason="no space is recorded")
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_space_is_closed_and_says_where_it_comes_from(name: str) -> None:
+    pool = load(name)
+    assert len(pool.points) >= 400
+    assert len({point.key for point in pool.points}) == len(pool.points)
+    assert sum(point.speedup > 0 for point in pool.points) >= 0.9 * len(pool.points)
+    assert all(0 <= to < len(pool.points) for edges in pool.edges for edge in edges for to in edge.to)
+    assert pool.provenance.command.startswith("tools/record_pool.py") and pool.provenance.versions["torch"]
+    reached = set(range(pool.seeds))
+    waiting = list(reached)
+    while waiting:
+        waiting = [to for at in waiting for edge in pool.edges[at] for to in edge.to if to not in reached]
+        reached.update(waiting)
+    assert len(reached) == len(pool.points), "every point can be proposed"
+
+
+def test_a_replay_stays_in_its_space_and_is_the_same_again() -> None:
+    pool = load(names()[0])
+    found = replay(pool, USUAL)
+    assert replay(pool, USUAL) == found
+    assert len(found) > pool.seeds
+    exact = [pool.points[at].speedup for at in replay(pool, USUAL, noise=0)]
+    assert exact == sorted(exact), "without noise what is held to be the best only gets better"
+
+
+def test_a_knob_moves_the_curves_at_once() -> None:
+    began = time.process_time()
+    one = band("islands", USUAL.model_copy(update={"elites": 3}))
+    assert time.process_time() - began < 2
+    assert all(low <= middle <= high for low, middle, high in zip(one.low, one.middle, one.high, strict=True))
+    assert 0 < standing(one).share <= 1
+    assert contender(ALONE, USUAL).migrate_every == 0
+    with pytest.raises(EvolveError, match="no policy 'isles'"):
+        band("isles")
