@@ -18,7 +18,7 @@ from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.lab.pool import Point, Pool, load
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import Request
-from kernellab.evolve.records import Begun, Evaluation, Event, Knobs, Plan, Proposal, Score, Steered, Step
+from kernellab.evolve.records import Begun, Evaluation, Event, Knobs, Plan, Proposal, Score, Spent, Steered, Step
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.vary import rules
@@ -29,6 +29,8 @@ from kernellab.records import Stage, Timing, Verdict
 
 #: a spread of sweeps is about this many standard deviations wide
 _SIGMAS = 2.0
+#: every evaluation costs the same: the bandit credits a gain for its cost
+_SPENT = Spent(step=Step.RANK, seconds=1.0, passed=True)
 
 
 @dataclass
@@ -97,7 +99,7 @@ class _Answers:
             Evaluation(
                 number=job.number, key=job.key, passed=not point.reason, step=Step.RANK, reason=point.reason,
                 score=self._score(point) if not point.reason else None, modelled_ms=point.modelled_ms,
-                place=point.place, source=point.code,
+                place=point.place, source=point.code, spent=(_SPENT,),
             )
         )  # fmt: skip
 

@@ -10,7 +10,17 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernellab.evolve.records import Action, Evaluated, Event, Proposed, Remeasured, RoundEnded, Steered, Verified
+from kernellab.evolve.records import (
+    Action,
+    Evaluated,
+    Event,
+    Proposed,
+    Remeasured,
+    RoundEnded,
+    Steered,
+    Unknown,
+    Verified,
+)
 from kernellab.evolve.state import fold
 from kernellab.evolve.stream import Stream
 
@@ -58,7 +68,7 @@ class Follower:
     def close(self) -> None:
         self._stream.close()
 
-    def _take(self, seq: int, event: Event) -> None:
+    def _take(self, seq: int, event: Event | Unknown) -> None:
         self.state.take(seq, event)
         if isinstance(event, RoundEnded):
             self.round_ends.append(len(self.state.evaluations))
