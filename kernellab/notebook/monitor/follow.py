@@ -83,7 +83,7 @@ class Follower:
             self._changed.move_to_end(number)
 
 
-def _touched(event: Event) -> Iterable[int]:
+def _touched(event: Event | Unknown) -> Iterable[int]:
     """Candidates whose rows an event changes."""
     match event:
         case Proposed(proposals=proposals):
