@@ -29,6 +29,14 @@ def test_a_product_needs_its_flops_at_twice_the_fastest_rate_ever_measured() -> 
     assert proved is not None and "bytes" in proved.why and proved.seconds < found.seconds / 50
 
 
+def test_rates_that_other_work_held_up_refuse_nothing_that_eager_comes_near() -> None:
+    task = load_task(PRODUCT.format(m=256, n=256, k=512))
+    slow = Rates(cached=1e7, flops=1e7)
+    found = floor(task, slow, reached=1e-3)
+    assert found is not None and found.seconds == pytest.approx(1e-3 / TIMING.flops_factor)
+    assert floor(task, RATES, reached=1e-3) == floor(task, RATES), "a slow eager lifts nothing"
+
+
 def test_what_a_legal_rewrite_may_save_is_no_floor() -> None:
     text = PRODUCT.format(m=256, n=256, k=512).replace("a @ b", "(a @ b).sum(1)")
     found = floor(load_task(text), RATES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from pydantic import ValidationError
@@ -18,17 +16,16 @@ from kernellab.verifier.protocol.rules import RANK
 from kernellab.verifier.ranking.cases import RankCases
 from kernellab.verifier.timing.sides import Side, is_sharp
 
-from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET
+from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET, Judge
 
 OPTIONS = RankOptions(allow_library=True, budget=0.05, threads=1)
 SCALED = load_task(SCALE, "scale")
 RIGHT = "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n"
 
 
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as found:
-        yield found
+@pytest.fixture
+def verifier(judge: Judge) -> Verifier:
+    return judge.verifier
 
 
 def ranked(verifier: Verifier, code: str, options: RankOptions = OPTIONS) -> Ranking:
@@ -69,11 +66,11 @@ def test_nothing_takes_a_ranking_for_a_verdict() -> None:
     [
         ("j < N; j++) y", "j < N - N % 8; j++) y"),
         ("1e-6f", "1e-2f"),
-        ("float s = 0;", "float s = 1;"),
-        ("torch.empty(x.shape)", "torch.empty(x.shape, dtype=torch.float64)"),
         ("    return y", "    x.zero_()\n    return y"),
         ("    y = torch.empty(x.shape)", "    y = torch.empty(x.shape) if x.shape[0] > 9 else None"),
         ("x[i * sx + j] * r", "x[i * sx + (j < 64 ? j : 0)] * r"),
+        ("s += x[i * sx + j]", "s += x[i * sx + N + j - N] * (M == 96 && N == 200 ? 1.02f : 1.0f)"),
+        ("j++) s += x[i * sx + j] * x[i * sx + j];", "j++) s += x[i * sx + j] * x[i * sx + j] + 0 * x[M * sx + 99];"),
     ],
 )
 def test_plain_errors_are_found_before_anything_is_timed(verifier: Verifier, old: str, new: str) -> None:
@@ -91,7 +88,7 @@ def test_an_output_that_later_calls_overwrite_is_found(verifier: Verifier) -> No
 
 
 def test_timed_calls_of_a_ranking_are_checked(verifier: Verifier) -> None:
-    late = "import torch\nn = [0]\ndef kernel(x, y):\n    n[0] += 1\n    return torch.relu(x) + y * (n[0] < 8)\n"
+    late = "import torch\nn = [0]\ndef kernel(x, y):\n    n[0] += 1\n    return torch.relu(x) + y * (n[0] < 14)\n"
     found = ranked(verifier, late)
     assert not found.ranked and found.stage is Stage.FAST, found.reason
 

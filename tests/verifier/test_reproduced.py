@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernellab.cli.verify import verdict_dict
-from kernellab.records import Comparison, Stage, StageResult, Timing, Trust, Verdict
-from kernellab.verifier import Verifier
+from kernellab.records import Comparison, Source, Stage, StageResult, Timing, Trust, Verdict
 from kernellab.verifier.again.reproduced import reproduced
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
@@ -51,15 +50,11 @@ def test_what_was_not_timed_is_not_reproduced() -> None:
     assert found.trust is Trust.T2 and found.label == "interpreted, not reproduced: not timed"
 
 
-def test_another_judge_does_it_and_leaves_nothing() -> None:
+def test_another_judge_does_it(judge: Judge) -> None:
     told: list[StageResult] = []
-    with Verifier() as verifier:
-        judge = Judge(verifier)
-        options = QUICK.model_copy(update={"level": Trust.T4})
-        from kernellab.records import Source
-
-        source = Source(dsl="cpp", files={"kernel.py": RMS_CPP})
-        verdict = verifier.verify(judge.scale, source, TARGET, options=options, progress=told.append)
+    options = QUICK.model_copy(update={"level": Trust.T4})
+    source = Source(dsl="cpp", files={"kernel.py": RMS_CPP})
+    verdict = judge.verifier.verify(judge.scale, source, TARGET, options=options, progress=told.append)
     assert verdict.passed, verdict.reason
     assert verdict.trust is Trust.T4 or "not reproduced" in verdict.label
     assert "in a new process" in told[-1].note

@@ -60,7 +60,8 @@ class Card(BaseModel):
     #: are the framework's operators allowed? always so for ``torch`` unless the card says no
     library: bool | None = None
     threads: int = 1
-    deadline: float = 60.0
+    #: seconds of a verification, on a machine that does much else
+    deadline: float = 120.0
     #: seconds of timing
     budget: float = 0.05
     origin: Author = Author.HUMAN

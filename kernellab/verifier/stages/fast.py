@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -81,7 +82,8 @@ def fast(stages: Stages) -> str:
     ]
     time = stats.timing(stats.calm(ours) if busy else ours)
     _own_when_timed(stages, time.median_ms * 1e-3)
-    _bound(stages, time.median_ms)
+    eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
+    _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
     clock, claimed = first.clocks
     findings.labels += first.labels
@@ -197,13 +199,14 @@ def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refu
     return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)
 
 
-def _bound(stages: Stages, time_ms: float) -> None:
+def _bound(stages: Stages, time_ms: float, reached: float) -> None:
+    """Refuses a time that cannot be; ``reached`` are the seconds of eager's fastest call."""
     if stages.context.request.backend is Backend.CUDA:
-        _bound_on_device(stages, time_ms)
+        _bound_on_device(stages, time_ms, reached)
         return
     from kernellab.verifier.audit.bound import speed_of_light
 
-    _refuse_below(stages, time_ms, lambda again: cpu_rates(stages.threads, again))
+    _refuse_below(stages, time_ms, reached, lambda again: cpu_rates(stages.threads, again))
     bound = speed_of_light(stages.task, stages.threads)
     if bound is None:
         return
@@ -213,17 +216,17 @@ def _bound(stages: Stages, time_ms: float) -> None:
         stages.context.findings.labels.append("under the byte floor, ask for T4")
 
 
-def _refuse_below(stages: Stages, time_ms: float, rates: Callable[[bool], Rates]) -> None:
+def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
     """Refuses a time that cannot be, by rates that are measured once more before."""
     rewritten = stages.context.options.rewritten
     if rewritten:
         stages.context.findings.label("algebra")
-    low = floor(stages.task, rates(False), rewritten)
+    low = floor(stages.task, rates(False), rewritten, reached)
     if low is None or time_ms * 1e-3 >= low.seconds:
         return
     with turns.alone() as waited:
         stages.context.end += waited
-        low = floor(stages.task, rates(True), rewritten)
+        low = floor(stages.task, rates(True), rewritten, reached)
     if low is not None and time_ms * 1e-3 < low.seconds:
         raise Refused(
             f"The time of {time_ms:.4g} ms is less than this machine needs for {low.why} ({low.seconds * 1e3:.4g} ms); "
@@ -232,11 +235,11 @@ def _refuse_below(stages: Stages, time_ms: float, rates: Callable[[bool], Rates]
         )
 
 
-def _bound_on_device(stages: Stages, time_ms: float) -> None:
+def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
     from kernellab.verifier.cuda.bound import copy_rate, fastest_product, speed_of_light
 
     # the caches are emptied before each go, so that bytes have the floor below
-    _refuse_below(stages, time_ms, lambda again: Rates(0.0, fastest_product(again)))
+    _refuse_below(stages, time_ms, reached, lambda again: Rates(0.0, fastest_product(again)))
     bound = speed_of_light(stages.task, stages.tf32)
     if _under(bound, time_ms):
         # a copy that somebody disturbed must not refuse an honest kernel

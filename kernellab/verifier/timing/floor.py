@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.audit.audit import audit
 from kernellab.verifier.audit.bound import reads_everything
 from kernellab.verifier.audit.folder import CACHE
+from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.protocol.rules import TIMING
 
 #: bytes of a copy that stays in the caches, and the side of a product
@@ -58,22 +60,25 @@ def cpu_rates(threads: int, again: bool = False) -> Rates:
     return known
 
 
-def floor(task: Task, rates: Rates, rewritten: bool = False) -> Floor | None:
+def floor(task: Task, rates: Rates, rewritten: bool = False, reached: float = math.inf) -> Floor | None:
     """What one call of ``task`` needs at least at its own sizes; None where nothing can be said.
 
     FLOPs count where the reference is one product or convolution: what is left of a longer one after a legal rewrite
-    is not known here. ``rewritten``: the rules have proved that the kernel computes the same with fewer.
+    is not known here. ``rewritten``: the rules have proved that the kernel computes the same with fewer. ``reached``
+    are the seconds of the reference's own fastest timed call: rates that were measured on a busy machine may lie below
+    what it reached.
     """
     found = []
     if rates.cached and reads_everything(task):
         size = input_bytes(task)
-        found.append(Floor(size / (TIMING.cached_factor * rates.cached), f"{size} bytes in the fastest cache"))
+        seconds = min(size / rates.cached, reached) / TIMING.cached_factor
+        found.append(Floor(seconds, f"{size} bytes in the fastest cache"))
     cost = audit(task).cost if task.framework != "numpy" and rates.flops and not rewritten else None
     # nothing is between the arguments and the outputs
     if cost is not None and cost.total_flops and not cost.problem and cost.unfused_bytes <= cost.compulsory_bytes:
         # Winograd's and FFT's convolutions need a fraction of the products
         fewer = TIMING.convolution_factor if any("conv" in kinds for kinds in cost.classes) else 1.0
-        seconds = cost.total_flops / (TIMING.flops_factor * fewer * rates.flops)
+        seconds = min(cost.total_flops / rates.flops, reached) / (TIMING.flops_factor * fewer)
         found.append(Floor(seconds, f"{cost.total_flops} FLOPs at the fastest rate"))
     return max(found, key=lambda f: f.seconds, default=None)
 
@@ -84,13 +89,15 @@ def _measured(threads: int) -> Rates:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        count = threads * _CACHED_BYTES // 4
-        source, target = torch.rand(count), torch.rand(count)
-        cached = 2 * 4 * count / _best(lambda: target.copy_(source))
-        rates = []
-        for kind in (torch.float32, torch.bfloat16):
-            a = torch.randn(_GEMM, _GEMM).to(kind)
-            rates.append(2 * _GEMM**3 / _best(lambda a=a: a @ a))  # type: ignore[misc]
+        # other work must not hold up what a timed call, which goes first, is compared with
+        with as_timed(os.getpid()):
+            count = threads * _CACHED_BYTES // 4
+            source, target = torch.rand(count), torch.rand(count)
+            cached = 2 * 4 * count / _best(lambda: target.copy_(source))
+            rates = []
+            for kind in (torch.float32, torch.bfloat16):
+                a = torch.randn(_GEMM, _GEMM).to(kind)
+                rates.append(2 * _GEMM**3 / _best(lambda a=a: a @ a))  # type: ignore[misc]
     finally:
         torch.set_num_threads(before)
     return Rates(cached, max(rates))
