@@ -30,6 +30,64 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Remembered:
+    """An entry of the memory that a role is told of: a verified kernel of a computation like this one.
+
+    ``logic``, ``shape`` and ``value`` are its scores (0 to 1), ``score`` is all of them together; ``why`` is one
+    sentence. ``stale`` says why its figures do not hold here ("" where they do).
+    """
+
+    id: str
+    name: str
+    why: str
+    score: float
+    logic: float
+    shape: float
+    value: float
+    dsl: str
+    sketch: str = ""
+    constexpr: Mapping[str, int | float] = field(default_factory=dict)
+    source: Source | None = None
+    rationale: str = ""
+    stale: str = ""
+
+
+@dataclass(frozen=True)
+class Cure:
+    """What fixed a failure like the last one: a difference of sources, and the speedup of what it led to."""
+
+    id: str
+    reason: str
+    change: str
+    speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A note that a person approved, with its measured effect: the time before over the time after."""
+
+    id: str
+    advice: str
+    change: str
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What the memory has for a brief; empty without a memory."""
+
+    kernels: tuple[Remembered, ...] = ()
+    cures: tuple[Cure, ...] = ()
+    skills: tuple[Advice, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(found.id for found in self.kernels)
+
+
+@dataclass(frozen=True)
 class Brief:
     """What every role is told."""
 
@@ -52,6 +110,8 @@ class Brief:
     pins: tuple[str, ...] = ()
     #: a kernel may compose with the framework's library
     allow_library: bool = False
+    #: what was remembered of operators like this one
+    recalled: Recalled = Recalled()
 
     @property
     def passed(self) -> bool:

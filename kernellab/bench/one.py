@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernellab.bench.rows import Row
+from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.errors import KernellabError
 from kernellab.records import Record
@@ -62,6 +62,8 @@ class Job(Record):
     tune: int = 0
     deadline: float = DEADLINE
     late: bool = False
+    #: a store's place; "" asks no memory. Kernels of the task's own computation are always held out
+    memory: str = ""
     dry: bool = False
 
 
@@ -87,6 +89,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     _warm(job)
     verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
     notes: tuple[str, ...] = (job.note,) if job.note else ()
+    gave: tuple[Gave, ...] = ()
     try:
         small = _at_most(job)
         cut = small.words
@@ -105,10 +108,13 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
                 workspace=Path(job.workspace),
                 fresh=True,
                 tune=job.tune,
+                memory=job.memory or "off",
+                hold_out=True,
                 options={"baselines": list(BASELINES), "allow_library": job.allow_library},
             )
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
+        gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
         best = session.state.best()
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
         if not in_time and best is None:
@@ -117,7 +123,9 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     except KernellabError as error:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
-    return named(row, job).model_copy(update={"cut": cut, "note": "; ".join(notes), "discriminating": proves})
+    return named(row, job).model_copy(
+        update={"remembered": gave, "cut": cut, "note": "; ".join(notes), "discriminating": proves}
+    )
 
 
 def _dry(job: Job, begins: Callable[[], None]) -> Row:

@@ -30,6 +30,8 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
         f"# {heading}",
         "",
         *over,
+        remembered(rows),
+        "",
         *(_named("Not run", not_run) if not_run else []),
         "| category | passed | geomean, eager | median | >= 1x | faster for certain | geomean, torch.compile | >= 1x | "
         "of the bound: eager | torch.compile | ours |",
@@ -51,6 +53,20 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
         "",
     ]
     return "\n".join(lines) + "\n"
+
+
+def remembered(rows: Sequence[Row]) -> str:
+    """What the memory gave, in a sentence: to how many tasks, and how many designs began from it and passed."""
+    told = [r for r in rows if r.remembered]
+    if not told:
+        return "Memory: none was used, or it held nothing near."
+    begun = [r for r in told if any(g.taken for g in r.remembered)]
+    best = sum(max(g.score for g in r.remembered) for r in told) / len(told)
+    return (
+        f"Memory: each task's own computation was held out; {len(told)} of {counted(len(rows), 'task')} were told of "
+        f"entries (mean best score {best:.2f}), {len(begun)} began from one, {sum(r.passed for r in begun)} of those "
+        "passed."
+    )
 
 
 def headline(rows: Sequence[Row]) -> str:

@@ -8,6 +8,14 @@ from kernellab.records import Comparison, Environment, Record, Verdict
 from kernellab.verifier.timing.metrics import fast_p, geomean, median
 
 
+class Gave(Record):
+    """An entry of the memory that a session was told of; ``taken``: its design began from it."""
+
+    name: str
+    score: float
+    taken: bool = False
+
+
 class Row(Record):
     """What came of one task. Speedups are paired ratios of one run; None where nothing was timed."""
 
@@ -32,6 +40,8 @@ class Row(Record):
     #: what the suite calls the problem, and its folder there
     title: str = ""
     suite: str = ""
+    #: what the memory gave; the task's own computation is held out
+    remembered: tuple[Gave, ...] = ()
     #: a degenerate kernel fails on it, so that passing proves something
     discriminating: bool = True
 

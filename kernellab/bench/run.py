@@ -52,6 +52,8 @@ class SuiteRequest:
     #: read, audit, design and gate each task; build and time nothing
     dry: bool = False
     budget: float = inf
+    #: a memory's place; "" asks none. Each task's own computation is held out of it
+    memory: str = ""
 
 
 def run_suite(
@@ -74,7 +76,7 @@ def run_suite(
     common = {
         "dsl": how.dsl, "roles": how.roles, "max_turns": how.max_turns, "max_bytes": how.max_bytes or 0,
         "workspace": str(out), "allow_library": how.allow_library, "tune": how.tune, "deadline": how.deadline,
-        "dry": how.dry,
+        "dry": how.dry, "memory": how.memory,
     }  # fmt: skip
     _whole_lines(path)
     jobs = []

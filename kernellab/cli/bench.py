@@ -34,6 +34,9 @@ def bench(
     tune: Annotated[
         int, typer.Option(min=0, help="Measure this many points of each task's schedules, and take the fastest.")
     ] = 0,
+    memory: Annotated[
+        str, typer.Option(help="A memory's place, or `on` for this workspace's; a task's own computation is held out.")
+    ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
     only: Annotated[
         str,
@@ -96,7 +99,7 @@ def bench(
         how = SuiteRequest(
             dsl=dsl, roles=roles, max_turns=max_turns, tune=tune, allow_library=allow_library, resume=resume,
             max_bytes=at_most, workers=workers, deadline=deadline, quick_first=quick_first, dry=dry,
-            budget=60 * minutes if minutes else inf,
+            budget=60 * minutes if minutes else inf, memory=_store(memory),
         )  # fmt: skip
         rows = run_suite(tasks, out, how, tell)
     except KeyboardInterrupt:
@@ -129,3 +132,18 @@ def bench(
     else:
         print(report)
     return 0 if not total.failures and len(rows) == len(tasks) else 1
+
+
+def _store(memory: str) -> str:
+    """The store's place, absolute, as the problems are designed in another folder; "" for none."""
+    from kernellab.content import find_workspace
+    from kernellab.memory.memory import Memory, place_of
+
+    if memory in ("", "off"):
+        return ""
+    workspace = find_workspace()
+    place = str(place_of(workspace)) if memory == "on" else memory
+    place = place if "://" in place else str(Path(place).resolve())
+    # a memory that cannot be opened is said before the first problem
+    Memory.open(workspace, place).store.count()
+    return place

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, read_text, say, settings, write_files
-from kernellab.errors import CaptureError, SessionError
+from kernellab.errors import CaptureError, SessionError, counted
 
 if TYPE_CHECKING:
     from kernellab.records import Verdict
@@ -45,6 +45,9 @@ def design(
     tune: Annotated[
         int, typer.Option(min=0, help="Measure this many points of the rules' schedules first, and take the fastest.")
     ] = 0,
+    memory: Annotated[
+        str | None, typer.Option(help="on, off, or a store's place; default: kernellab.toml, else where there is one.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for sketch, source and exported module.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")] = None,
     from_: Annotated[
@@ -101,6 +104,7 @@ def design(
     request = replace(
         request, dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip, constexpr=values,
         options=options, fresh=not resume, budget=budget, improve=improve, ablation=without or (), tune=tune,
+        memory=memory,
     )  # fmt: skip
     session = begin(_started(request, from_, lift) if from_ is not None else request)
     session.wait(progress=True)
@@ -137,7 +141,22 @@ def design(
         if session.ledger()["text"]:
             print(session.ledger()["text"])
         print(f"session {session.id}")
+        if found["passed"]:
+            _offer(session)
     return 0 if found["passed"] else 1
+
+
+def _offer(session: Session) -> None:
+    """A verified kernel is offered to the memory: a person at a terminal is asked, a script is told how."""
+    from kernellab.session.config import memory_defaults
+
+    if session.state.created.memory == "off" or memory_defaults(session.workspace).offer != "ask":
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        if typer.confirm("Remember it for later designs?", default=False, err=True):
+            say(f"{counted(session.remember(), 'kernel')} remembered")
+    else:
+        say(f"`kernellab memory add {session.id}` remembers it for later designs.")
 
 
 _WAITS = (

@@ -1,8 +1,7 @@
-"""``kernellab memory``: search, add, import, export, judge, forget, rebuild and count what was remembered."""
+"""``kernellab memory``: search, add, import, verify, approve, judge, forget, rebuild and count what is remembered."""
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +10,11 @@ import typer
 
 from kernellab.cli.output import emit, read_text, say
 from kernellab.content import find_workspace
-from kernellab.errors import KernellabError, MemoryStoreError, counted
-from kernellab.records import Source
+from kernellab.errors import KernellabError, counted
 
 if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
     from kernellab.memory.records import Kernel
-    from kernellab.memory.retrieval import Hit
 
 memory_app = typer.Typer(help="What was remembered of verified kernels.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,20 +33,20 @@ def search(
     json: Json = False,
 ) -> int:
     """Kernels for the task's computation, or whose words match. Exit 1 when nothing is found."""
+    from kernellab.session.memories import by_task, by_words
+    from kernellab.task import load_task
+
     memory = _open(store)
-    if not task.endswith(".py"):
-        rows = [row.kernel for row in memory.store.words(task, k)]
-        if json:
-            emit({"hits": [_told(kernel) for kernel in rows]})
-        else:
-            _print([f"{kernel.id}  {kernel.name}: {_figures(kernel)}" for kernel in rows])
-        return 0 if rows else 1
-    hits = memory.search(_query(Path(task), dsl, without), k)
-    if json:
-        emit({"hits": [_hit(hit) for hit in hits]})
+    if task.endswith(".py"):
+        found = by_task(memory, load_task(Path(task)), dsl or "", k, without)
     else:
-        _print([f"{hit.kernel.id}  {hit.score:.2f}  {hit.why}" for hit in hits])
-    return 0 if hits else 1
+        found = by_words(memory, task, k)
+    if json:
+        emit({"hits": [hit.as_dict() for hit in found]})
+    else:
+        scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in found]
+        _print([f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(found, scored, strict=True)])
+    return 0 if found else 1
 
 
 @memory_app.command("add")
@@ -62,7 +59,7 @@ def add(
     from kernellab.session.offer import offer
 
     memory = _open(store)
-    told = {name: offer(memory, found) for name, found in _sessions(sessions)}
+    told = {name: offer(memory, found.state) for name, found in _sessions(sessions)}
     kept = sum(told.values())
     if json:
         emit({"kept": kept, "sessions": told})
@@ -75,33 +72,100 @@ def add(
 
 @memory_app.command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(help="A JSON-lines file (task, dsl, files, licence), or a folder of them.")],
+    path: Annotated[
+        Path, typer.Argument(help="A JSON-lines file (kernels, or trajectories), a folder of them or of kernels.")
+    ],
     licence: Annotated[str, typer.Option(help="The licence of what the file does not say it of.")] = "unspecified",
     store: Store = "",
     json: Json = False,
 ) -> int:
     """Verify others' kernels and remember those that pass; the same call goes on where it stopped. Exit 1 for none."""
-    from kernellab.session.offer import imported
+    from kernellab.session.importing import begin, read
+
+    memory = _open(store)
+    done = begin(memory, read(path, licence), tell=say)
+    if json:
+        refused = [{"place": place, "why": why} for place, why in done.refused]
+        emit({"rows": done.total, "kept": done.kept, "refused": refused})
+    else:
+        print(done.words)
+    return 0 if done.kept else 1
+
+
+@memory_app.command("seed")
+def seed(store: Store = "", json: Json = False) -> int:
+    """Put the library that ships with kernellab into the store: verified kernels over all classes of operators."""
+    from kernellab.memory.library import seed as put
+
+    count = put(_open(store))
+    if json:
+        emit({"kernels": count})
+    else:
+        print(f"{counted(count, 'kernel')} of the library added")
+    return 0
+
+
+@memory_app.command("verify")
+def verify(
+    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all that are stale.")] = [],  # noqa: B006
+    store: Store = "",
+    json: Json = False,
+) -> int:
+    """Judge entries anew on this machine; one that fails is forgotten. Exit 1 when one did not pass."""
+    from kernellab.session.memories import refresh, verify_again
     from kernellab.verifier import Verifier
 
     memory = _open(store)
-    rows = list(_rows(path))
-    known = {row.kernel.source.hash for row in memory.store.kernels()}
-    kept, refused = 0, []
+    refresh(memory)
+    own = {event.kernel.id for event in memory.events() if event.kind == "remembered"}
+    wanted = ids or [r.kernel.id for r in memory.store.kernels() if r.kernel.stale and r.kernel.id in own]
     with Verifier() as verifier:
-        for number, (task, source, said) in enumerate(rows, 1):
-            if source.hash in known:
-                continue
-            why = imported(memory, verifier, task, source, said or licence, f"{path.name}:{number}")
-            kept += not why
-            if why:
-                refused.append({"row": number, "why": why})
-                say(f"row {number}: {why}")
+        passed = verify_again(memory, verifier, wanted, say)
     if json:
-        emit({"rows": len(rows), "kept": kept, "refused": refused})
+        emit({"judged": len(wanted), "passed": passed})
     else:
-        print(f"{kept} of {counted(len(rows), 'kernel')} remembered, {len(refused)} refused")
-    return 0 if kept else 1
+        print(f"{passed} of {counted(len(wanted), 'entry').replace('entrys', 'entries')} passed")
+    return 0 if passed == len(wanted) else 1
+
+
+@memory_app.command("skills")
+def skills(
+    out: Annotated[Path | None, typer.Option("--out", help="A folder for one Markdown note each, to edit.")] = None,
+    store: Store = "",
+    json: Json = False,
+) -> int:
+    """Notes with their measured effect: those that were proposed, and those that a person has approved."""
+    from kernellab.memory.notes import as_markdown
+
+    found = _open(store).store.skills()
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for skill in found:
+                (out / f"{skill.id}.md").write_text(as_markdown(skill), encoding="utf-8")
+        except OSError as error:
+            raise KernellabError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from None
+    if json:
+        emit({"skills": [{"id": s.id, **s.model_dump(mode="json")} for s in found]})
+    else:
+        _print([f"{s.id}  {'approved' if s.approved else 'proposed'}  {s.ratio:.2f}x  {s.advice}" for s in found])
+    return 0
+
+
+@memory_app.command("approve")
+def approve(
+    what: Annotated[str, typer.Argument(help="A skill's id, or its edited note (.md).")],
+    store: Store = "",
+    json: Json = False,
+) -> int:
+    """Approve a skill, as its note says; from then on prompts quote it."""
+    note = read_text(Path(what), "note") if what.endswith(".md") else ""
+    skill = _open(store).approve(Path(what).stem if note else what, note)
+    if json:
+        emit({"id": skill.id, **skill.model_dump(mode="json")})
+    else:
+        print(f"{skill.id} approved: {skill.advice}")
+    return 0
 
 
 @memory_app.command("export")
@@ -110,25 +174,14 @@ def export(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Write every kernel as one JSON line, in the form that import reads."""
-    memory = _open(store)
-    texts = {event.kernel.id: event.text for event in memory.events() if event.kind == "remembered"}
-    lines = [
-        jsonlib.dumps({
-            "task": texts.get(row.kernel.id, ""), "name": row.kernel.name, "dsl": row.kernel.dsl,
-            "files": row.kernel.source.files, "licence": row.kernel.provenance.licence,
-            "entry": row.kernel.model_dump(mode="json", exclude={"source"}),
-        })
-        for row in memory.store.kernels()
-    ]  # fmt: skip
-    try:
-        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise KernellabError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from None
+    """Write every kernel of this workspace as one JSON line, in the form that import reads."""
+    from kernellab.session.memories import export as write
+
+    count = write(_open(store), out)
     if json:
-        emit({"kernels": len(lines), "out": str(out)})
+        emit({"kernels": count, "out": str(out)})
     else:
-        print(f"{counted(len(lines), 'kernel')} written to {out}")
+        print(f"{counted(count, 'kernel')} written to {out}")
     return 0
 
 
@@ -164,11 +217,9 @@ def judge(
 @memory_app.command("stats")
 def stats(store: Store = "", json: Json = False) -> int:
     """How many entries there are, by table, DSL and family."""
-    memory = _open(store)
-    found: dict[str, Any] = {**memory.store.count()}
-    for row in memory.store.kernels():
-        for column in (row.kernel.dsl, row.kernel.operator_class):
-            found[column] = found.get(column, 0) + 1
+    from kernellab.session.memories import stats as counts
+
+    found = counts(_open(store))
     if json:
         emit(found)
     else:
@@ -193,22 +244,6 @@ def _open(uri: str) -> Memory:
     return Memory.open(find_workspace(), uri)
 
 
-def _query(path: Path, dsl: str | None, without: bool) -> Any:
-    from kernellab.capture import capture
-    from kernellab.capture.family import family_of
-    from kernellab.dsls.machine import detect_target
-    from kernellab.memory.features import features
-    from kernellab.memory.retrieval import Query
-    from kernellab.task import load_task
-
-    task = load_task(path)
-    graph = capture(task)
-    found, target = features(task, graph), detect_target(dsl) if dsl else None
-    backend, chip = (target.backend.value, target.chip.name) if target else ("", "")
-    left_out = (found.hash,) if without else ()
-    return Query(found, dsl or "", backend, family_of(graph).value, chip, without=left_out)
-
-
 def _sessions(names: list[str]) -> Iterator[tuple[str, Any]]:
     from kernellab.session import open_session, sessions
 
@@ -216,43 +251,9 @@ def _sessions(names: list[str]) -> Iterator[tuple[str, Any]]:
         yield name, open_session(name, resume=False)
 
 
-def _rows(path: Path) -> Iterator[tuple[tuple[str, str], Source, str]]:
-    """(task's text and name), source, licence of each line."""
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    if not files:
-        raise MemoryStoreError(f"{path} holds no .jsonl file.", "Name a file with a JSON object on each line.")
-    for file in files:
-        for number, line in enumerate(read_text(file, "file of kernels").splitlines(), 1):
-            if not line.strip():
-                continue
-            try:
-                row = jsonlib.loads(line)
-                source = Source(dsl=row["dsl"], files=row["files"])
-                yield (row["task"], row.get("name") or "task"), source, row.get("licence", "")
-            except (ValueError, KeyError, TypeError) as error:
-                raise MemoryStoreError(
-                    f"{file}, line {number}, is not a kernel: {type(error).__name__}: {error}.",
-                    'Write {"task": TEXT, "dsl": "cpp", "files": {"kernel.py": TEXT}} on each line.',
-                ) from None
-
-
 def _print(lines: list[str]) -> None:
     print("\n".join(lines) if lines else "nothing found")
 
 
-def _figures(kernel: Kernel) -> str:
-    speedup = kernel.measured.speedup
-    fast = f"{speedup:.2f}x {kernel.measured.baseline}" if speedup is not None else "not compared"
-    return f"{kernel.dsl} on {kernel.chip}, {fast}, {kernel.measured.trust.value}"
-
-
 def _told(kernel: Kernel) -> dict[str, Any]:
     return {"id": kernel.id, "task": kernel.name, **kernel.model_dump(mode="json", exclude={"source", "sketch"})}
-
-
-def _hit(hit: Hit) -> dict[str, Any]:
-    scores = {"logic": hit.logic, "shape": hit.shape, "value": hit.value, "score": hit.score}
-    return {
-        "id": hit.kernel.id, "task": hit.kernel.name, "scores": scores, "relaxed": list(hit.relaxed), "why": hit.why,
-        "speedup": hit.kernel.measured.speedup, "sketch": hit.kernel.sketch,
-    }  # fmt: skip

@@ -239,6 +239,8 @@ class Begun(_Event):
     allow_library: bool = False
     #: sketches or kernels to begin with beside the rules' designs
     given: tuple[Proposal, ...] = ()
+    #: the memory that it begins from: "on", "off", a store's place, or "": the workspace's, where there is one
+    memory: str = ""
     version: str = ""
 
 

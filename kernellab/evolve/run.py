@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 
 from kernellab.content import find_workspace
 from kernellab.dsls import get_adapter
-from kernellab.errors import EvolveError
+from kernellab.errors import EvolveError, KernellabError
+from kernellab.evolve import memory
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.cluster import DaskWorkers
@@ -32,9 +34,10 @@ from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.workers import LocalWorkers
+from kernellab.memory.memory import Memory
 from kernellab.models import Budget, open_model
 from kernellab.records import Author, Candidate, Role, Source, Verdict
-from kernellab.session.config import model_settings
+from kernellab.session.config import memory_defaults, model_settings
 from kernellab.session.start import design, task_text
 
 if TYPE_CHECKING:
@@ -164,10 +167,31 @@ class Run:
     def _run(self, scheduler: Scheduler) -> None:
         try:
             scheduler.work()
+            self._remember()
         finally:
             self._stream.release()
             for changed in self._watchers:
                 changed()
+
+    def remember(self) -> int:
+        """Put the verified candidates into the workspace's memory; how many were new to it.
+
+        Raises:
+            MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
+        """
+        begun, state = self.state.begun, self.state
+        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items()]
+        uri = begun.memory if begun.memory not in ("", "on", "off") else ""
+        return memory.offer_run(Memory.open(self.workspace, uri), self.id, state, task, target, verified)
+
+    def _remember(self) -> None:
+        """At the end: what the memory learns of its seeds, and the candidates where ``[memory]`` says "always"."""
+        wanted, state = self._state.begun.memory, self._stream.state()
+        memory.at_end(self.workspace, wanted, self.id, state)
+        with suppress(KernellabError):
+            if wanted != "off" and state.status is Status.FINISHED and memory.wants_all(self.workspace):
+                self.remember()
 
     def _scheduler(self) -> Scheduler:
         state = self._state = fold(self._stream.read())
@@ -180,7 +204,10 @@ class Run:
             model = ModelOperator(
                 begun.model, task, target, model_settings(self.workspace), budget, begun.allow_library
             )
-        mix = Mix(task, target, model, begun.allow_library)
+        mix = Mix(
+            task, target, model, begun.allow_library,
+            remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
+        )  # fmt: skip
         room = knobs.islands * knobs.parallel
         workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), room)
         scheduler = Scheduler(
@@ -306,19 +333,21 @@ def evolve(
     workspace: str | Path | None = None,
     wait: bool = False,
     cluster: str = "",
+    memory: str | None = None,
     **knobs: Any,
 ) -> Run:
     """Search for faster kernels of ``task`` in the background (paper, Algorithm 3); the rest are :class:`Knobs`.
 
     ``sketches`` and ``sources`` are begun with, beside the designs of the rules. ``model`` makes a model one of the
-    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs.
+    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs. ``memory`` is
+    "on", "off" or a store's place; by default what ``kernellab.toml`` says, else the workspace's where it has one.
 
     Raises:
         TaskError, TargetError, EvolveError, ModelError: the call itself is wrong.
     """
     run = begin(
         task, dsl, name=name, chip=chip, sketches=sketches, sources=sources, model=model,
-        allow_library=allow_library, workspace=workspace, cluster=cluster, **knobs,
+        allow_library=allow_library, workspace=workspace, cluster=cluster, memory=memory, **knobs,
     )  # fmt: skip
     run.work()
     return run.wait() if wait else run
@@ -327,7 +356,7 @@ def evolve(
 def begin(
     task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
     sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
-    workspace: str | Path | None = None, cluster: str = "", **knobs: Any,
+    workspace: str | Path | None = None, cluster: str = "", memory: str | None = None, **knobs: Any,
 ) -> Run:  # fmt: skip
     """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
     place = Path(workspace) if workspace is not None else find_workspace()
@@ -345,7 +374,7 @@ def begin(
     ]
     begun = Begun(
         name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
-        given=tuple(given), version=_version(),
+        given=tuple(given), memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
     )  # fmt: skip
     run = f"{called}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)

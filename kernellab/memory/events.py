@@ -61,6 +61,8 @@ class Used(_Event):
     id: str
     purpose: Purpose
     reward: float
+    #: the session's turn or the run that it was used in; what is told of one twice counts once
+    by: str = ""
 
 
 class Judged(_Event):
@@ -73,6 +75,21 @@ class Judged(_Event):
     rationale: str | None = None
 
 
+class Seeded(_Event):
+    """The shipped library of that version was put into the store."""
+
+    kind: Literal["seeded"] = "seeded"
+    version: str
+
+
+class Looked(_Event):
+    """An import has judged a source; ``why`` says why it was refused, "" where it was kept."""
+
+    kind: Literal["looked"] = "looked"
+    source: str
+    why: str = ""
+
+
 class Staled(_Event):
     """The entry's figures no longer hold here; an empty ``why`` says that they were verified again."""
 
@@ -82,12 +99,13 @@ class Staled(_Event):
 
 
 Event = Annotated[
-    Union[Remembered, FailureRemembered, SkillRemembered, Forgotten, Used, Judged, Staled], Field(discriminator="kind")
+    Union[Remembered, FailureRemembered, SkillRemembered, Forgotten, Used, Judged, Staled, Seeded, Looked],
+    Field(discriminator="kind"),
 ]
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 __all__ = [
-    "EVENT", "STREAM", "Event", "FailureRemembered", "Forgotten", "Judged", "Log", "Remembered", "SkillRemembered",
-    "Staled", "Used",
+    "EVENT", "STREAM", "Event", "FailureRemembered", "Forgotten", "Judged", "Log", "Looked", "Remembered", "Seeded",
+    "SkillRemembered", "Staled", "Used",
 ]  # fmt: skip

@@ -24,12 +24,15 @@ from kernellab.memory.events import (
     Forgotten,
     Judged,
     Log,
+    Looked,
     Remembered,
+    Seeded,
     SkillRemembered,
     Staled,
     Used,
 )
 from kernellab.memory.features import Features, features
+from kernellab.memory.notes import edited
 from kernellab.memory.records import Failure, Kernel, Purpose, Skill
 from kernellab.memory.retrieval import Hit, Query, retrieve
 from kernellab.memory.store import Row, Store
@@ -61,15 +64,24 @@ class Memory:
     @classmethod
     def open(cls, workspace: Path, uri: str = "") -> Memory:
         """The memory of ``workspace``: in its ``.kernellab/memory``, or wherever ``uri`` says (``s3://``, ``db://``)."""
-        return cls(Store(uri or str(workspace / WORKSPACE / FOLDER)), JournalFile(workspace))
+        return cls(Store(uri or str(place_of(workspace))), JournalFile(workspace))
+
+    @classmethod
+    def open_existing(cls, workspace: Path, uri: str = "") -> Memory | None:
+        """The same where there is one; None where nothing was ever remembered. Imports LanceDB only if there is one."""
+        return cls.open(workspace, uri) if uri or place_of(workspace).is_dir() else None
 
     # -- what is put in
 
     def remember(self, kernel: Kernel, text: str) -> bool:
         """Keep a verified kernel of the task ``text``; was it worth keeping?
 
-        One that was forgotten is not taken again. Of many with one computation, DSL and chip the fastest are kept.
+        One that was forgotten is not taken again, nor one that is held with the same figures. Of many with one
+        computation, DSL and chip the fastest are kept, and of near duplicates (one sketch, the same sizes) the fastest.
         """
+        held = self.store.get(kernel.id)
+        if held is not None and held.kernel.measured == kernel.measured and not held.kernel.stale:
+            return False
         if kernel.id in self.forgotten() or not self._is_better(kernel):
             return False
         self._write([Remembered(kernel=kernel, text=text)])
@@ -79,9 +91,33 @@ class Memory:
         """Keep a failure, with what fixed it where something did."""
         self._write([FailureRemembered(failure=failure)])
 
-    def propose(self, skill: Skill) -> None:
-        """Keep a skill as a proposal, or a person's edit or approval of one."""
+    def propose(self, skill: Skill) -> bool:
+        """Keep a skill as a proposal; False where it is known, was forgotten, or states no gain that was measured."""
+        measured = skill.before and skill.after and skill.low > 1.0
+        known = {s.id for s in self.store.skills()} | self.forgotten()
+        if not measured or skill.id in known:
+            return False
         self._write([SkillRemembered(skill=skill)])
+        return True
+
+    def skill(self, id: str) -> Skill:
+        """Raises MemoryStoreError: there is none of that id."""
+        quoted = id.replace("'", "''")
+        found = self.store.skills(f"id = '{quoted}'")
+        if not found:
+            raise MemoryStoreError(f"The memory holds no skill {id!r}.", "`kernellab memory skills` lists them.")
+        return found[0]
+
+    def approve(self, id: str, note: str = "") -> Skill:
+        """A person approves a skill, as its Markdown ``note`` says where one is given.
+
+        Raises:
+            MemoryStoreError: there is none, or the note lacks a part or states another effect than was measured.
+        """
+        held = self.skill(id)
+        chosen = edited(note, held, approve=True) if note else held.model_copy(update={"approved": True})
+        self._write([SkillRemembered(skill=chosen)])
+        return chosen
 
     def forget(self, *ids: str) -> int:
         """Take entries out of the store and of every later prompt; how many there were."""
@@ -107,10 +143,26 @@ class Memory:
         found = [f for f in self.store.failures(_where(dsl=dsl, signature=signature)) if f.change]
         return sorted(found, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
 
-    def used(self, ids: Iterable[str], purpose: Purpose, reward: float) -> None:
-        """Entries were in a brief; ``reward`` (0 to 1) says what came of it."""
-        present = [i for i in ids if self.store.get(i) is not None]
-        self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward))) for i in present])
+    def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
+        """Entries were in a brief; ``reward`` (0 to 1) says what came of it. What ``by`` told before counts once."""
+        told = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
+        present = [i for i in ids if (i, by) not in told and self.store.get(i) is not None]
+        self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
+
+    def seed(self, rows: Iterable[Row], version: str) -> int:
+        """Put the shipped library's ``rows`` into the store, but for those that were forgotten; how many."""
+        wanted = [row for row in rows if row.kernel.id not in self.forgotten()]
+        self.store.put([row for row in wanted if self.store.get(row.kernel.id) is None])
+        self._log.add(STREAM, [Seeded(version=version).model_dump_json()])
+        return len(wanted)
+
+    def looked(self, source: str, why: str) -> None:
+        """An import has judged the source of that hash, and refused it for ``why`` ("": kept)."""
+        self._write([Looked(source=source, why=why)])
+
+    def judged_before(self) -> dict[str, str]:
+        """What imports have judged by now: a source's hash and why it was refused, "" where it was kept."""
+        return {e.source: e.why for e in self.events() if e.kind == "looked"}
 
     def mark_stale(self, why: Callable[[Kernel], str]) -> int:
         """Ask ``why`` of every kernel whether its figures still hold here (empty: they do); how many changed."""
@@ -181,12 +233,23 @@ class Memory:
                         self.store.put([replace(row, kernel=_changed(row.kernel, event))])
                 case Forgotten(id=gone):
                     self.store.remove([gone])
+                case Seeded():
+                    from kernellab.memory.library import shipped
+
+                    self.store.put([row for row in shipped() if row.kernel.id not in self.forgotten()])
+                case Looked():
+                    pass
 
     def _is_better(self, kernel: Kernel) -> bool:
         """Is it among the fastest of its kind, or new?"""
         where = _where(graph=kernel.graph, dsl=kernel.dsl, chip=kernel.chip)
         alike = [row.kernel for row in self.store.kernels(where) if row.kernel.sizes == kernel.sizes]
-        if any(k.id == kernel.id for k in alike) or len(alike) < MOST_ALIKE:
+        if any(k.id == kernel.id for k in alike):
+            return True
+        twins = [k for k in alike if kernel.sketch and k.sketch == kernel.sketch]
+        if twins:
+            return self._merged(kernel, twins)
+        if len(alike) < MOST_ALIKE:
             return True
         loose = [k for k in alike if not k.pinned and k.thumb <= 0]
         slowest = min(loose, key=lambda k: k.measured.speedup or 0.0, default=None)
@@ -195,11 +258,24 @@ class Memory:
         self.store.remove([slowest.id])
         return True
 
+    def _merged(self, kernel: Kernel, twins: list[Kernel]) -> bool:
+        """Of near duplicates, one sketch at one size with other values or another lowering, the fastest is kept."""
+        fastest = max(twins, key=lambda k: k.measured.speedup or 0.0)
+        if (kernel.measured.speedup or 0.0) <= (fastest.measured.speedup or 0.0):
+            return False
+        self.store.remove([k.id for k in twins if not k.pinned and k.thumb <= 0])
+        return True
+
     def _row(self, id: str) -> Row:
         row = self.store.get(id)
         if row is None:
             raise MemoryStoreError(f"The memory holds no entry {id!r}.", "`kernellab memory search` shows ids.")
         return row
+
+
+def place_of(workspace: Path) -> Path:
+    """Where a workspace's own store lies."""
+    return workspace / WORKSPACE / FOLDER
 
 
 def features_of(text: str, name: str, sizes: Mapping[str, int]) -> Features:
@@ -234,10 +310,14 @@ def _id_of(event: Event) -> str:
             return skill.id
         case Forgotten() | Used() | Judged() | Staled():
             return event.id
+        case Seeded(version=version):
+            return f"library {version}"
+        case Looked(source=source):
+            return source
 
 
 def _where(**columns: str) -> str:
     return " AND ".join(f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in columns.items() if value)
 
 
-__all__ = ["Memory", "features_of"]
+__all__ = ["Memory", "features_of", "place_of"]

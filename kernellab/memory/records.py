@@ -137,7 +137,8 @@ class Skill(Record):
 
     @property
     def id(self) -> str:
-        return _digest("skill", self.before, self.after, self.advice)
+        # not the advice: a person edits that, and it stays this note
+        return _digest("skill", self.before, self.after)
 
 
 def _digest(*parts: str) -> str:

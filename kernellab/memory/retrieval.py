@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kernellab.memory.features import Features, shape_similarity
 from kernellab.memory.records import Kernel, Purpose, Value
-from kernellab.memory.store import Row, Store
+from kernellab.memory.store import Near, Row, Store
 
 #: candidates of the first step for each hit that is asked for
 _WIDTH = 16
@@ -41,6 +41,8 @@ class Query:
     chip: str = ""
     purpose: Purpose = Purpose.DRAFT
     without: tuple[str, ...] = ()
+    #: shares of the score: computation, shape, value
+    weights: tuple[float, float, float] = _WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,16 @@ class Hit:
     value: float
     score: float
     relaxed: tuple[str, ...] = field(default=())
+    #: why its figures do not hold where it is asked for; "" where they do, or nobody looked
+    elsewhere: str = ""
+
+    def on(self, elsewhere: str) -> Hit:
+        """The same, labelled: an entry whose figures do not hold here is an example or a start, never a result."""
+        return replace(self, elsewhere=elsewhere)
+
+    @property
+    def stale(self) -> str:
+        return self.kernel.stale or self.elsewhere
 
     @property
     def kernel(self) -> Kernel:
@@ -66,8 +78,8 @@ class Hit:
             parts.append(f"{kernel.measured.speedup:.2f}x {kernel.measured.baseline} on {kernel.chip}")
         if self.relaxed:
             parts.append(f"of another {' and '.join(r.replace('_', ' ') for r in self.relaxed)}")
-        if kernel.stale:
-            parts.append(f"stale: {kernel.stale}")
+        if self.stale:
+            parts.append(f"stale: {self.stale}")
         return f"{kernel.name}: {', '.join(parts)}."
 
 
@@ -81,57 +93,67 @@ def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
         "dsl": query.dsl, "backend": query.backend, "operator_class": query.operator_class, "chip": query.chip,
     }  # fmt: skip
     where = {column: value for column, value in where.items() if value}
-    found: dict[str, Hit] = {}
+    found: dict[str, _Candidate] = {}
     dropped: list[str] = []
     for drop in ("", *(column for column in _ORDER if column in where)):
         if drop:
             where = {column: value for column, value in where.items() if column != drop}
             dropped.append(drop)
-        for row, cosine in store.near(query.features.logic, where, _WIDTH * k, query.without):
-            if cosine >= LEAST_SIMILAR and row.kernel.thumb >= 0:
-                found.setdefault(row.kernel.id, _hit(query, row, cosine, dropped))
+        for near in store.near(query.features.logic, where, _WIDTH * k, query.without):
+            if near.cosine >= LEAST_SIMILAR and near.thumb >= 0:
+                found.setdefault(near.id, _candidate(query, near, dropped))
         if len(found) >= k:
             break
-    return _diverse(sorted(found.values(), key=lambda hit: -hit.score), k)
+    chosen = _diverse(sorted(found.values(), key=lambda c: -c.score), k)
+    return [Hit(c.near.row, c.logic, c.shape, c.value, c.score, c.relaxed) for c in chosen]
 
 
-def _hit(query: Query, row: Row, cosine: float, dropped: Sequence[str]) -> Hit:
-    kernel = row.kernel
-    differs = {"dsl": kernel.dsl != query.dsl, "backend": kernel.backend != query.backend,
-               "operator_class": kernel.operator_class != query.operator_class,
-               "chip": bool(query.chip) and kernel.chip != query.chip}  # fmt: skip
+@dataclass(frozen=True)
+class _Candidate:
+    near: Near
+    logic: float
+    shape: float
+    value: float
+    score: float
+    relaxed: tuple[str, ...]
+
+
+def _candidate(query: Query, near: Near, dropped: Sequence[str]) -> _Candidate:
+    differs = {"dsl": near.dsl != query.dsl, "backend": near.backend != query.backend,
+               "operator_class": near.operator_class != query.operator_class,
+               "chip": bool(query.chip) and near.chip != query.chip}  # fmt: skip
     relaxed = tuple(column for column in dropped if differs[column])
-    same = kernel.graph == query.features.hash
-    logic = 1.0 if same else min(cosine, 0.99)
-    shape = shape_similarity(query.features.shape, row.shape)
-    value = worth(kernel, query.purpose)
-    score = float(np.dot(_WEIGHTS, (logic, shape, value))) * 0.85 ** len(relaxed)
-    return Hit(row, logic, shape, value, score * (0.8 if kernel.stale else 1.0), relaxed)
+    logic = 1.0 if near.graph == query.features.hash else min(near.cosine, 0.99)
+    shape = shape_similarity(query.features.shape, near.shape)
+    value = worth(near, query.purpose)
+    score = float(np.dot(query.weights, (logic, shape, value))) * 0.85 ** len(relaxed)
+    return _Candidate(near, logic, shape, value, score * (0.8 if near.stale else 1.0), relaxed)
 
 
-def worth(kernel: Kernel, purpose: Purpose) -> float:
+def worth(kernel: Kernel | Near, purpose: Purpose) -> float:
     """What use has shown, with a bonus for what was hardly tried; a pinned or liked entry is worth more."""
     value: Value = kernel.draft if purpose is Purpose.DRAFT else kernel.refine
     bonus = _EXPLORATION / math.sqrt(1 + value.uses)
     return min(1.0, value.mean + bonus + 0.25 * kernel.pinned + 0.15 * kernel.thumb)
 
 
-def _diverse(ranked: Sequence[Hit], k: int) -> list[Hit]:
+def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
     """Maximal marginal relevance: each next hit is good and unlike those before it."""
-    chosen: list[Hit] = []
+    chosen: list[_Candidate] = []
     left = list(ranked)
+    redundant = dict.fromkeys((c.near.id for c in left), 0.0)
     while left and len(chosen) < k:
-        best = max(left, key=lambda hit: hit.score - _REDUNDANCY * max((_likeness(hit, c) for c in chosen), default=0))
+        best = max(left, key=lambda c: c.score - _REDUNDANCY * redundant[c.near.id])
         chosen.append(best)
         left.remove(best)
-    return sorted(chosen, key=lambda hit: -hit.score)
+        for c in left:
+            redundant[c.near.id] = max(redundant[c.near.id], _likeness(c.near, best.near))
+    return sorted(chosen, key=lambda c: -c.score)
 
 
-def _likeness(one: Hit, other: Hit) -> float:
+def _likeness(one: Near, other: Near) -> float:
     """Do two hits teach the same? By what they compute, and whether one sketch made both."""
-    if one.kernel.sketch and one.kernel.sketch == other.kernel.sketch:
-        return 1.0
-    return max(0.0, float(np.dot(one.row.logic, other.row.logic))) * 0.8
+    return 1.0 if one.made == other.made else max(0.0, float(np.dot(one.logic, other.logic))) * 0.8
 
 
 def recall_at(ranked: Sequence[str], relatives: Mapping[str, bool] | set[str], k: int) -> float:

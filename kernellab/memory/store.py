@@ -6,6 +6,7 @@ whole record as JSON beside the columns that are searched, so a store can be rea
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,22 +18,57 @@ import numpy as np
 
 from kernellab.errors import MemoryStoreError
 from kernellab.memory.features import LOGIC, SHAPE
-from kernellab.memory.records import Failure, Kernel, Skill
+from kernellab.memory.reader import Reader, Search
+from kernellab.memory.records import Failure, Kernel, Skill, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: the layout of the tables; a store of another version is migrated by reading its records back
-VERSION = 1
+VERSION = 2
 KERNELS, FAILURES, SKILLS, META = "kernels", "failures", "skills", "meta"
 #: rows from which a search without an index takes longer than one with it
 _INDEXED_FROM = 20_000
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
+#: cells of the vector index that a search looks into, and how many times more of its rows are compared exactly
+_PROBES, _REFINE = 24, 8
+#: columns that hits are ranked by
+_NEAR = (
+    "id", "graph", "dsl", "backend", "operator_class", "chip", "made", "draft", "draft_uses", "refine", "refine_uses",
+    "thumb", "pinned", "stale",
+)  # fmt: skip
 #: columns with few values, by which searches filter
 _FILTERS = ("dsl", "backend", "operator_class", "chip")
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Near:
+    """What a search tells of a kernel: what it is ranked by, and its record, read when it is chosen. ``made`` names its
+    sketch."""
+
+    id: str
+    graph: str
+    dsl: str
+    backend: str
+    operator_class: str
+    chip: str
+    made: str
+    draft: Value
+    refine: Value
+    thumb: int
+    pinned: bool
+    stale: bool
+    logic: np.ndarray
+    shape: np.ndarray
+    cosine: float
+    record: str
+
+    @property
+    def row(self) -> Row:
+        return Row(Kernel.model_validate_json(self.record), self.logic, self.shape)
 
 
 @dataclass(frozen=True)
@@ -59,8 +95,9 @@ class Store:
             raise MemoryStoreError(
                 f"The memory needs LanceDB, which cannot be imported ({error}).", "pip install lancedb"
             ) from None
-        self._db = self._guard("opened", lambda: lancedb.connect(uri))
+        self._db = self._guard("opened", lambda: lancedb.connect(uri, read_consistency_interval=timedelta(0)))
         self._tables: dict[str, Any] = {}
+        self._reader = Reader(uri, KERNELS)
         self._check_version()
 
     # -- writing
@@ -127,26 +164,21 @@ class Store:
     # -- reading
 
     def near(
-        self, logic: np.ndarray, where: Mapping[str, str], limit: int, without: Sequence[str] = ()
-    ) -> list[tuple[Row, float]]:
-        """Kernels nearest in logic among those that ``where`` allows, with their cosine; ``without`` are graph hashes.
+        self, logic: np.ndarray, where: Mapping[str, str], limit: int, without: Sequence[str] = (), exact: bool = False
+    ) -> list[Near]:
+        """Kernels nearest in logic among those that ``where`` allows, nearest first; ``without`` are graph hashes.
 
-        ``where`` maps a column of dsl, backend, operator_class, chip to its value.
+        ``where`` maps a column of dsl, backend, operator_class, chip to its value. ``exact`` asks no index.
         """
-        table = self._table(KERNELS)
+        self._table(KERNELS)
         clauses = [f"{column} = {_quoted(value)}" for column, value in where.items()]
         if without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
 
-        def ask() -> list[dict[str, Any]]:
-            query = table.search(logic.astype(np.float32), vector_column_name="logic").distance_type("cosine")
-            if clauses:
-                query = query.where(" AND ".join(clauses), prefilter=True)
-            columns = ["record", "shape", "logic", "_distance"]
-            found: list[dict[str, Any]] = query.select(columns).nprobes(24).refine_factor(4).limit(limit).to_list()
-            return found
-
-        return [(_row(found), 1.0 - float(found["_distance"])) for found in self._guard("searched", ask)]
+        columns = [*_NEAR, "logic", "shape", "record"]
+        probes = 0 if exact else _PROBES
+        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), columns, limit, probes, _REFINE)
+        return _near(self._guard("searched", lambda: self._reader.search(wanted)))
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
@@ -205,10 +237,7 @@ class Store:
     def _table(self, name: str) -> Any:
         if name not in self._tables:
             self._tables[name] = self._guard("opened", lambda: self._open(name))
-        table = self._tables[name]
-        # what other processes have written since
-        self._guard("read", table.checkout_latest)
-        return table
+        return self._tables[name]
 
     def _open(self, name: str) -> Any:
         tables = self._db.list_tables().tables
@@ -235,11 +264,28 @@ class Store:
             self._write(lambda: meta.merge_insert("id").when_not_matched_insert_all().execute(first))
             return
         version = int(next(row["record"] for row in rows if row["id"] == "version"))
+        if version < VERSION:
+            self._migrate()
         if version > VERSION:
             raise MemoryStoreError(
                 f"The memory at {self.uri} was written by a newer kernellab (layout {version}, here {VERSION}).",
                 "Upgrade kernellab, or name another store.",
             )
+
+    def _migrate(self) -> None:
+        """Kernels of an older layout in this one: records and vectors are read back, the columns are made anew."""
+        import pyarrow as pa
+
+        if KERNELS in self._db.list_tables().tables:
+            old = self._guard("opened", lambda: self._db.open_table(KERNELS))
+            if old.schema.field("logic").type.list_size != LOGIC or old.schema.field("shape").type.list_size != SHAPE:
+                return  # the vectors themselves are others: opening the table says what to do
+            rows = [_kernel_row(_row(found)) for found in self._guard("read", old.search().to_list)]
+            data = pa.Table.from_pylist(rows, schema=_schema(KERNELS))
+            self._guard("written", lambda: self._db.create_table(KERNELS, data, mode="overwrite"))
+        now = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=_schema(META))
+        meta = self._table(META)
+        self._write(lambda: meta.merge_insert("id").when_matched_update_all().execute(now))
 
     def _guard(self, done: str, work: Callable[[], T]) -> T:
         try:
@@ -284,7 +330,9 @@ def _schema(name: str) -> pa.Schema:
         META: [],
         KERNELS: [
             ("graph", text), ("task", text), *((column, text) for column in _FILTERS), ("dtype", text),
-            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text),
+            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text), ("made", text),
+            ("draft", pa.float32()), ("draft_uses", pa.int32()), ("refine", pa.float32()), ("refine_uses", pa.int32()),
+            ("thumb", pa.int32()), ("pinned", pa.bool_()),
             ("logic", pa.list_(pa.float32(), LOGIC)), ("shape", pa.list_(pa.float32(), SHAPE)),
         ],
         FAILURES: [("graph", text), ("dsl", text), ("operator_class", text), ("signature", text)],
@@ -300,6 +348,9 @@ def _kernel_row(row: Row) -> dict[str, Any]:
         "operator_class": kernel.operator_class, "chip": kernel.chip, "dtype": kernel.dtype,
         "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
         "text": " ".join((kernel.name, kernel.operator_class, *kernel.words, kernel.rationale)),
+        "made": hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16],
+        "draft": kernel.draft.mean, "draft_uses": kernel.draft.uses, "refine": kernel.refine.mean,
+        "refine_uses": kernel.refine.uses, "thumb": kernel.thumb, "pinned": kernel.pinned,
         "logic": row.logic.astype(np.float32), "shape": row.shape.astype(np.float32),
         "record": kernel.model_dump_json(),
     }  # fmt: skip
@@ -319,9 +370,30 @@ def _skill_row(skill: Skill) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _near(found: Any) -> list[Near]:
+    """The rows of an Arrow table; its vectors are read as arrays, not number by number."""
+    count = found.num_rows
+    logic, shape = (
+        np.concatenate([np.asarray(chunk.flatten()) for chunk in found[name].chunks]).reshape(count, length)
+        if count
+        else np.empty((0, length))
+        for name, length in (("logic", LOGIC), ("shape", SHAPE))
+    )
+    told = found.select([*_NEAR, "record", "_distance"]).to_pylist()
+    return [
+        Near(
+            **{name: row[name] for name in _NEAR if not name.startswith(("draft", "refine"))},
+            draft=Value(mean=row["draft"], uses=row["draft_uses"]),
+            refine=Value(mean=row["refine"], uses=row["refine_uses"]),
+            logic=logic[at], shape=shape[at], cosine=1.0 - float(row["_distance"]), record=row["record"],
+        )
+        for at, row in enumerate(told)
+    ]  # fmt: skip
+
+
 def _row(found: Mapping[str, Any]) -> Row:
     kernel = Kernel.model_validate_json(found["record"])
     return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
 
 
-__all__ = ["VERSION", "Row", "Store"]
+__all__ = ["VERSION", "Near", "Row", "Store"]

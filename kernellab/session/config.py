@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,8 +15,23 @@ from kernellab.records import Role
 
 FILE = "kernellab.toml"
 
+Kind = TypeVar("Kind", bound=BaseModel)
+
 #: settings of models that this process was given (``%config KernelLab``, a script), by name
 _GIVEN: dict[str, Any] = {}
+
+
+class MemoryDefaults(BaseModel):
+    """``[memory]`` of ``kernellab.toml``.
+
+    ``use`` is "on", "off", a store's place (any URI that LanceDB takes), or "": where the workspace has a store.
+    ``offer`` says what becomes of verified kernels at a session's or a run's end: "ask" a person, "always", "never".
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    use: str = ""
+    offer: Literal["ask", "always", "never"] = "ask"
 
 
 class Defaults(BaseModel):
@@ -38,23 +53,32 @@ def defaults(workspace: Path) -> Defaults:
     Raises:
         SessionError: the file or a value in it is wrong; the sentence names it.
     """
+    return _table(workspace, "session", Defaults)
+
+
+def memory_defaults(workspace: Path) -> MemoryDefaults:
+    """What ``[memory]`` of the workspace's ``kernellab.toml`` says. Raises SessionError, as :func:`defaults`."""
+    return _table(workspace, "memory", MemoryDefaults)
+
+
+def _table(workspace: Path, table: str, kind: type[Kind]) -> Kind:
     path = workspace / FILE
     if not path.is_file():
-        return Defaults()
+        return kind()
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        return Defaults.model_validate(tomllib.loads(path.read_text(encoding="utf-8")).get("session", {}))
+        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")).get(table, {}))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         raise SessionError(f"{path} cannot be read: {error}.", "Fix the file.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "the table"
-        known = ", ".join(Defaults.model_fields)
+        known = ", ".join(kind.model_fields)
         reason = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-        raise SessionError(f"In {path}, [session] {name} is wrong: {reason}.", f"There is {known}.") from None
+        raise SessionError(f"In {path}, [{table}] {name} is wrong: {reason}.", f"There is {known}.") from None
 
 
 def use_models(**given: Any) -> None:

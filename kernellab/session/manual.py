@@ -17,6 +17,7 @@ from kernellab.session.record.records import Event
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import analyse_brief, asked_role, brief_of
 from kernellab.session.turn.context import Bench
+from kernellab.session.turn.recalling import reminded
 
 
 def brief_of_role(bench: Bench, state: State, role: str | Role | None) -> str:
@@ -31,7 +32,7 @@ def brief_of_role(bench: Bench, state: State, role: str | Role | None) -> str:
     which, stands_on = role_now(state, role), state.standing_on
     if which is Role.ANALYST:
         return brief_text(prompt(analyse_brief(bench, state, stands_on, ""), bench.knowledge()))
-    return brief_text(prompt(brief_of(bench, state, which, stands_on), bench.knowledge()))
+    return brief_text(prompt(reminded(bench, brief_of(bench, state, which, stands_on)), bench.knowledge()))
 
 
 def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> Decision:

@@ -12,11 +12,15 @@ from kernellab.errors import KernellabError
 from kernellab.lowering.headers import with_headers, without_headers
 from kernellab.memory.canonical import canonical
 from kernellab.memory.memory import Memory
+from kernellab.memory.recall import OFF
 from kernellab.memory.records import Failure, Kernel, Measured, Provenance
+from kernellab.memory.stale import verifier, versions
 from kernellab.records import Source, Trust, Verdict
+from kernellab.session.config import memory_defaults
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
-from kernellab.session.session import Session
+from kernellab.session.skills import proposals
+from kernellab.session.turn.context import Bench
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier
@@ -38,14 +42,14 @@ def kernels(state: State, task: Task, graph: Graph) -> Iterator[Kernel]:
     for turn in reversed(list(state.turns.values())):
         made = _made(state, turn)
         verdict = turn.verdict
-        if made is None or made.candidate is None or verdict is None or not _is_worth(verdict):
+        if made is None or made.candidate is None or verdict is None or not is_worth(verdict):
             continue
         source = without_headers(made.candidate.source)
         if source.hash in seen:
             continue
         seen.add(source.hash)
         where = state.target.backend, state.target.chip
-        kernel = _kernel(task, graph, source, where, verdict, _provenance(state, made))
+        kernel = kernel_of(task, graph, source, where, verdict, _provenance(state, made))
         yield kernel.model_copy(update={
             "sketch": made.candidate.sketch, "constexpr": made.candidate.constexpr,
             "rationale": _rationale(state, made),
@@ -73,24 +77,50 @@ def failures(state: State, graph: Graph) -> Iterator[Failure]:
         )  # fmt: skip
 
 
-def offer(memory: Memory, session: Session) -> int:
-    """Put all that ``session`` has found into ``memory``; how many kernels were kept.
+def offer(memory: Memory, state: State) -> int:
+    """Put all that a session has found into ``memory``; how many kernels were kept.
+
+    Kernels and failures are kept as they are; skills become proposals, which a person approves.
 
     Raises:
         MemoryStoreError: the store cannot be written. TaskError, CaptureError: the task does not run any more.
     """
-    state, task = session.state, load_task(session.state.created.text, session.state.created.name)
+    task = load_task(state.created.text, state.created.name)
     graph = capture(task)
     kept = sum(memory.remember(kernel, task.text) for kernel in kernels(state, task, graph))
     for failure in failures(state, graph):
         memory.remember_failure(failure)
+    for skill in proposals(state, family_of(graph).value):
+        memory.propose(skill)
     return kept
+
+
+def at_end(bench: Bench, state: State) -> None:
+    """A session has ended: what it found is remembered where ``[memory]`` says "always". Faults are not raised."""
+    if bench.workspace is None or state.created.memory == OFF or state.created.hold_out:
+        return
+    with bench.remembering():
+        wanted = memory_defaults(bench.workspace).offer == "always" and state.best() is not None
+        recall = bench.recall() if wanted else None
+        if wanted and not bench.memory_fault:
+            offer(recall.memory if recall else Memory.open(bench.workspace), state)
 
 
 def imported(
     memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
 ) -> str:
     """Verify somebody's kernel for the task ``given`` (text, name) and keep it; why not, or "" when it was kept."""
+    known = memory.judged_before().get(source.hash)
+    if known is not None:
+        return known or "It was imported before."
+    why = _import(memory, verifier, given, source, licence, place)
+    memory.looked(source.hash, why)
+    return why
+
+
+def _import(
+    memory: Memory, verifier: Verifier, given: tuple[str, str], source: Source, licence: str, place: str
+) -> str:
     try:
         task = load_task(*given)
         graph = capture(task)
@@ -98,16 +128,16 @@ def imported(
         verdict = verifier.verify(task, with_headers(source), target)
     except KernellabError as error:
         return error.message
-    if not _is_worth(verdict) or target.backend is Backend.INTERPRETER:
+    if not is_worth(verdict) or target.backend is Backend.INTERPRETER:
         return verdict.reason
     provenance = Provenance(origin="import", place=place, licence=licence)
     where = target.backend.value, target.chip.name
-    kernel = _kernel(task, graph, without_headers(source), where, verdict, provenance)
+    kernel = kernel_of(task, graph, without_headers(source), where, verdict, provenance)
     kept = memory.remember(kernel, task.text)
     return "" if kept else "It was forgotten before, or is slower than those that are kept."
 
 
-def _kernel(
+def kernel_of(
     task: Task, graph: Graph, source: Source, where: tuple[str, str], verdict: Verdict, provenance: Provenance
 ) -> Kernel:
     """The memory's record of ``source`` (without headers), judged on ``where``: backend and chip."""
@@ -117,22 +147,23 @@ def _kernel(
         name=task.name, task=task.hash, graph=form.hash, operator_class=family_of(graph).value,
         words=tuple(sorted(word.split(" ")[0] for word in form.words)), dsl=source.dsl, backend=backend, chip=chip,
         dtype=next((a.dtype for a in task.tensors), ""), sizes=task.module().default_sizes(),
-        signature=task.signature, source=source, measured=measured(verdict), provenance=provenance,
+        signature=task.signature, source=source, measured=measured(verdict, source.dsl), provenance=provenance,
     )  # fmt: skip
 
 
-def measured(verdict: Verdict) -> Measured:
-    """A verdict's figures, against eager where it was the baseline."""
+def measured(verdict: Verdict, dsl: str) -> Measured:
+    """A verdict's figures, against eager where it was the baseline, with what they hold for."""
     against = verdict.against("eager") or (verdict.comparisons[0] if verdict.comparisons else None)
     return Measured(
         trust=verdict.trust, speedup=against.speedup if against else None, low=against.low if against else None,
         high=against.high if against else None, baseline=against.baseline if against else "",
         time_ms=verdict.time.median_ms if verdict.time else None, sol_ms=verdict.sol_ms,
-        versions=dict(verdict.environment.versions),
+        versions={**verdict.environment.versions, **versions(dsl)}, verifier=verifier(),
     )  # fmt: skip
 
 
-def _is_worth(verdict: Verdict) -> bool:
+def is_worth(verdict: Verdict) -> bool:
+    """May the memory keep it: passed, at T2 or better, and timed?"""
     return verdict.passed and verdict.trust in _LEAST_TRUST and verdict.time is not None
 
 
@@ -146,7 +177,7 @@ def _made(state: State, turn: Turn) -> Turn | None:
 def _cure(state: State, failed: Turn) -> tuple[Source, Verdict] | None:
     """The first kernel below ``failed`` that passed, with its verdict."""
     for turn in state.turns.values():
-        if turn.verdict is None or not _is_worth(turn.verdict) or turn.number <= failed.number:
+        if turn.verdict is None or not is_worth(turn.verdict) or turn.number <= failed.number:
             continue
         if any(above.id == failed.id for above in state.up(turn.parent)):
             made = _made(state, turn)
@@ -177,4 +208,4 @@ def _provenance(state: State, turn: Turn) -> Provenance:
     )
 
 
-__all__ = ["failures", "imported", "kernels", "measured", "offer"]
+__all__ = ["at_end", "failures", "imported", "is_worth", "kernel_of", "kernels", "measured", "offer"]

@@ -63,6 +63,10 @@ class DesignRequest:
     ablation: Iterable[str] = ()
     #: so many points of the rules Designer's schedules are measured, and the fastest taken
     tune: int = 0
+    #: "on", "off", a store's place (any URI that LanceDB takes); None: as kernellab.toml says, else where there is one
+    memory: str | None = None
+    #: nothing that was remembered of the task's own computation is used
+    hold_out: bool = False
     #: exchanges that led to the task
     asked: Iterable[Exchange] = ()
 
@@ -109,6 +113,8 @@ class DesignRequest:
             improve=self.improve,
             ablation=tuple(sorted(set(self.ablation))),
             tune=self.tune,
+            memory=self.memory or "",
+            hold_out=self.hold_out,
             version=_version(),
         )
         return created.model_copy(update={"key": _key(created)})
@@ -117,10 +123,14 @@ class DesignRequest:
 def _key(created: Created) -> str:
     fields = created.model_dump(
         mode="json",
-        exclude={"time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation", "tune"},
-    )
+        exclude={
+            "time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation", "tune",
+            "memory", "hold_out",
+        },
+    )  # fmt: skip
     # what a call did not say leaves the key as it was before it could be said
-    fields |= {name: value for name in ("lift", "improve", "ablation", "tune") if (value := getattr(created, name))}
+    late = ("lift", "improve", "ablation", "tune", "memory", "hold_out")
+    fields |= {name: value for name in late if (value := getattr(created, name))}
     if created.roles.get(Role.ANALYST) == "rules":
         del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]

@@ -107,6 +107,18 @@ class Session:
         """Every kernel of the tree with its verdict, by the number of the turn that wrote it."""
         return candidates_of(self.state)
 
+    def remember(self) -> int:
+        """Put what the session has verified into the workspace's memory; how many kernels were new to it.
+
+        Raises:
+            MemoryStoreError, TaskError, CaptureError.
+        """
+        from kernellab.memory.memory import Memory
+        from kernellab.session.offer import offer
+
+        recall = self._bench.recall()
+        return offer(recall.memory if recall else Memory.open(self.workspace), self.state)
+
     @property
     def head(self) -> Turn | None:
         return self.state.head_turn

@@ -7,6 +7,7 @@ import inspect
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -14,7 +15,7 @@ from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TaskError
 from kernellab.records import Exchange, Role
-from kernellab.session.config import check_model, defaults
+from kernellab.session.config import check_model, defaults, memory_defaults
 from kernellab.session.engine.engine import engine
 from kernellab.session.engine.steps import Stops
 from kernellab.session.record.journal import Journal, find_workspace, open_journal
@@ -44,6 +45,8 @@ def begin(request: DesignRequest) -> Session:
     """
     place = Path(request.workspace) if request.workspace is not None else find_workspace()
     request = request.filled(defaults(place))
+    if request.memory is None:
+        request = replace(request, memory=memory_defaults(place).use)
     text, name, given = task_text(request.task, request.name)
     _check_task(text)
     specs, objects = parse_roles(request.roles)

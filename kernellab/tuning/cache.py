@@ -37,7 +37,7 @@ class _Kept(Record):
     measured: list[_Entry]
 
 
-def key(designs: Sequence[str], target: Target, sizes: Mapping[str, object], fixed: Mapping[str, Value]) -> str:
+def key(designs: Sequence[str], target: Target, sizes: Mapping[str, object], fixed: Mapping[str, Value | str]) -> str:
     """A name for one search. ``sizes`` are those that it is made at, shapes and all."""
     described = {
         "designs": list(designs),

@@ -44,11 +44,13 @@ class Tuned:
 
 def tune(
     designs: Sequence[str], space: Space, measure: Measure, trials: int,
-    stop: Callable[[], bool] = lambda: False, heat: float = HEAT,
+    stop: Callable[[], bool] = lambda: False, heat: float = HEAT, first: Sequence[Point] = (),
 ) -> Tuned:  # fmt: skip
     """The fastest of at most ``trials`` points of ``designs`` (sketches, best first).
 
-    ``stop`` is asked before each measurement. ``heat`` is in seconds of timed calls.
+    ``stop`` is asked before each measurement. ``heat`` is in seconds of timed calls. ``first`` are points to begin
+    with, such as those of kernels like this one: they and the first design race, and the climb goes on from the winner;
+    the other designs race where that comes to its end.
 
     Raises:
         SketchError: a design is wrong.
@@ -57,15 +59,14 @@ def tune(
     starts = list(dict.fromkeys(space.start(text) for text in designs))
     legal = [p for p in starts if space.cost(p) is not None] or starts
     # the first design is what stands without tuning, so it runs whatever the model says of it
-    best = race.winner(starts[:1] + [p for p in space.ranked(legal) if p != starts[0]], heat)
-    while best is not None and race.left > 0 and not stop():
-        tried = [p for p in space.neighbours(best) if p not in race.seen][:_WIDTH]
-        if not tried:
-            break
-        better = race.winner(tried, heat)
-        if better is None or race.time(better) >= _GAIN * race.time(best):
-            break
-        best = better
+    own = starts[:1] + [p for p in space.ranked(legal) if p != starts[0]]
+    begun = [p for p in dict.fromkeys(first) if space.cost(p) is not None]
+    best = None
+    for heats in [list(dict.fromkeys(own[:1] + begun)), own[1:]] if begun else [own]:
+        tried = [p for p in heats if p not in race.seen]
+        found = race.winner(tried, heat) if tried and race.left > 0 and not stop() else None
+        if found is not None and (best is None or race.time(found) < race.time(best)):
+            best = race.climbed(space, found, heat)
     return Tuned(best, list(race.seen.values()))
 
 
@@ -94,6 +95,16 @@ class _Race:
             if len(running) == 1:
                 break
         return running[0] if running else None
+
+    def climbed(self, space: Space, best: Point, heat: float) -> Point:
+        """From ``best`` to ever faster neighbours."""
+        while self.left > 0 and not self._stop():
+            tried = [p for p in space.neighbours(best) if p not in self.seen][:_WIDTH]
+            better = self.winner(tried, heat) if tried else None
+            if better is None or self.time(better) >= _GAIN * self.time(best):
+                break
+            best = better
+        return best
 
     def _timed(self, point: Point) -> bool:
         return point in self.seen and self.seen[point].time is not None

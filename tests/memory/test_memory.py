@@ -121,7 +121,8 @@ def test_of_many_alike_the_fastest_are_kept(memory: Memory, state: State, monkey
     def variant(number: int, speedup: float) -> bool:
         source = kernel.source.model_copy(update={"files": {**kernel.source.files, "kernel.py": f"# {number}"}})
         measured = kernel.measured.model_copy(update={"speedup": speedup})
-        return memory.remember(kernel.model_copy(update={"source": source, "measured": measured}), task.text)
+        changes = {"source": source, "measured": measured, "sketch": f"{kernel.sketch}# {number}"}
+        return memory.remember(kernel.model_copy(update=changes), task.text)
 
     assert [variant(1, 1.0), variant(2, 2.0), variant(3, 0.5), variant(4, 3.0)] == [True, True, False, True]
     assert sorted(row.kernel.measured.speedup or 0 for row in memory.store.kernels()) == [2.0, 3.0]
@@ -180,10 +181,10 @@ def test_an_imported_kernel_is_verified_first_and_an_import_goes_on_where_it_sto
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["memory", "import", "some.jsonl", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["kept"], [row["row"] for row in told["refused"]]) == (1, [2])
+    assert (told["kept"], [row["place"] for row in told["refused"]]) == (1, ["some.jsonl:2"])
     (row,) = memory.store.kernels()
     assert row.kernel.provenance.licence == "MIT"
-    (tmp_path / "some.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    # what was judged, kept or refused, is not judged again
     assert main(["memory", "import", "some.jsonl", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["refused"] == []
 

@@ -33,6 +33,8 @@ class Mix:
     model: ModelOperator | None = None
     allow_library: bool = False
     record: Callable[[int | None, Exchange], None] = lambda number, exchange: None
+    #: proposals from the memory, beside the rules' designs that it is given
+    remember: Callable[[Sequence[str]], list[Proposal]] = lambda designs: []
     #: why the last model request gave nothing
     said: str = ""
 
@@ -54,6 +56,7 @@ class Mix:
             Proposal(number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale)
             for reply in designs
         ]
+        made += self.remember([reply.sketch for reply in designs])
         islands = sorted(state.islands)
         return [
             proposal.model_copy(update={"number": number, "island": islands[number % len(islands)]})

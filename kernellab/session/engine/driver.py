@@ -22,6 +22,7 @@ from kernellab.session.engine.comparing import Comparing, drop
 from kernellab.session.engine.engine import Engine
 from kernellab.session.engine.running import Running
 from kernellab.session.engine.steps import Ask, Do, End, Stops, next_action, stops_for
+from kernellab.session.offer import at_end
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import (
     BudgetSet,
@@ -251,6 +252,7 @@ class Driver:
             case Ask(question):
                 self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
             case End(status, reason):
+                await self.engine.in_thread(lambda: at_end(self.bench, self.state))
                 self._emit(StatusChanged(status=status, reason=reason))
                 self.comparing.begin_if_due(self.state)
             case Do() if reached := self.bench.budget.reached(TIME_LIMITS):

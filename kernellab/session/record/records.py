@@ -36,6 +36,20 @@ class ClaimCheck(Record):
     why: str
 
 
+class Reminder(Record):
+    """An entry of the memory that a turn was told of, with its scores (0 to 1) and a sentence why."""
+
+    id: str
+    name: str
+    why: str
+    score: float
+    logic: float
+    shape: float
+    value: float
+    #: the turn began from its values
+    taken: bool = False
+
+
 class TurnState(str, Enum):
     RUNNING = "running"
     DONE = "done"
@@ -83,6 +97,8 @@ class Turn(Record):
     note: str = ""
     #: a person changed nothing but pins: the turns before it still stand
     only_pins: bool = False
+    #: entries of the memory that the role was told of, or began from
+    remembered: tuple[Reminder, ...] = ()
 
     @property
     def of_model(self) -> bool:
@@ -166,6 +182,10 @@ class Created(_Event):
     ablation: tuple[str, ...] = ()
     #: points of the rules Designer's schedules that are measured before its first design; 0: it decides unmeasured
     tune: int = 0
+    #: the memory that it asks: "on", "off", a store's place, or "": the workspace's, where there is one
+    memory: str = ""
+    #: kernels of the task's own computation are not remembered: a benchmark's rule
+    hold_out: bool = False
     version: str = ""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.roles import is_model, make_role
+from kernellab.errors import CaptureError, JournalError, MemoryStoreError, SketchError
 from kernellab.models import Budget, ChatModel
 from kernellab.records import Exchange, Role, StageResult
 from kernellab.session.config import model_settings
@@ -17,6 +19,7 @@ from kernellab.session.turn.resumed import Resumed
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
+    from kernellab.memory.recall import Recall
     from kernellab.models import Talk
     from kernellab.target import Target
     from kernellab.task import Task, TaskFlag
@@ -58,10 +61,15 @@ class Bench:
         self._rules: dict[Role, Any] = {}
         self._replays: dict[tuple[Role, str], ChatModel] = {}
         self._knowledge: Knowledge | None = None
+        self._recall: Recall | None = None
+        self._recall_asked = False
+        #: why the memory is left out, in a sentence; "" while it works or is not used
+        self.memory_fault = ""
         self._task_lock = threading.Lock()
         #: a lock of its own: the judge starts for the target while the task imports torch
         self._target_lock = threading.Lock()
         self._model_lock = threading.Lock()
+        self._memory_lock = threading.Lock()
 
     def task(self) -> Task:
         """Raises TaskError."""
@@ -127,6 +135,30 @@ class Bench:
         if self._knowledge is None:
             self._knowledge = Knowledge.load(self.target(), self.workspace)
         return self._knowledge
+
+    def recall(self) -> Recall | None:
+        """The memory for this task; None where it is off, where there is none, or where it failed.
+
+        A memory that fails is left out and never ends a session: :attr:`memory_fault` says why.
+        """
+        from kernellab.memory.recall import OFF, open_recall
+
+        with self._memory_lock:
+            if not self._recall_asked and self.created.memory != OFF and self.workspace is not None:
+                self._recall_asked = True
+                with self.remembering():
+                    self._recall = open_recall(
+                        self.workspace, self.created.memory, self.task(), self.target(), self.created.hold_out
+                    )
+            return None if self.memory_fault else self._recall
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Within it a fault of the memory is kept in :attr:`memory_fault`, and the session goes on without."""
+        try:
+            yield
+        except (MemoryStoreError, CaptureError, SketchError, JournalError) as error:
+            self.memory_fault = str(error)
 
     def forget_replays(self) -> None:
         """Read recordings anew at their next turn: a person may have recorded more."""

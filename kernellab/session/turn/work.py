@@ -33,13 +33,14 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.engine.engine import engine
-from kernellab.session.record.records import Turn, TurnState
+from kernellab.session.record.records import Reminder, Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import analyse_brief, code_brief, design_brief, route_brief
 from kernellab.session.turn.claims import checked
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.players import Played, first_answer, unverified_lowering
 from kernellab.session.turn.quoting import quoted
+from kernellab.session.turn.recalling import begun, learn, reminded, reminders, starts
 from kernellab.verifier.judge import turns
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             }
         )
         _debug(error)
+    if done.role is Role.VERIFIER and done.verdict is not None:
+        learn(bench, state, done)
     seconds = time.perf_counter() - began
     if turn.role is Role.DESIGNER and heard and turn.parent:
         done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
@@ -127,12 +130,15 @@ def fault_of(error: KernellabError) -> str:
 def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = design_brief(bench, state, turn.parent)
     if turn.sketch is None:
-        played = first_answer(state.roles[Role.DESIGNER], lambda player: _designed(bench, player, brief, channel))
+        spec, taken = state.roles[Role.DESIGNER], list[Reminder]()
+        brief = reminded(bench, brief) if spec != "rules" else brief
+        played = first_answer(spec, lambda player: _designed(bench, player, brief, channel, taken.extend))
         reply = played.answer
         if isinstance(reply, Route):
             return _ended(turn, reply)
         turn = turn.model_copy(
             update={
+                "remembered": (*reminders(brief.recalled), *taken),
                 "author": played.author or turn.author,
                 "sketch": reply.sketch,
                 "constexpr": dict(reply.constexpr),
@@ -151,7 +157,9 @@ def _ended(turn: Turn, route: Route) -> Turn:
     return turn.model_copy(update={"route": route, "rationale": route.reason})
 
 
-def _designed(bench: Bench, spec: str, brief: DesignBrief, channel: Channel) -> DesignReply | Route:
+def _designed(
+    bench: Bench, spec: str, brief: DesignBrief, channel: Channel, remembered: Callable[[Iterable[Reminder]], None]
+) -> DesignReply | Route:
     source = bench.created.start_source
     if bench.created.lift and source is not None and brief.previous is None and is_model(spec):
         from kernellab.agents.model import lift
@@ -162,7 +170,12 @@ def _designed(bench: Bench, spec: str, brief: DesignBrief, channel: Channel) -> 
     if (bench.created.tune or brief.allow_library) and spec == "rules" and brief.previous is None:
         from kernellab.session.turn.tuned import tuned_design
 
-        return tuned_design(bench, designer, brief, channel)
+        return tuned_design(bench, designer, brief, channel, remembered)
+    if spec == "rules" and brief.previous is None and not brief.pins and bench.recall() is not None:
+        replies = designer.designs(brief)
+        chosen, told = begun(replies, starts(bench, replies))
+        remembered(told)
+        return chosen
     reply: DesignReply | Route = designer.design(brief)
     return reply
 
@@ -204,6 +217,7 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = code_brief(bench, state, turn.parent)
     earlier = state.candidate(turn.parent) if turn.parent else None
     spec = state.roles[Role.CODER]
+    brief = reminded(bench, brief) if spec != "rules" else brief
     lowered = unverified_lowering(state, brief) if is_model(spec) else None
     if lowered is not None:
         played = Played[CodeReply | Route](lowered, Author.RULES)
@@ -222,7 +236,8 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         author=author,
     )
     said = {"rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims)}
-    return turn.model_copy(update={"candidate": candidate, "author": author, **said})
+    told = () if lowered is not None else reminders(brief.recalled)
+    return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": told, **said})
 
 
 def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:

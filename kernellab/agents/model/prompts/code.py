@@ -13,6 +13,7 @@ from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, time_lines
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
+from kernellab.agents.model.prompts.memory import code_parts
 from kernellab.agents.model.prompts.quotes import Library, Quote, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
@@ -147,6 +148,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     else:
         page = helpers_page(base.files, base.files.get(base.main_file, ""))
         parts.append(Part("helpers", "kernellab.lowering", render("coder", "helpers", page=page, fence=fence), rank=4))
+    parts += code_parts(brief)
     parts += _code_parts(base, judged_before=verdict is not None)
     parts += _feedback(brief, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:

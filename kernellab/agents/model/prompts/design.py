@@ -6,6 +6,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
+from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.rules.classify import ErrorClass
@@ -38,6 +39,7 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
             stable=True, rank=4, trims=True,
         ),
         *_task_parts(brief, library, options),
+        *design_parts(brief),
         *_revision_parts(brief),
         Part("go", _FILE, render("designer", "go")),
     ]  # fmt: skip

@@ -1,0 +1,114 @@
+"""What was remembered, as sections of a prompt: each names its entry and score, and quotes it as data.
+
+An entry's text may be anybody's. Names and reasons are one line each, and texts stand in a fence that none of their own
+lines can close, under a sentence that says they order nothing. What comes of them is verified as everything is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernellab.agents.briefs import CodeBrief, DesignBrief, Recalled, Remembered
+from kernellab.agents.model.prompts.assembly import Part
+from kernellab.agents.model.prompts.templates import render
+
+#: lines of a text that are quoted
+_LINES = 160
+_LONG = 300
+_MAIN = (".cpp", ".cu", ".py")
+_LANGUAGES = {".cpp": "cpp", ".cu": "cuda", ".py": "python"}
+
+
+@dataclass(frozen=True)
+class _Quoted:
+    """An entry ready for the template."""
+
+    name: str
+    why: str
+    score: float
+    logic: float
+    shape: float
+    value: float
+    stale: str
+    fence: str
+    sketch: str = ""
+    constexpr: tuple[tuple[str, int | float], ...] = ()
+    text: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class _Change:
+    reason: str
+    change: str
+    speedup: float | None
+    fence: str
+
+
+def design_parts(brief: DesignBrief) -> list[Part]:
+    """Sketches of remembered kernels and approved advice."""
+    shown = [_quoted(k, k.sketch, sketch=True) for k in brief.recalled.kernels if k.sketch]
+    parts = [
+        Part("remembered designs", _sources(brief.recalled), render("memory", "designs", kernels=shown), 7, trims=True)
+    ] if shown else []  # fmt: skip
+    return [*parts, *_skills(brief.recalled)]
+
+
+def code_parts(brief: CodeBrief) -> list[Part]:
+    """The nearest remembered kernel's code, what fixed a failure like the last one, and approved advice."""
+    found = brief.recalled
+    shown = [_quoted(k, *_main(k)) for k in found.kernels if k.source is not None and k.dsl == brief.target.dsl]
+    parts = [Part("remembered kernel", _sources(found), render("memory", "code", kernels=shown), 7, trims=True)]
+    cures = [_Change(line(c.reason), _cut(c.change), c.speedup, fence(c.change)) for c in found.cures]
+    cured = "memory: " + ", ".join(c.id for c in found.cures)
+    fixes = [Part("known fix", cured, render("memory", "cures", cures=cures), 5, trims=True)] if cures else []
+    return [*(parts if shown else []), *fixes, *_skills(found)]
+
+
+def line(text: str) -> str:
+    """An entry's words as one line that is no heading, list or fence."""
+    flat = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"^[#>`\-*\s]+", "", flat).replace("```", "'''")[:_LONG]
+
+
+def fence(text: str) -> str:
+    """A fence longer than any run of backticks in the text."""
+    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+
+
+def _quoted(kernel: Remembered, text: str, language: str = "", sketch: bool = False) -> _Quoted:
+    told = _cut(text)
+    return _Quoted(
+        line(kernel.name), line(kernel.why), kernel.score, kernel.logic, kernel.shape, kernel.value, line(kernel.stale),
+        fence(told), told if sketch else "", tuple(sorted(kernel.constexpr.items())), "" if sketch else told, language,
+    )  # fmt: skip
+
+
+def _main(kernel: Remembered) -> tuple[str, str]:
+    """The file that holds the kernel, and its language."""
+    files = kernel.source.files if kernel.source else {}
+    name = next((n for suffix in _MAIN for n in sorted(files) if n.endswith(suffix)), "")
+    return files.get(name, ""), _LANGUAGES.get("." + name.rpartition(".")[2], "")
+
+
+def _cut(text: str) -> str:
+    lines = text.strip().splitlines()
+    return "\n".join(lines[:_LINES] + (["(the rest is left out)"] if len(lines) > _LINES else []))
+
+
+def _sources(found: Recalled) -> str:
+    return ", ".join(f"memory: {k.id} (score {k.score:.2f})" for k in found.kernels)
+
+
+def _skills(found: Recalled) -> list[Part]:
+    if not found.skills:
+        return []
+    told = [
+        {"advice": line(s.advice), "ratio": s.ratio, "low": s.low, "high": s.high} for s in found.skills
+    ]  # fmt: skip
+    source = "memory: " + ", ".join(s.id for s in found.skills)
+    return [Part("measured advice", source, render("memory", "skills", skills=told), 7, trims=True)]
+
+
+__all__ = ["code_parts", "design_parts", "fence", "line"]

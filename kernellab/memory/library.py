@@ -1,0 +1,69 @@
+"""The library that ships with the package: kernels over all classes of operators, made and verified by kernellab.
+
+``library.jsonl`` has one kernel a line with its two vectors (float16, base64), so that nothing is captured when it is
+read. ``python tools/make_library.py`` makes it. Its figures are those of the machine named in each entry: elsewhere an
+entry is an example or a start, labelled so, and never a result.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernellab.memory.records import Kernel
+
+if TYPE_CHECKING:
+    from kernellab.memory.memory import Memory
+    from kernellab.memory.store import Row
+
+FILE = Path(__file__).with_name("library.jsonl")
+
+
+def version(file: Path = FILE) -> str:
+    """A hash of the library's file; "" where there is none."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.exists() else ""
+
+
+def shipped(file: Path = FILE) -> Iterator[Row]:
+    """The library's kernels, none where the package has no library."""
+    from kernellab.memory.store import Row
+
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        row = json.loads(line)
+        yield Row(Kernel.model_validate(row["kernel"]), _vector(row["logic"]), _vector(row["shape"]))
+
+
+def write(rows: Iterable[Row], file: Path = FILE) -> int:
+    """Write the library, in the order of its kernels' names; how many there are."""
+    lines = [
+        json.dumps({"kernel": row.kernel.model_dump(mode="json", exclude_defaults=True), "logic": _text(row.logic),
+                    "shape": _text(row.shape)}, sort_keys=True)
+        for row in sorted(rows, key=lambda r: (r.kernel.operator_class, r.kernel.name))
+    ]  # fmt: skip
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(lines)
+
+
+def seed(memory: Memory) -> int:
+    """Put the library into ``memory`` unless this version of it is there; how many kernels were put."""
+    now = version()
+    if not now or any(e.kind == "seeded" and e.version == now for e in memory.events()):
+        return 0
+    return memory.seed(shipped(), now)
+
+
+def _text(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype(np.float16).tobytes()).decode()
+
+
+def _vector(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=np.float16).astype(np.float32)
+
+
+__all__ = ["seed", "shipped", "version", "write"]

@@ -1,0 +1,115 @@
+"""What a session, a tuner or a search asks of the memory for one task on one target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernellab.capture import capture
+from kernellab.capture.family import family_of
+from kernellab.memory.features import Features, features
+from kernellab.memory.memory import Memory
+from kernellab.memory.records import Failure, Purpose, Skill
+from kernellab.memory.retrieval import Hit, Query
+from kernellab.memory.stale import stale
+from kernellab.memory.transfer import Carried, carried
+
+if TYPE_CHECKING:
+    from kernellab.target import Target
+    from kernellab.task import Task
+
+#: what ``memory`` of a session, a search or a benchmark may say instead of a store's place
+ON, OFF = "on", "off"
+#: values are carried over from computations at least this much alike
+_LIKE = 0.5
+#: starts that a race gets from the memory at most
+_STARTS = 3
+
+
+@dataclass(frozen=True)
+class Start:
+    """A design of somebody's list and the values that a remembered kernel gives its tunables."""
+
+    carried: Carried
+    hit: Hit
+
+
+@dataclass
+class Recall:
+    """``held_out`` leaves out every kernel of the task's own computation, as a benchmark must."""
+
+    memory: Memory
+    task: Task
+    target: Target
+    held_out: bool = False
+    _features: Features | None = field(default=None, repr=False)
+
+    @property
+    def features(self) -> Features:
+        """Raises CaptureError: the task cannot be captured, so nothing is known of its computation."""
+        if self._features is None:
+            self._features = features(self.task, capture(self.task))
+        return self._features
+
+    def query(self, purpose: Purpose, dsl: str | None = None) -> Query:
+        """The query of this task on its target. Raises CaptureError."""
+        family = family_of(capture(self.task)).value
+        without = (self.features.hash,) if self.held_out else ()
+        target = self.target
+        return Query(
+            self.features, dsl if dsl is not None else target.dsl, target.backend.value, family, target.chip.name,
+            purpose, without,
+        )  # fmt: skip
+
+    def hits(self, purpose: Purpose = Purpose.DRAFT, k: int = 3) -> list[Hit]:
+        """The best ``k``, each labelled where its figures do not hold here. Raises CaptureError, MemoryStoreError."""
+        return [hit.on(stale(hit.kernel, self.target.chip.name)) for hit in self.memory.search(self.query(purpose), k)]
+
+    def starts(self, designs: Sequence[str], whys: Sequence[str] = (), k: int = _STARTS) -> list[Start]:
+        """Where remembered kernels of like computations would begin among ``designs``, best first, none twice.
+
+        Raises:
+            CaptureError, MemoryStoreError, SketchError.
+        """
+        found: dict[tuple[int, tuple[tuple[str, float], ...]], Start] = {}
+        for hit in self.hits(Purpose.DRAFT, 2 * k):
+            if hit.logic < _LIKE or hit.kernel.sketch is None or hit.kernel.dsl != self.target.dsl:
+                continue
+            one = carried(hit.kernel.sketch, hit.kernel.constexpr, designs, hit.kernel.rationale, whys)
+            if one is not None:
+                found.setdefault((one.design, one.values), Start(one, hit))
+        return list(found.values())[:k]
+
+    def cures(self, signature: str, k: int = 2) -> list[Failure]:
+        """What fixed failures like this one; of the task's own computation none where that is held out."""
+        own = self.features.hash
+        found = self.memory.cures(self.target.dsl, signature, own, k + 8)
+        return [f for f in found if not (self.held_out and f.graph == own)][:k]
+
+    def skills(self, k: int = 3) -> list[Skill]:
+        """Advice that a person approved, for this class of operators or for all, the largest effect first."""
+        family = family_of(capture(self.task)).value
+        fits = [
+            s for s in self.memory.store.skills("approved = true")
+            if s.operator_class in ("", family) and s.dsl in ("", self.target.dsl)
+        ]  # fmt: skip
+        # skills carry no computation, so nothing tells whose own they are: a benchmark gets none
+        return [] if self.held_out else sorted(fits, key=lambda s: -s.ratio)[:k]
+
+
+def open_recall(workspace: Path, wanted: str, task: Task, target: Target, held_out: bool = False) -> Recall | None:
+    """The memory for a task: ``wanted`` is "on", "off", a store's place, or "" (where the workspace has one).
+
+    Raises:
+        MemoryStoreError: it cannot be opened.
+    """
+    if wanted == OFF:
+        return None
+    uri = wanted if wanted not in ("", ON) else ""
+    memory = Memory.open(workspace, uri) if wanted == ON else Memory.open_existing(workspace, uri)
+    return None if memory is None else Recall(memory, task, target, held_out)
+
+
+__all__ = ["OFF", "ON", "Recall", "Start", "open_recall"]

@@ -1,0 +1,96 @@
+"""What a remembered sketch says of new designs: which of them is built like it, and at which values of its tunables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernellab.errors import SketchError
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.program import Program
+
+Value = int | float
+
+#: designs less alike than this are built differently: nothing is carried over
+_LEAST = 0.5
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The design of that index, with ``values`` of its tunables; ``likeness`` (0..1) says how far it is built alike."""
+
+    design: int
+    values: tuple[tuple[str, Value], ...]
+    likeness: float
+
+
+def carried(
+    sketch: str, values: Mapping[str, Value], designs: Sequence[str], why: str = "", whys: Sequence[str] = ()
+) -> Carried | None:
+    """The design most like ``sketch``, with the nearest of its own choices for each of ``values``.
+
+    ``why`` and ``whys`` are the rationales of both, whose first sentence names the schedule. None where no design is
+    built alike, or where the remembered sketch cannot be read any more.
+
+    Raises:
+        SketchError: one of ``designs`` is wrong.
+    """
+    try:
+        old = load_program(sketch)
+    except SketchError:
+        return None
+    told = {c.name: c.value for c in old.tunables if c.value is not None} | dict(values)
+    best: Carried | None = None
+    most = 0.0
+    for index, design in enumerate(designs):
+        new = load_program(design)
+        likeness = _likeness(old, new)
+        same = bool(why) and index < len(whys) and why.split(".")[0] == whys[index].split(".")[0]
+        if likeness < _LEAST or likeness + same <= most:
+            continue
+        most = likeness + same
+        found = {
+            c.name: _nearest(told[c.name], c.choices) if c.name in told else c.value
+            for c in new.tunables
+            if c.name in told or c.value is not None
+        }
+        best = Carried(index, tuple(sorted((n, v) for n, v in found.items() if v is not None)), likeness)
+    return best
+
+
+def with_values(sketch: str, values: Mapping[str, Value]) -> str:
+    """``sketch`` with other defaults of its tunables. Raises SketchError."""
+    from kernellab.sketch.rewrite import edit
+    from kernellab.sketch.syntax.parse import parse
+    from kernellab.sketch.syntax.printer import format
+
+    tree = parse(sketch)
+    for name, value in values.items():
+        if isinstance(value, int):
+            tree = edit.with_value(tree, name, value)
+    return format(tree)
+
+
+def _likeness(old: Program, new: Program) -> float:
+    """Launches alike, the same tunables, and sets of choices that overlap."""
+    mine, theirs = {c.name: c for c in old.tunables}, {c.name: c for c in new.tunables}
+    every = mine.keys() | theirs.keys()
+    names = len(mine.keys() & theirs.keys()) / len(every) if every else 1.0
+    launches = min(len(old.kernels), len(new.kernels)) / max(len(old.kernels), len(new.kernels), 1)
+    shared = [_overlap(mine[n].choices, theirs[n].choices) for n in mine.keys() & theirs.keys()]
+    sets = sum(shared) / len(shared) if shared else names
+    return 0.5 * names + 0.25 * launches + 0.25 * sets
+
+
+def _overlap(one: Sequence[Value], other: Sequence[Value]) -> float:
+    a, b = set(one), set(other)
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def _nearest(value: Value, choices: Sequence[Value]) -> Value:
+    """The choice at the least ratio from ``value``."""
+    return min(choices, key=lambda c: abs(math.log2(max(c, 1e-9) / max(value, 1e-9))), default=value)
+
+
+__all__ = ["Carried", "carried", "with_values"]

@@ -1,0 +1,143 @@
+"""What the memory says in a turn, and what it learns: hits for briefs, starts for designs, values from verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from kernellab.agents.briefs import Advice, Brief, CodeBrief, Cure, DesignBrief, DesignReply, Recalled, Remembered
+from kernellab.errors import CaptureError
+from kernellab.memory.records import Purpose
+from kernellab.records import Role, Verdict
+from kernellab.session.record.records import Reminder, Turn
+from kernellab.session.record.state import State
+from kernellab.session.turn.context import Bench
+
+if TYPE_CHECKING:
+    from kernellab.memory.recall import Recall, Start
+    from kernellab.memory.retrieval import Hit
+    from kernellab.tuning.search import Tuned
+    from kernellab.tuning.space import Point
+
+AnyBrief = TypeVar("AnyBrief", bound=Brief)
+
+#: what an unmeasured design takes its values from: nearly the same computation, of nearly the same size
+_SURE_LOGIC, _SURE_SHAPE = 0.85, 0.75
+
+
+def reminded(bench: Bench, brief: AnyBrief) -> AnyBrief:
+    """The brief with what the memory has for it; the same where there is no memory."""
+    recall = bench.recall()
+    if recall is None:
+        return brief
+    found = Recalled()
+    # a model may design what cannot be captured; nothing is known of it then
+    with bench.remembering(), suppress(CaptureError):
+        found = _recalled(recall, brief)
+    return replace(brief, recalled=found)
+
+
+def _recalled(recall: Recall, brief: Brief) -> Recalled:
+    purpose = Purpose.REFINE if brief.passed else Purpose.DRAFT
+    hits = recall.hits(purpose, 2 if isinstance(brief, DesignBrief) else 1)
+    cures = []
+    last = brief.history[-1].verdict if brief.history else None
+    if isinstance(brief, CodeBrief) and last is not None and not last.passed:
+        signature = (last.evidence.signature if last.evidence else None) or last.stage.value
+        cures = [Cure(f.id, f.reason, f.change, f.speedup) for f in recall.cures(signature)]
+    skills = [Advice(s.id, s.advice, s.change, s.ratio, s.low, s.high) for s in recall.skills()]
+    return Recalled(tuple(map(_remembered, hits)), tuple(cures), tuple(skills))
+
+
+def _remembered(hit: Hit) -> Remembered:
+    kernel = hit.kernel
+    return Remembered(
+        kernel.id, kernel.name, hit.why, hit.score, hit.logic, hit.shape, hit.value, kernel.dsl, kernel.sketch or "",
+        kernel.constexpr, kernel.source, kernel.rationale, hit.stale,
+    )  # fmt: skip
+
+
+def reminders(recalled: Recalled) -> tuple[Reminder, ...]:
+    """What a turn's record keeps of what its role was told."""
+    return tuple(
+        Reminder(id=k.id, name=k.name, why=k.why, score=k.score, logic=k.logic, shape=k.shape, value=k.value)
+        for k in recalled.kernels
+    )
+
+
+def reminder(hit: Hit, taken: bool) -> Reminder:
+    return Reminder(
+        id=hit.kernel.id, name=hit.kernel.name, why=hit.why, score=hit.score, logic=hit.logic, shape=hit.shape,
+        value=hit.value, taken=taken,
+    )  # fmt: skip
+
+
+def starts(bench: Bench, replies: list[DesignReply]) -> list[Start]:
+    """Where remembered kernels would begin among the rules' designs; none without a memory."""
+    recall = bench.recall()
+    found: list[Start] = []
+    if recall is not None:
+        with bench.remembering():
+            found = recall.starts([r.sketch for r in replies], [r.rationale for r in replies])
+    return found
+
+
+def begun(replies: list[DesignReply], found: list[Start]) -> tuple[DesignReply, tuple[Reminder, ...]]:
+    """The rules' first design, begun where the nearest remembered kernel says, if that is near enough to be believed
+    without a measurement: nearly the same computation and size, measured on this machine."""
+    for start in found:
+        hit = start.hit
+        if hit.logic >= _SURE_LOGIC and hit.shape >= _SURE_SHAPE and not hit.stale:
+            reply, values = replies[start.carried.design], dict(start.carried.values)
+            said = f"{reply.rationale} Begun as remembered: {hit.why}"
+            return replace(reply, constexpr=values, rationale=said), (reminder(hit, taken=True),)
+    return replies[0], ()
+
+
+def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tuned: Tuned) -> None:
+    """Tell the memory how near each start was to the best that the tuner found: the best time over the start's."""
+    times = {m.point: m.time.median_ms for m in tuned.measured if m.time is not None}
+    recall = bench.recall()
+    if recall is None or recall.held_out or tuned.best not in times:
+        return
+    with bench.remembering():
+        for start, point in zip(found, points, strict=True):
+            share = times[tuned.best] / times[point] if point in times else 0.0
+            recall.memory.used([start.hit.kernel.id], Purpose.DRAFT, share)
+
+
+def learn(bench: Bench, state: State, turn: Turn) -> None:
+    """Tell the memory what came of the entries that the turns above ``turn``, a verification, were told of."""
+    told = _told_above(state, turn)
+    # a benchmark's run leaves the memory as it was, so that its tasks are told the same in any order
+    recall = None if bench.created.hold_out or not told or turn.reused is not None else bench.recall()
+    if recall is None or turn.verdict is None:
+        return
+    before = [t.verdict for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed]
+    purpose = Purpose.REFINE if before else Purpose.DRAFT
+    with bench.remembering():
+        worth = reward(turn.verdict, max(before, key=lambda v: v.speedup or 0.0) if before else None)
+        recall.memory.used(told, purpose, worth, f"{state.id} {turn.id}")
+
+
+def _told_above(state: State, turn: Turn) -> list[str]:
+    """The entries that roles of this round, up to the last verdict, were told of."""
+    told: dict[str, None] = {}
+    for above in state.up(turn.parent):
+        if above.role is Role.VERIFIER:
+            break
+        told.update(dict.fromkeys(r.id for r in above.remembered))
+    return list(told)
+
+
+def reward(verdict: Verdict, before: Verdict | None) -> float:
+    """What a verdict says of the entries behind it, 0 to 1: for a draft whether it passed and how near to its bound it
+    is, for a refinement how much faster than ``before`` it is (twice as fast or more: 1)."""
+    if not verdict.passed:
+        return 0.0
+    if before is None:
+        return 0.5 + 0.5 * min(1.0, verdict.bound_share or 0.0)
+    ratio = (verdict.speedup or 0.0) / (before.speedup or 1.0)
+    return min(1.0, max(0.0, ratio / 2))
