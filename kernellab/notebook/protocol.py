@@ -484,6 +484,41 @@ class BriefSection(TypedDict):
     note: str
 
 
+class Learnt(TypedDict):
+    """What was learnt of an entry of the memory: the mean reward of its uses, 0..1."""
+
+    mean: float
+    uses: int
+
+
+class MemoryHit(TypedDict):
+    """An entry of the memory. A search by words has no scores."""
+
+    id: str
+    name: str
+    why: str
+    score: float | None
+    logic: float | None
+    shape: float | None
+    value: float | None
+    draft: Learnt
+    refine: Learnt
+    thumb: int
+    pinned: bool
+    #: why its figures do not hold here, "" where they do
+    stale: str
+    #: "session rms-1a2b, turn 4, by rules"
+    provenance: str
+    sketch: str
+
+
+class MemoryPage(TypedDict):
+    """``note`` says why there is no hit, and how a memory is begun."""
+
+    hits: list[MemoryHit]
+    note: str
+
+
 class Download(TypedDict):
     """A file for the person to keep."""
 

@@ -36,6 +36,8 @@ from kernellab.target import Backend, Target
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from kernellab.memory.memory import Memory
+
 T = TypeVar("T")
 log = logging.getLogger("kernellab.session")
 
@@ -107,6 +109,11 @@ class Session:
         """Every kernel of the tree with its verdict, by the number of the turn that wrote it."""
         return candidates_of(self.state)
 
+    def memory(self) -> Memory | None:
+        """The memory that the session asks; None where it is off, where there is none, or where it failed."""
+        recall = self._bench.recall()
+        return recall.memory if recall else None
+
     def remember(self) -> int:
         """Put what the session has verified into the workspace's memory; how many kernels were new to it.
 
@@ -116,8 +123,7 @@ class Session:
         from kernellab.memory.memory import Memory
         from kernellab.session.offer import offer
 
-        recall = self._bench.recall()
-        return offer(recall.memory if recall else Memory.open(self.workspace), self.state)
+        return offer(self.memory() or Memory.open(self.workspace), self.state)
 
     @property
     def head(self) -> Turn | None:

@@ -380,6 +380,9 @@ export type Act =
   | { action: "predict"; expected: number | null; reason: string }
   | { action: "budget"; value: string } // tokens=200000,usd=1,minutes=10; "" takes it away
   | { action: "analyse"; question: string } // a turn of the Analyst's beside the line; "" asks for a summary
+  | { action: "remember" } // what the session has verified goes into the memory
+  | { action: "forget"; id: string } // an entry of the memory: out of the store and of every later prompt
+  | { action: "judge"; id: string; thumb: number; pinned: boolean }
   | { action: "insert"; text: string };
 
 /**
@@ -397,6 +400,7 @@ export type Ask =
   | { ask: "compare"; a: string; b: string } // ids of turns -> CandidateComparison
   | { ask: "explain"; what: "verdict" | "speed" } // -> Explained, of the shown turn
   | { ask: "touches"; text: string } // -> Touches, of a sketch's text
+  | { ask: "memory"; words: string } // -> MemoryPage; no words: kernels of computations like this task's
   | { ask: "export"; what: "module" | "candidates" }; // -> Download: the best as a module, or all candidates as CSV
 
 /**
@@ -545,6 +549,38 @@ export interface BriefSection {
   note: string;
 }
 
+/** What was learnt of an entry: the mean reward of its uses, 0..1. */
+export interface Learnt {
+  mean: number;
+  uses: number;
+}
+
+/** An entry of the memory. A search by words has no scores. */
+export interface MemoryHit {
+  id: string;
+  name: string;
+  why: string;
+  score: number | null;
+  logic: number | null;
+  shape: number | null;
+  value: number | null;
+  draft: Learnt;
+  refine: Learnt;
+  thumb: number;
+  pinned: boolean;
+  /** why its figures do not hold here, "" where they do */
+  stale: string;
+  /** "session rms-1a2b, turn 4, by rules" */
+  provenance: string;
+  sketch: string;
+}
+
+/** `note` says why there is no hit, and how a memory is begun. */
+export interface MemoryPage {
+  hits: MemoryHit[];
+  note: string;
+}
+
 /** A file for the person to keep. */
 export interface Download {
   name: string;
@@ -571,6 +607,7 @@ export interface Answers {
   compare: CandidateComparison;
   explain: Explained;
   touches: Touches;
+  memory: MemoryPage;
   export: Download;
 }
 

@@ -157,6 +157,24 @@ def _insert(desk: Desk, body: Body) -> str:
     return desk.insert(words(body, "text"))
 
 
+def _remember(desk: Desk, body: Body) -> str:
+    from kernellab.notebook.board.remembering import remember
+
+    return remember(desk.session)
+
+
+def _forget(desk: Desk, body: Body) -> str:
+    from kernellab.notebook.board.remembering import forget
+
+    return forget(desk.session, body)
+
+
+def _judge(desk: Desk, body: Body) -> str:
+    from kernellab.notebook.board.remembering import judge
+
+    return judge(desk.session, body)
+
+
 _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "step": _step,
     "run": _run,
@@ -175,6 +193,9 @@ _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "predict": _predict,
     "budget": _budget,
     "analyse": _analyse,
+    "remember": _remember,
+    "forget": _forget,
+    "judge": _judge,
     "insert": _insert,
 }
 

@@ -22,6 +22,7 @@ from kernellab.notebook.protocol import (
     ExchangeText,
     Explained,
     Hover,
+    MemoryPage,
     Touches,
 )
 from kernellab.notebook.views.artefacts import artefact
@@ -126,6 +127,12 @@ def _export(window: Window, body: Body) -> Download:
     return {"name": f"{name}.py", "text": window.session.exported()}
 
 
+def _memory(window: Window, body: Body) -> MemoryPage:
+    from kernellab.notebook.board.remembering import page
+
+    return page(window.session, body)
+
+
 _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
     "check": _check,
     "complete": _complete,
@@ -137,5 +144,6 @@ _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
     "compare": _compare,
     "explain": _explain,
     "touches": _touches,
+    "memory": _memory,
     "export": _export,
 }

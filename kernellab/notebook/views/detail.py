@@ -52,7 +52,7 @@ def detail(
         "error": turn.error if turn else "",
         "remedy": turn.remedy if turn else "",
         "exchanges": [exchange_head(e) for e in talked],
-        "memory": memory(talked),
+        "memory": [*reminders(turn), *memory(talked)],
         "pins": pinned_lines(designed.sketch) if designed and designed.sketch else [],
     }
 
@@ -126,6 +126,18 @@ def exchange_text(exchange: Exchange) -> protocol.ExchangeText:
             {"name": s.name, "source": s.source, "tokens": s.tokens, "note": s.note} for s in exchange.sections
         ],
     }
+
+
+def reminders(turn: Turn | None) -> list[protocol.Remembered]:
+    """The kernels that the turn was told of, or began from, with their scores."""
+    return [
+        {
+            "title": f"{r.name}{' (begun from it)' if r.taken else ''}",
+            "text": f"{r.why}\nscore {r.score:.2f}: computation {r.logic:.2f}, shape {r.shape:.2f}, use {r.value:.2f}",
+            "why": f"memory: {r.id}",
+        }
+        for r in (turn.remembered if turn else ())
+    ]
 
 
 def memory(exchanges: Sequence[Exchange]) -> list[protocol.Remembered]:

@@ -1,0 +1,146 @@
+"""The magic of the memory: what was remembered of verified kernels, and a person's word on it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from kernellab.notebook.magics.base import KernelMagic, command, session_names
+
+if TYPE_CHECKING:
+    from kernellab.memory.memory import Memory
+
+
+@magics_class
+class MemoryMagics(KernelMagic):
+    """memory."""
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("word", help="search, add, forget, judge, stats, skills, approve, seed, import, export or rebuild")
+    @argument("what", nargs="*", help="a session or words (search), a session (add), ids (forget, judge), a file")
+    @argument("-k", type=int, default=5, help="how many hits; default 5")
+    @argument("--thumb", type=int, choices=(-1, 0, 1), help="judge: -1 never shows it, 1 prefers it")
+    @argument("--pin", action="store_true", help="judge: never drop it")
+    @argument("--note", help="judge: why the kernel is as it is")
+    @argument("--licence", default="unspecified", help="import: of what the file does not say it of")
+    @command
+    def kernel_memory(self, args: argparse.Namespace) -> Any:
+        """What was remembered of verified kernels, and why it would be thought of.
+
+            %kernel_memory search rms_norm        kernels of computations like the session's
+            %kernel_memory search layer norm      kernels whose words match
+            %kernel_memory add rms_norm           remember what the session has verified
+            %kernel_memory forget ID              out of the store and of every later prompt
+            %kernel_memory import kernels.jsonl   verify others' kernels in the background
+
+        The others: judge ID --thumb 1, stats, skills, approve ID, seed, export FILE, rebuild.
+        """
+        act = _WORDS.get(args.word)
+        if act is None:
+            raise UsageError(f"{args.word!r} is no word of the memory; there is {', '.join(_WORDS)}")
+        return act(self, args)
+
+    def memory(self) -> Memory:
+        """The workspace's memory. Raises MemoryStoreError."""
+        from kernellab.content import find_workspace
+        from kernellab.memory.memory import Memory
+        from kernellab.session.config import memory_defaults
+
+        use = memory_defaults(find_workspace()).use
+        return Memory.open(find_workspace(), use if use not in ("", "on", "off") else "")
+
+
+def _needs(args: argparse.Namespace, what: str) -> list[str]:
+    if not args.what:
+        raise UsageError(f"%kernel_memory {args.word} needs {what}")
+    found: list[str] = args.what
+    return found
+
+
+def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.session.memories import by_task, by_words
+
+    words = _needs(args, "a session or words")
+    memory = magic.memory()
+    if len(words) == 1 and magic.shell is not None and words[0] in session_names(magic.shell):
+        from kernellab.task import load_task
+
+        created = magic.session(words[0]).state.created
+        found = by_task(memory, load_task(created.text, created.name), created.dsl or "", args.k)
+    else:
+        found = by_words(memory, " ".join(words), args.k)
+    scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in found]
+    lines = [f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(found, scored, strict=True)]
+    print("\n".join(lines) or "Nothing found.")
+
+
+def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    name = args.what[0] if args.what else None
+    print(f"{magic.session(name).remember()} kernels remembered.")
+
+
+def _forget(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    print(f"{magic.memory().forget(*_needs(args, 'ids'))} entries forgotten.")
+
+
+def _judge(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    for id in _needs(args, "an id"):
+        kernel = magic.memory().judge(id, args.thumb, args.pin or None, args.note)
+        print(f"{kernel.name}: thumb {kernel.thumb}, {'pinned' if kernel.pinned else 'not pinned'}.")
+
+
+def _stats(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.session.memories import stats
+
+    print("\n".join(f"{name}: {count}" for name, count in stats(magic.memory()).items()))
+
+
+def _skills(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.memory.notes import as_markdown
+
+    print("\n".join(map(as_markdown, magic.memory().store.skills())) or "No note was proposed yet.")
+
+
+def _approve(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    for id in _needs(args, "a skill's id"):
+        print(f"Approved: {magic.memory().approve(id).advice}")
+
+
+def _seed(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.memory.library import seed
+
+    print(f"{seed(magic.memory())} kernels of the library added.")
+
+
+def _import(magic: MemoryMagics, args: argparse.Namespace) -> Any:
+    from kernellab.session.importing import begin, read
+
+    path = Path(_needs(args, "a file or a folder")[0])
+    # a cell is free again at once; the object says how far it is
+    return begin(magic.memory(), read(path, args.licence), wait=False)
+
+
+def _export(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.session.memories import export
+
+    print(f"{export(magic.memory(), Path(_needs(args, 'a file')[0]))} kernels written.")
+
+
+def _rebuild(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    held = magic.memory().rebuild(lambda said: print(said, file=sys.stderr))
+    print(f"{held} kernels in the store.")
+
+
+_WORDS: Mapping[str, Callable[[MemoryMagics, argparse.Namespace], Any]] = {
+    "search": _search, "add": _add, "forget": _forget, "judge": _judge, "stats": _stats, "skills": _skills,
+    "approve": _approve, "seed": _seed, "import": _import, "export": _export, "rebuild": _rebuild,
+}  # fmt: skip
