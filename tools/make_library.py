@@ -63,7 +63,7 @@ def make(folder: Path, key: str, judge: Verifier) -> str:
             for m in tuned.measured
         ],
     }  # fmt: skip
-    said = "nothing ran"
+    said = next((f"nothing ran: {m.reason}" for m in tuned.measured if m.reason), "nothing ran")
     if tuned.best is not None:
         source = measure.source(tuned.best)
         verdict = judge.verify(task, source, target, options=VerifyOptions(baselines=("eager",)))
@@ -80,6 +80,8 @@ def make(folder: Path, key: str, judge: Verifier) -> str:
                 "kernel": kernel.model_copy(update=values).model_dump(mode="json"),
                 "logic": _text(seen.logic), "shape": _text(seen.shape),
             }  # fmt: skip
+    if tuned.best is None:
+        return said  # nothing is kept, so that the next run tries again
     (folder / f"{key.replace('/', '.')}.json").write_text(json.dumps(found))
     return f"{key}: {said} ({time.time() - began:.0f} s, {len(tuned.measured)} points)"
 

@@ -180,7 +180,7 @@ class Memory:
         A task that cannot be captured any more is left out, and ``tell`` is given a sentence about it.
         """
         gone = self.forgotten()
-        self.store.remove([row.kernel.id for row in self.store.kernels()])
+        self.store.clear()
         for event in self.events():
             try:
                 self._apply([event] if _id_of(event) not in gone else [])

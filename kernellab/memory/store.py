@@ -132,6 +132,13 @@ class Store:
             self.compact(now=True)
         return removed
 
+    def clear(self) -> None:
+        """Make the tables anew, empty, whatever state their files are in."""
+        for name in (KERNELS, FAILURES, SKILLS):
+            self._tables.pop(name, None)
+            self._guard("written", partial(self._db.create_table, name, schema=_schema(name), mode="overwrite"))
+        self._reader = Reader(self.uri, KERNELS)
+
     def compact(self, now: bool = False) -> None:
         """Merge small files and drop what no version needs; with ``now`` also versions of a minute ago."""
         # a reader of the last minute may still hold an older version; what was forgotten must be gone from every file
@@ -184,7 +191,9 @@ class Store:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
         table = self._table(KERNELS)
         query = table.search().select(["record", "shape", "logic"])
-        for batch in self._guard("read", (query.where(where) if where else query).to_batches):
+        batches = iter(self._guard("read", (query.where(where) if where else query).to_batches))
+        # files are read while it goes on
+        while (batch := self._guard("read", lambda: next(batches, None))) is not None:
             yield from (_row(found) for found in batch.to_pylist())
 
     def get(self, id: str) -> Row | None:

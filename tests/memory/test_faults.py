@@ -144,28 +144,6 @@ def test_of_near_duplicates_the_fastest_is_kept(tmp_path: Path) -> None:
     assert [r.kernel.measured.speedup for r in held.store.kernels()] == [2.0]
 
 
-def test_the_shipped_library_has_every_class_and_stays_out_where_it_was_forgotten(tmp_path: Path) -> None:
-    from kernellab.memory.library import FILE, seed, shipped
-
-    rows = list(shipped())
-    assert all(r.kernel.measured.trust is not None and r.kernel.provenance.origin == "library" for r in rows)
-    assert all(np.linalg.norm(r.logic) == pytest.approx(1, abs=1e-2) for r in rows)
-    assert {r.kernel.operator_class for r in rows} >= CLASSES
-    assert FILE.stat().st_size < 400_000
-    held = memory(tmp_path)
-    held.forget(rows[0].kernel.id)
-    assert seed(held) == len(rows) - 1
-    assert seed(held) == 0
-    assert held.rebuild() == len(rows) - 1
-    assert held.store.get(rows[0].kernel.id) is None
-
-
-CLASSES = {
-    "attention", "convolution", "matmul", "scan", "order", "loss", "indexing", "softmax", "normalisation", "pooling",
-    "reduction", "movement", "pointwise",
-}  # fmt: skip
-
-
 def test_an_import_reads_kernels_trajectories_and_folders_and_names_a_line_that_is_none(tmp_path: Path) -> None:
     import json
 

@@ -137,7 +137,10 @@ function Tabs({ view, help }: { view: View; help: () => void }) {
 function useful(view: View): typeof PANELS {
   const { exchanges, memory } = view.state.detail.value;
   const spoken = exchanges.length > 0 || Object.values(view.state.head.value.roles).some((spec) => spec !== "rules");
-  const shown: Partial<Record<Panel, boolean>> = { prompt: spoken, memory: memory.length > 0 || view.state.head.value.best !== null };
+  const shown: Partial<Record<Panel, boolean>> = {
+    prompt: spoken,
+    memory: memory.length > 0 || view.state.head.value.best !== null,
+  };
   return PANELS.filter(({ id }) => (shown[id] ?? true) || id === view.panel.value);
 }
 

@@ -81,8 +81,8 @@ function Hit({ view, hit, again }: { view: View; hit: MemoryHit; again: () => vo
   return (
     <Fold title={hit.name} aside={hit.why}>
       <p class="kl-dim">
-        {scores(hit)} Learnt: as a first draft {learnt(hit.draft)}, to refine {learnt(hit.refine)}. From {hit.provenance}.
-        {hit.stale && ` Stale: ${hit.stale}.`}
+        {scores(hit)} Learnt: as a first draft {learnt(hit.draft)}, to refine {learnt(hit.refine)}. From{" "}
+        {hit.provenance}.{hit.stale && ` Stale: ${hit.stale}.`}
       </p>
       <div class="kl-row">
         <Button
