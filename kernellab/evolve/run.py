@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from kernellab.content import find_workspace
 from kernellab.dsls import get_adapter
 from kernellab.errors import EvolveError, KernellabError
-from kernellab.evolve import memory
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.cluster import DaskWorkers
@@ -31,6 +30,7 @@ from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
+from kernellab.evolve.vary import memory
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.workers import LocalWorkers

@@ -189,9 +189,9 @@ class Store:
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
-        table = self._table(KERNELS)
-        query = table.search().select(["record", "shape", "logic"])
-        batches = iter(self._guard("read", (query.where(where) if where else query).to_batches))
+        batches = iter(
+            self._guard("read", lambda: self._scan(KERNELS, ["record", "shape", "logic"], where).to_batches())
+        )
         # files are read while it goes on
         while (batch := self._guard("read", lambda: next(batches, None))) is not None:
             yield from (_row(found) for found in batch.to_pylist())
@@ -230,9 +230,12 @@ class Store:
     # -- inside
 
     def _records(self, name: str, where: str) -> list[str]:
-        query = self._table(name).search().select(["record"])
-        rows = self._guard("read", (query.where(where) if where else query).to_list)
+        rows = self._guard("read", lambda: self._scan(name, ["record"], where).to_list())
         return [row["record"] for row in rows]
+
+    def _scan(self, name: str, columns: list[str], where: str) -> Any:
+        query = self._table(name).search().select(columns)
+        return query.where(where) if where else query
 
     def _merge(self, name: str, rows: list[dict[str, Any]]) -> None:
         import pyarrow as pa
@@ -265,7 +268,7 @@ class Store:
 
     def _check_version(self) -> None:
         meta = self._table(META)
-        rows = self._guard("read", meta.search().to_list)
+        rows = self._guard("read", lambda: meta.search().to_list())
         if not rows:
             import pyarrow as pa
 

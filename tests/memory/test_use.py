@@ -16,7 +16,7 @@ from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
-from kernellab.evolve import memory as evolving
+from kernellab.evolve.vary import memory as evolving
 from kernellab.memory.features import features
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import Recall
