@@ -1,4 +1,4 @@
-"""Make the library of kernels that ships with the package: tuned and verified here, over all classes of operators.
+"""Make a library of kernels for the memory: tuned and verified here, over all classes of operators.
 
 ``python tools/make_library.py --work FOLDER`` tunes each task of ``TASKS`` (of the built-in suite) with the rules'
 designs, verifies the fastest, and keeps what it measured in ``FOLDER/CLASS.NAME.json``; the same call goes on where it

@@ -94,7 +94,7 @@ def import_(
 
 @memory_app.command("seed")
 def seed(store: Store = "", json: Json = False) -> int:
-    """Put the library that ships with kernellab into the store: verified kernels over all classes of operators."""
+    """Put the installation's library into the store: verified kernels over all classes of operators, if it has one."""
     from kernellab.memory.library import seed as put
 
     count = put(_open(store))

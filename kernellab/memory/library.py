@@ -1,4 +1,4 @@
-"""The library that ships with the package: kernels over all classes of operators, made and verified by kernellab.
+"""A library of kernels over all classes of operators, made and verified by kernellab, beside this module.
 
 ``library.jsonl`` has one kernel a line with its two vectors (float16, base64), so that nothing is captured when it is
 read. ``python tools/make_library.py`` makes it. Its figures are those of the machine named in each entry: elsewhere an
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernellab.errors import MemoryStoreError
 from kernellab.memory.records import Kernel
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def version(file: Path = FILE) -> str:
 
 
 def shipped(file: Path = FILE) -> Iterator[Row]:
-    """The library's kernels, none where the package has no library."""
+    """The library's kernels; none where there is no library."""
     from kernellab.memory.store import Row
 
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
@@ -51,9 +52,18 @@ def write(rows: Iterable[Row], file: Path = FILE) -> int:
 
 
 def seed(memory: Memory) -> int:
-    """Put the library into ``memory`` unless this version of it is there; how many kernels were put."""
+    """Put the library into ``memory`` unless this version of it is there; how many kernels were put.
+
+    Raises:
+        MemoryStoreError: this installation carries no library.
+    """
     now = version()
-    if not now or any(e.kind == "seeded" and e.version == now for e in memory.events()):
+    if not now:
+        raise MemoryStoreError(
+            "This installation carries no library of kernels.",
+            "Make one on this machine: tools/make_library.py --work FOLDER, then the same with --write.",
+        )
+    if any(e.kind == "seeded" and e.version == now for e in memory.events()):
         return 0
     return memory.seed(shipped(), now)
 
