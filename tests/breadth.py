@@ -26,6 +26,7 @@ SHARES = {
     "lowering/test_lift_moves.py": 3,
     "lowering/test_triton_compiles.py": 3,
     "designer/test_designer.py": 3,
+    "designer/test_aten.py": 20,
     "bench/test_builtin.py": 14,
     "bench/test_scale.py": 7,
     "teach/test_answers.py": 4,

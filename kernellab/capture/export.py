@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
+from kernellab.capture.apart import APART, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
@@ -112,7 +113,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
-            return program.run_decompositions(_decompositions())
+            return program.run_decompositions(_decompositions() | _wanted(program))
     except CaptureError:
         raise
     except Exception as error:
@@ -186,7 +187,14 @@ def _decompositions() -> dict[Any, Any]:
         table[_operator(name)] = every[_operator(name)]
     uneven = every[_operator("_adaptive_avg_pool2d.default")]
     table[_operator("_adaptive_avg_pool2d.default")] = partial(_unless_even, uneven)
+    table |= {_operator(name): apart for name, apart in APART.items()}
     return table
+
+
+def _wanted(program: Any) -> dict[Any, Any]:
+    """Poolings by their windows where their places are asked for; one that only pools stays whole."""
+    called = {str(node.target) for node in program.graph.nodes}
+    return {_operator(name): apart for name, apart in WITH_PLACES.items() if f"aten.{name}" in called}
 
 
 def _operator(name: str) -> Any:

@@ -147,7 +147,7 @@ _ACTIVATIONS = [
 ]
 
 
-def _lines() -> dict[str, dict[str, tuple[str, str, str]]]:
+def lines() -> dict[str, dict[str, tuple[str, str, str]]]:
     """Group -> name -> (arguments, expression, inputs)."""
     unary = {n: ("x", f"torch.{n}(x)", _POSITIVE if "log" in n or "sqrt" in n else _X) for n in _UNARY + _TRIGONOMETRY}
     unary["logit_eps"] = ("x", "torch.logit(x, 0.01)", "torch.rand(5, 9)")
@@ -372,11 +372,11 @@ def main() -> None:
     given = options.parse_args()
     warnings.simplefilter("ignore")
     totals: Counter[str] = Counter()
-    for group, lines in _lines().items():
+    for group, found in lines().items():
         if given.group not in ("", group):
             continue
         counts: Counter[str] = Counter()
-        for name, line in lines.items():
+        for name, line in found.items():
             if given.only and given.only not in name:
                 continue
             began = time.perf_counter()

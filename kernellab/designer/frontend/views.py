@@ -21,6 +21,8 @@ def _dim(node: Node, given: int, rank: int) -> int:
 
 def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
     """A reshape: the axes regrouped; where these do not follow its shape, a copy of it, or computed places."""
+    if node.op.endswith(".dtype"):
+        raise b.refuse(node, "the bits of one dtype are read as another")
     shape = b.shape(node.args[0])
     try:
         inner = b.regroup(node, index, shape)

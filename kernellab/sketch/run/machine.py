@@ -258,7 +258,7 @@ class Machine:
         pad = value.attr("pad", 0.0)
         assert isinstance(tensor, Memory) and isinstance(pad, float)
         source = self.memory[tensor.name]
-        flat, inside = places(index, source.shape, scope.extents(value.type.shape))
+        flat, inside = places(index, scope.extents(tensor.shape), scope.extents(value.type.shape))
         if self.watch is not None:
             stmt = Load(_NO_TILE, Region(tensor, ()), pad, False, self._at.span)
             self.watch.access(stmt, flat, inside, scope.indices)
@@ -267,7 +267,7 @@ class Machine:
     def _scatter(self, stmt: Scatter, scope: Scope, count: int) -> None:
         target = self.memory[stmt.tensor.name]
         index = [evaluate(v, scope) for v in stmt.index]
-        flat, inside = places(index, target.shape, scope.extents(stmt.shape))
+        flat, inside = places(index, scope.extents(stmt.tensor.shape), scope.extents(stmt.shape))
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
