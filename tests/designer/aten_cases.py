@@ -52,7 +52,7 @@ _HERE: dict[str, Line] = {
     "index_select": ("x, i", "x.index_select(0, i)", f"{_X}, torch.randint(0, 5, (7,))"),
     "gather": ("x, i", "x.gather(1, i)", f"{_X}, torch.randint(0, 9, (5, 4))"),
     "layer_norm": ("x, w, b", "F.layer_norm(x, (9,), w, b)", f"{_X}, torch.randn(9), torch.randn(9)"),
-    "rms_norm": ("x, w", "F.rms_norm(x, (9,), w)", f"{_X}, torch.randn(9)"),
+    "rms_norm": ("x, w", "F.rms_norm(x, (9,), w, 1e-6)", f"{_X}, torch.randn(9)"),
     "scaled_dot_product_attention": ("q, k, v", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", "torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)"),
     "conv1d": ("x, w", "F.conv1d(x, w, padding=1)", "torch.randn(2, 3, 8), torch.randn(4, 3, 3)"),
     "conv3d": ("x, w", "F.conv3d(x, w)", "torch.randn(1, 2, 4, 4, 4), torch.randn(3, 2, 3, 3, 3)"),
