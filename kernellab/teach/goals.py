@@ -20,7 +20,8 @@ _SLACK = 1.03
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sketch does at the task's own sizes. ``traffic``: bytes that loads and stores name over those of inputs
+    """What a sketch does at the task's own sizes. ``parallel``: iterations of its heaviest launch that may run at once.
+    ``traffic``: bytes that loads and stores name over those of inputs
     and outputs; ``footprint`` in bytes."""
 
     traffic: float
@@ -50,10 +51,17 @@ def facts(program: Program, task: Task) -> Facts | None:
         traffic=found.bytes_total / least if least else 0.0,
         launches=len(program.kernels),
         footprint=found.footprint,
-        parallel=int(found.parallelism),
+        parallel=_parallel(found),
         least_bytes=least,
         flops=sum(found.flops.values()),
     )
+
+
+def _parallel(found: Cost) -> int:
+    """Parallel iterations of the launch that moves most: a small last step may well have few."""
+    heaviest = max(found.loops, key=lambda loop: loop.bytes_total).kernel
+    rows = [loop for loop in found.loops if loop.kernel == heaviest and loop.parallel]
+    return int(max((loop.iterations for loop in rows), default=1))
 
 
 def _cost(program: Program, task: Task) -> Cost:

@@ -71,6 +71,8 @@ def judge(text: str, task: Task, goals: Goals, verify: Verify, level: Trust = Tr
     Raises:
         VerifierError, TargetError: it cannot be judged on this machine.
     """
+    if not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines()):
+        return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
         return _kernel(text, task, verify, level)
     outcome, program = judge_sketch(text, task, goals)

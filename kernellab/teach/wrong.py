@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING
 
-from kernellab.errors import KernellabError, NotRunnable
+from kernellab.errors import KernellabError
 from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.program.bind import Binding, bind
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+#: an output of fewer elements says little of the pattern: another failing case is looked for; and one of more is too
+#: large to look at
+_FEW, _ENOUGH, _MANY = 24, 128, 4096
 #: rows and columns that are drawn; a larger output is shown in bands, each wrong where anything in it is
 ROWS, COLUMNS = 24, 64
-_TOLERANCE = 1e-9
+_TOLERANCE, _ROUNDED = 1e-9, 1e-3
 _CASES = 12
 
 
@@ -44,29 +48,38 @@ class Wrong:
     @property
     def words(self) -> str:
         """The picture as a sentence, for those who do not see it."""
-        total = 1
-        for size in self.shape:
-            total *= size
         place = f", first at {list(self.first)}" if self.first else ""
-        return f"{self.count} of {total} elements of {self.output}{list(self.shape)} are wrong at {self.at}{place}."
+        where = f"{self.output}{list(self.shape)}"
+        return f"{self.count} of {prod(self.shape)} elements of {where} are wrong at {self.at}{place}."
 
 
 def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
-    """The map at the gate's failing ``sizes``; None where that case is not found again."""
+    """The map at the gate's failing ``sizes``, or at a failing size that shows more; None where none fails again."""
+    best: Wrong | None = None
+    for wrong, case in _failures(program, task):
+        size = prod(wrong.shape)
+        if dict(case.sizes) == dict(sizes) and size >= _FEW:
+            return wrong
+        if best is None or prod(best.shape) < size <= _MANY:
+            best = wrong
+        if prod(best.shape) >= _ENOUGH:
+            break  # a learner waits
+    return best
+
+
+def _failures(program: Program, task: Task) -> Iterator[tuple[Wrong, Case]]:
     for binding in _bindings(program, task):
         with suppress(KernellabError, RuntimeError):
             for case in islice(cases(program, binding, task), _CASES):
-                if not sizes or dict(case.sizes) == dict(sizes):
-                    found = _compared(program, binding, task, case)
-                    if found is not None:
-                        return found
-    return None
+                found = _compared(program, binding, task, case)
+                if found is not None:
+                    yield found, case
 
 
 def _bindings(program: Program, task: Task) -> Iterator[Binding]:
     """With the smallest tiles, and with the sketch's own."""
     for values in ({c.name: min(c.choices) for c in program.tunables}, {}):
-        with suppress(NotRunnable):
+        with suppress(KernellabError):
             yield bind(program, task, dict(values))
 
 
@@ -79,17 +92,18 @@ def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wro
     symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
     symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
     constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
-    run = execute(
-        program, inputs, symbols={**dict(program.sizes), **symbols}, constexpr=constexpr, f64=exact is not None
-    )
-    for number, bound in enumerate(binding.outputs):
-        want = wanted[number].double()
-        got = run.outputs[bound.tensor].double().reshape(want.shape)
-        written = run.written[bound.tensor].reshape(want.shape)
-        scale = 1 + float(want[want.isfinite()].abs().max()) if bool(want.isfinite().any()) else 1.0
-        same = torch.where(want.isfinite(), (got - want).abs() <= _TOLERANCE * scale, (got == want) | want.isnan())
-        if not bool(same.all()):
-            return _wrong(bound.tensor, case, got, want, ~same, written)
+    sizes = {**dict(program.sizes), **symbols}
+    # float64 shows wrong arithmetic, the declared types what their range and rounding do to right arithmetic
+    for f64, tolerance in ((True, _TOLERANCE), (False, _ROUNDED)) if exact is not None else ((False, _ROUNDED),):
+        run = execute(program, inputs, symbols=sizes, constexpr=constexpr, f64=f64)
+        for number, bound in enumerate(binding.outputs):
+            want = wanted[number].double()
+            got = run.outputs[bound.tensor].double().reshape(want.shape)
+            written = run.written[bound.tensor].reshape(want.shape)
+            scale = 1 + float(want[want.isfinite()].abs().max()) if bool(want.isfinite().any()) else 1.0
+            same = torch.where(want.isfinite(), (got - want).abs() <= tolerance * scale, (got == want) | want.isnan())
+            if not bool(same.all()):
+                return _wrong(bound.tensor, case, got, want, ~same, written)
     return None
 
 

@@ -16,11 +16,11 @@ from kernellab.teach.wrong import Wrong
 
 _CELL = 9
 _LINE = "stroke='currentColor' stroke-opacity='.28' stroke-width='.6'"
-#: mark of a map -> colour, word, and the path drawn in a cell of 0..1
+#: mark of a map -> colour, word, and the strokes drawn in a cell whose corner is at {0}, {1}
 _MARKS: Mapping[str, tuple[str, str, str]] = {
-    "x": (RED, "wrong", "M.2 .2L.8 .8M.8 .2L.2 .8"),
-    "n": (ORANGE, "not finite", "M.2 .8L.2 .2L.8 .8L.8 .2"),
-    "u": ("#888888", "never stored", "M.5 .2L.8 .5L.5 .8L.2 .5Z"),
+    "x": (RED, "wrong", "M{0}.2 {1}.2l.6 .6m0-.6l-.6 .6"),
+    "n": (ORANGE, "not finite", "M{0}.2 {1}.8v-.6l.6 .6v-.6"),
+    "u": ("#888888", "never stored", "M{0}.5 {1}.2l.3 .3l-.3 .3l-.3-.3z"),
 }
 _FADE, _SECONDS = 0.72, 0.7
 #: steps that an animation shows; later ones repeat the pattern
@@ -32,16 +32,15 @@ def wrong_svg(found: Wrong) -> str:
     rows = found.rows
     width, height = max(len(row) for row in rows) * _CELL, len(rows) * _CELL
     parts = [f"<rect width='{width}' height='{height}' fill='none' {_LINE}/>"]
-    for r, row in enumerate(rows):
-        for c, mark in enumerate(row):
-            if mark in _MARKS:
-                colour, _, path = _MARKS[mark]
-                x, y = c * _CELL, r * _CELL
-                parts.append(
-                    f"<rect x='{x}' y='{y}' width='{_CELL}' height='{_CELL}' fill='{colour}' fill-opacity='.25'/>"
-                    f"<path d='{path}' transform='translate({x} {y}) scale({_CELL})' fill='none' stroke='{colour}' "
-                    "stroke-width='.13'/>"
-                )
+    for mark, (colour, _, path) in _MARKS.items():
+        places = [(r, c) for r, row in enumerate(rows) for c, found_mark in enumerate(row) if found_mark == mark]
+        if places:
+            ground = "".join(f"M{c} {r}h1v1h-1z" for r, c in places)
+            signs = "".join(path.format(c, r) for r, c in places)
+            parts.append(
+                f"<g transform='scale({_CELL})'><path d='{ground}' fill='{colour}' fill-opacity='.25'/>"
+                f"<path d='{signs}' fill='none' stroke='{colour}' stroke-width='.13'/></g>"
+            )
     seen = [mark for mark in _MARKS if any(mark in row for row in rows)]
     legend = ", ".join(f"{_MARKS[mark][1]} {_NAMES[mark]}" for mark in seen)
     picture = _svg(width, height, "".join(parts), found.words)
