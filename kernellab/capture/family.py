@@ -43,7 +43,7 @@ _REDUCE = re.compile(
     r"nansum|aminmax)$"
 )
 _INDEXED = re.compile(
-    r"^(_unsafe_)?(index|index_select|gather|embedding|embedding_bag|take|take_along_dim|index_put|index_add|index_copy|"
+    r"^_?(unsafe_)?(index|index_select|gather|embedding|embedding_bag(_\w+)?|take|take_along_dim|index_put|index_add|index_copy|"
     r"index_fill|scatter|scatter_add|scatter_reduce|put|masked_select|bucketize|searchsorted)$"
 )
 _MOVES = re.compile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -67,10 +67,13 @@ class Knowledge:
         chosen = cut(sections, wanted, error, budget, keep_first=True)
         return Passage("The sketch language", "language/", _join(chosen))
 
-    def meaning(self) -> Passage | None:
-        """The language's exact rules; None where there is no such document."""
+    def meaning(self, sections: Collection[str] = ()) -> Passage | None:
+        """The language's exact rules, or those ``sections`` of them; None where there is no such document."""
         page = next((page for path, page in self._pages("language") if path.stem == "meaning"), None)
-        return Passage("Exact rules", "language/meaning.md", page.text) if page is not None else None
+        if page is None:
+            return None
+        text = _join([s for s in page.sections if s.title in sections]) if sections else page.text
+        return Passage("Exact rules", "language/meaning.md", text)
 
     def wrong_sketches(self, rules: Iterable[str]) -> Passage | None:
         """The sections on these rules of the checker, each with a sketch that breaks it; None where there is none."""

@@ -292,3 +292,35 @@ sketch bags {
     result = gate(text, BAGS)
     assert result.state is GateState.RIGHT, result.reason
     assert gate(text.replace("max(e - s, 1)", "16.5"), BAGS).state is GateState.WRONG
+
+
+SUMS = load_task("""
+import torch
+def reference(x):
+    return torch.logsumexp(x, -1)
+def inputs():
+    return (torch.randn(64, 512),)
+""")
+
+
+def test_a_loop_over_tiles_takes_several_trips_in_some_case() -> None:
+    """Sizes cut from fixed shapes begin far below a tile: what is carried from trip to trip would never be seen."""
+    text = """
+sketch sums {
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M]: f32 out;
+    constexpr: BLOCK = 64 in {64, 128};
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        top = full([1], -inf)
+        total = alloc([1], f32, llm_hint=["init_zero"])
+        for n in range(0, N, BLOCK):
+            load(x[m, n:n+BLOCK] -> v, pad=-inf)
+            new = max(top, reduce_max(v, axis=0, keepdims=true))
+            total = total * exp(top - new) + reduce_sum(exp(v - new), axis=0, keepdims=true)
+            top = new
+        store(log(total) + top -> y[m:m+1])
+}
+"""
+    assert gate(text, SUMS).state is GateState.RIGHT
+    assert gate(text.replace("total * exp(top - new)", "total * exp(new - top)"), SUMS).state is GateState.WRONG

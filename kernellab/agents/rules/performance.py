@@ -109,18 +109,32 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if standing is not None:
         found.insert(0, f"the sketch's own roofline is {standing.sketch_ms:.4g} ms")
         if to is RouteKind.CODER:
-            words = [_about_code(standing, cost)]
+            words = [_about_code(standing, cost, _best_before(brief))]
     return " ".join(words), facts + found
 
 
-def _about_code(standing: Standing, cost: Cost) -> str:
+def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
     """Advice for a kernel that is far from what its sketch allows."""
     hottest = _hottest(cost)
     where = f" of the loop at line {hottest.line} of the sketch" if hottest is not None else ""
+    allowed = f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms"
+    if best is not None and standing.time_ms > best:
+        return f"{allowed}; an earlier kernel took {best:.3g} ms: go back to what that one did, and change one thing."
+    if best is not None:
+        return (
+            f"{allowed}, {best / standing.time_ms:.2f} times as fast as the one before: what is left may be the call, "
+            "starting threads and the first touch of outputs as much as the loop."
+        )
     return (
-        f"The sketch allows {standing.sketch_ms:.3g} ms and the code takes {standing.time_ms:.3g} ms: look at the code"
-        f"{where}. Is it vectorised, does it convert types or call functions for each element, does it wait?"
+        f"{allowed}: look at the code{where}. Is it vectorised, does it convert types or call functions for each "
+        "element, does it wait?"
     )
+
+
+def _best_before(brief: RouteBrief) -> float | None:
+    """The least time of the earlier kernels that passed, in ms; None before there is one."""
+    verdicts = (attempt.verdict for attempt in brief.history)
+    return min((v.time.median_ms for v in verdicts if v and v.passed and v.time), default=None)
 
 
 def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:

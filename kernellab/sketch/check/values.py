@@ -17,6 +17,7 @@ from kernellab.sketch.program.program import (
     Apply,
     Assign,
     Const,
+    DType,
     Gemm,
     If,
     LibraryCall,
@@ -245,7 +246,7 @@ class _Padding:
     def _reduced(self, value: Apply, lanes: _Lanes) -> _Lanes:
         axes = value.attr("axes")
         assert isinstance(axes, tuple)
-        self._reduce(value.op, lanes, axes)
+        self._reduce(value.op, lanes, axes, value.args[0].type.dtype)
         if value.op == "softmax":
             return _PLAIN
         kept: dict[int, float | None] = {}
@@ -285,7 +286,7 @@ class _Padding:
             source = left.source if x in left.pads else right.source
             self._note("pad-identity", tile=source, pad=_word(pads[0]), op="gemm", identity="0")
 
-    def _reduce(self, op: str, lanes: _Lanes, axes: tuple[int, ...]) -> None:
+    def _reduce(self, op: str, lanes: _Lanes, axes: tuple[int, ...], dtype: DType | None = None) -> None:
         """Notes padding along ``axes`` that is not what ``op`` leaves alone."""
         reached = [lanes.pads[a] for a in axes if a in lanes.pads]
         if not reached:
@@ -296,6 +297,8 @@ class _Padding:
         identity = OPS[op].identity
         if identity is None:
             return
+        if identity == -math.inf and dtype in (DType.U8, DType.BOOL):
+            identity = 0.0  # the least that they hold
         wrong = [p for p in reached if p is None or not (math.isnan(p) or p == identity)]
         if wrong:
             self._note("pad-identity", tile=lanes.source, pad=_word(wrong[0]), op=op, identity=_word(identity))

@@ -78,6 +78,15 @@ def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
     return [sizes[0], *reversed(sizes[1:])]
 
 
+def _looping_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
+    """The smallest; all axes at their largest; each axis alone at its largest, so that every loop over tiles takes
+    several trips somewhere; then the rest."""
+    middle, least = sizes[0], sizes[1]
+    most = {name: max(s[name] for s in sizes) for name in least}
+    ordered = [least, most, *({**middle, name: n} for name, n in most.items()), *sizes]
+    return [s for i, s in enumerate(ordered) if s not in ordered[:i]]
+
+
 def own_case(program: Program, task: Task) -> Case | None:
     """The task's own inputs, on which a sample of the parallel iterations runs; None when they are too large.
 
@@ -107,7 +116,7 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
         return  # the reference accepts none of the shorter sizes
     dims = {names[a]: Dim(names[a], min(LEAST_SLIDING, a.size) if a in sliding else 1, a.size) for a in axes}
     made = 0
-    for sizes in edges(tuple(dims.values()), tuple(around)):
+    for sizes in _looping_first(edges(tuple(dims.values()), tuple(around))):
         if made == _CASES:
             return
         wanted = {a: sizes[names[a]] for a in axes}

@@ -7,7 +7,7 @@ from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
 from kernellab.agents.model.prompts.memory import design_parts
-from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes
+from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.rules.classify import ErrorClass
 
@@ -22,11 +22,12 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
         PromptError: the task and the sketch alone are longer than that.
     """
     language = library.language()
+    words = on_cores(language.text) if brief.target.chip.kind == "cpu" else language.text
     chip, fast = library.chip(brief.target), library.fast(brief.target.dsl)
     faults = mistakes() if language.source == OWN else None
     parts = [
         Part("role", _FILE, render("designer", "role"), stable=True),
-        Part("language", language.source, language.text, stable=True, rank=1, trims=True),
+        Part("language", language.source, words, stable=True, rank=1, trims=True),
         *([Part("mistakes", faults.source, faults.text, stable=True, rank=8, trims=True)] if faults else []),
         Part(
             "what is fast", fast.source if fast else _FILE,
@@ -59,6 +60,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
         if found:
             sources = ", ".join(p.source for p in found)
             text = render("designer", "similar", passages=found)
+            text = on_cores(text) if brief.target.chip.kind == "cpu" else text
             parts.append(Part("similar designs", sources, text, rank=7, trims=True))
     return parts
 

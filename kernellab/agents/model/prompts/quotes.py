@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernellab.agents.model.prompts.facts import chip_lines
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: the wrong sketches that a Designer is shown: what first sketches most often get wrong
 _WRONG = ("tile-index-as-offset", "race")
+
+#: the sections of the language's exact rules that say what its tables in short do not
+_BEYOND = ("Several sketches", "Values from outside", "Footprint")
 
 #: the source of what the code says of the language itself
 OWN = "kernellab.sketch"
@@ -69,7 +72,7 @@ class Library:
         own = own_language()
         if self._knowledge is None:
             return own
-        rules, wrong = self._knowledge.meaning(), self._knowledge.wrong_sketches(_WRONG)
+        rules, wrong = self._knowledge.meaning(_BEYOND), self._knowledge.wrong_sketches(_WRONG)
         parts = [own.text, *(plain_fences(untitled(p.text)) for p in (rules, wrong) if p is not None)]
         sources = [own.source, *(p.source for p in (rules, wrong) if p is not None)]
         return Quote(own.title, "; ".join(sources), "\n\n".join(part.strip() for part in parts))
@@ -117,7 +120,10 @@ class Library:
         if self._knowledge is None or not family:
             return []
         try:
-            return [_quote(self._knowledge.patterns(family))]
+            found = _quote(self._knowledge.patterns(family))
+            return [
+                replace(found, text=re.sub(r"^```python\n.*?^```\n+", "", found.text, flags=re.DOTALL | re.MULTILINE))
+            ]
         except KernellabError:
             # a family that has examples and no document of its own
             return []
@@ -147,6 +153,11 @@ def mistakes() -> Quote:
     """The checker's messages that newcomers meet, with what corrects them."""
     rows = [(MESSAGES[rule].code, MESSAGES[rule].sentence, MESSAGES[rule].remedy) for rule in _COMMON]
     return Quote("Mistakes", "kernellab.sketch.syntax.messages", render("language", "mistakes", mistakes=rows))
+
+
+def on_cores(text: str) -> str:
+    """``text`` whose sketches share loops out to a CPU's cores instead of a GPU's grid."""
+    return re.sub(r'"grididx(?:\.[xyz])?"', '"coreidx"', text)
 
 
 def _quote(passage: Passage) -> Quote:
