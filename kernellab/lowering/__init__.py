@@ -9,6 +9,7 @@ installation or of a workspace: it is found by its place, as adapters are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from kernellab.dsls.spec import knowledge_roots
 from kernellab.errors import LoweringError
 from kernellab.lowering.carried import with_sketch
+from kernellab.lowering.tunables import fixed_tunables
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Program
@@ -50,7 +52,9 @@ def lower(program: Program, binding: Binding, target: Target) -> Source:
             f"The sketch uses the opaque operation {program.opaque[0]!r}, which has no meaning to lower.",
             "Let a model or a person write the code, or spell the operation out.",
         )
-    return with_sketch(_lowering(target.dsl)(program, binding, target), program, binding)
+    lowering = _lowering(target.dsl)
+    held = fixed_tunables(program, binding, lambda bound: lowering(program, bound, target))
+    return with_sketch(lowering(program, replace(binding, held=held), target), program, binding)
 
 
 def _lowering(dsl: str) -> Lowering:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kernellab.lowering.host import HostFunction
 from kernellab.lowering.library_call import library_made
 from kernellab.lowering.python_text import Names
+from kernellab.lowering.tunables import choices_text
 from kernellab.sketch.program.ints import product
 from kernellab.sketch.program.program import Tensor, TensorRole
 
@@ -85,8 +86,8 @@ class GpuHost(HostFunction):
                 if given != name:
                     self.put(f"{name} = {given}")
                 continue
-            choices = f"  # one of {', '.join(map(str, constexpr.choices))}" if constexpr.choices else ""
-            self.put(f"{name} = {_number(value)}{choices}")
+            choices = choices_text(constexpr, self.binding)
+            self.put(f"{name} = {_number(value)}" + (f"  # {choices}" if choices else ""))
         for tensor in self.program.inputs:
             name = self._parameters[self.binding.tensors[tensor.name]]
             elements = self.int_text(product(tensor.shape))

@@ -33,13 +33,15 @@ _FORMAT, _VERSION = "kernellab replay", 1
 #: what an endpoint once said; faults of a network or of a person's patience are not worth repeating
 _REPLAYED = (Finish.STOP, Finish.TRUNCATED, Finish.FILTERED, Finish.EMPTY)
 #: what differs between two machines in the same prompt: measured figures, how many cases a gate had time for,
-#: addresses, scratch folders; and between two versions, how long a helper is that the prompt does not show
+#: addresses, scratch folders; and between two versions, how long a helper is that the prompt does not show, and what a
+#: comment says of a constant's other values
 _MEASURED = re.compile(
     r"0x[0-9a-fA-F]{4,}|/tmp/[^\s\"')]+"
     r"|[-+]?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?\s?"
     r"(?:ns|us|µs|ms|s|min|[KMGT]i?B(?:/s)?|bytes/s|[GT]?FLOPS?(?:/s)?|GHz|MHz|%|x|×|cores|threads)(?![\w/])"
     r"|\d+ (?:small cases|of \d+ sizes|lines: helpers)"
     r"|; budget left: [^\n]*?(?= Say who works next)"
+    r"|(?://|#) (?:one of|fixed here; the sketch takes) [^\n]*(?:\nstatic_assert\([^\n]*)?"
     r"|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
 )
 

@@ -13,6 +13,7 @@ from kernellab.lowering.cpp.kernel import KernelEmitter
 from kernellab.lowering.cpp.stages import Stage, stages
 from kernellab.lowering.library_call import library_calls, library_made, own_kernels
 from kernellab.lowering.silent import index_lines
+from kernellab.lowering.tunables import choices_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Program
@@ -86,8 +87,10 @@ def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str,
         value = binding.constexpr[constexpr.name]
         kind = "int64_t" if constexpr.is_extent or float(value).is_integer() else "double"
         text = str(int(value)) if kind == "int64_t" else repr(float(value))
-        choices = f"  // one of {', '.join(map(str, constexpr.choices))}" if constexpr.choices else ""
-        w(f"constexpr {kind} {safe(constexpr.name)} = {text};{choices}")
+        name, choices = safe(constexpr.name), choices_text(constexpr, binding)
+        w(f"constexpr {kind} {name} = {text};" + (f"  // {choices}" if choices else ""))
+        if constexpr.name in binding.held:
+            w(f'static_assert({name} == {text}, "lower the sketch again for another {name}");')
     for symbol in program.symbols:
         if symbol in binding.fixed:
             w(f"constexpr int64_t {safe(symbol)} = {binding.fixed[symbol]};")

@@ -104,7 +104,7 @@ def _dtype(word: str) -> str:
 
 def _constant(value: str, comment: str) -> str:
     """``value`` with the choices that a comment names; a value that a person has set is one more."""
-    named = re.search(r"one of ([^\n]+)", comment)
+    named = re.search(r"(?:one of|the sketch takes) ([^\n]+)", comment)
     value = value.removeprefix('float("').removesuffix('")')
     choices = split(named[1]) if named else []
     return f"{value} in {{{', '.join(choices if value in choices else [value, *choices])}}}" if choices else value

@@ -48,6 +48,8 @@ class Binding:
     fixed: Mapping[str, int] = field(default_factory=dict)
     #: symbol that no argument gives -> (output, dimension) whose extent it is
     of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: tunables of which the lowered text takes no other value (:mod:`kernellab.lowering.tunables` finds them)
+    held: frozenset[str] = frozenset()
 
 
 __all__ = ["Binding", "BoundOutput"]

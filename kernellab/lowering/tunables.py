@@ -1,0 +1,71 @@
+"""Which tunables of a lowered source can be set in its text.
+
+A lowering may merge loops, share tiles or drop a mask because of a tunable's value; another value in the same text
+would be wrong then, or overrun memory. A tunable is free where lowering at each of its other choices gives the same
+text but for the line that defines it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+from kernellab.errors import LoweringError
+from kernellab.records import Source
+from kernellab.sketch.program.binding import Binding
+from kernellab.sketch.program.program import Constexpr, Program
+
+#: beyond these a source's tunables are taken as fixed: each costs a lowering or more
+_MOST, _MOST_KERNELS = 6, 4
+
+
+def fixed_tunables(program: Program, binding: Binding, lowered: Callable[[Binding], Source]) -> frozenset[str]:
+    """Names of the tunables whose other choices the text that ``lowered`` gives for ``binding`` does not take."""
+    tunables = [c for c in program.constexprs if c.choices and c.name not in binding.scalars]
+    names = frozenset(c.name for c in tunables)
+    if not tunables or len(tunables) > _MOST or len(program.kernels) > _MOST_KERNELS:
+        return names
+    text = lowered(binding)
+
+    def takes(values: dict[str, int | float]) -> bool:
+        try:
+            other = lowered(replace(binding, constexpr={**binding.constexpr, **values}))
+        except LoweringError:
+            return False
+        return _same_but(text, other, frozenset(values))
+
+    free = [c for c in tunables if all(takes({c.name: value}) for value in _others(c, binding))]
+    together = {c.name: next(_others(c, binding), c.choices[0]) for c in free}
+    return names if len(free) > 1 and not takes(together) else names - set(together)
+
+
+def choices_text(constexpr: Constexpr, binding: Binding) -> str:
+    """What a comment beside the value says of the others; empty where there are none."""
+    if not constexpr.choices:
+        return ""
+    choices = ", ".join(map(str, constexpr.choices))
+    return f"fixed here; the sketch takes {choices}" if constexpr.name in binding.held else f"one of {choices}"
+
+
+def _others(constexpr: Constexpr, binding: Binding) -> Iterator[int | float]:
+    return (value for value in constexpr.choices if value != binding.constexpr[constexpr.name])
+
+
+def _same_but(a: Source, b: Source, names: frozenset[str]) -> bool:
+    """Do the files differ only in lines that give one of ``names`` its value?"""
+    given = re.compile(rf"\s*(?:constexpr \w+ )?(?P<name>{'|'.join(map(re.escape, sorted(names)))})_? = ")
+    if a.files.keys() != b.files.keys():
+        return False
+    for file, text in a.files.items():
+        for line, other in zip_longest(text.split("\n"), b.files[file].split("\n")):
+            if line == other:
+                continue
+            here, there = (given.match(each or "") for each in (line, other))
+            if here is None or there is None or here["name"] != there["name"]:
+                return False
+    return True
+
+
+__all__ = ["choices_text", "fixed_tunables"]
