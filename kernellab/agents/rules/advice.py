@@ -22,7 +22,7 @@ _FIXES = {
     "accumulate-dtype": "The error grows as if sums were kept in too narrow a dtype: accumulate in f32 (f64 for f64).",
     "all-zero": "The output stays zero: check that each tile is stored, and that the grid covers the whole output.",
     "identity": "The output is an input's copy: the computation's result is never stored.",
-    "nan": "NaN or inf where the reference has none: guard the division or the exp (subtract the maximum of what it sums).",
+    "nan": "NaN or inf where the reference has none: guard the division or the exp (subtract its largest argument).",
     "stale": "The result belongs to an earlier call: compute from this call's inputs and keep nothing between calls.",
     "race": "Runs differ: two parallel iterations write one element; give each its own part, or reduce afterwards.",
     "scattered": "Wrong elements lie scattered: look for a race, an unset tile, or a tail that is overwritten.",
