@@ -17,6 +17,8 @@ from kernellab.records import Source
 from kernellab.sketch.program.binding import Binding
 from kernellab.sketch.program.program import Constexpr, Program
 
+#: estimates that a lowering makes from a tunable's value, on which no result hangs
+_SPEED = re.compile(r"^ *#pragma omp parallel for[^\n]*$|, num_(?:warps|stages)=\d+", re.MULTILINE)
 #: beyond these a source's tunables are taken as fixed: each costs a lowering or more
 _MOST, _MOST_KERNELS = 6, 4
 
@@ -53,13 +55,18 @@ def _others(constexpr: Constexpr, binding: Binding) -> Iterator[int | float]:
     return (value for value in constexpr.choices if value != binding.constexpr[constexpr.name])
 
 
+def unhinted(text: str) -> str:
+    """``text`` without what only speed hangs on: from how much work on threads are started, and how many warps run."""
+    return _SPEED.sub("", text)
+
+
 def _same_but(a: Source, b: Source, names: frozenset[str]) -> bool:
     """Do the files differ only in lines that give one of ``names`` its value?"""
     given = re.compile(rf"\s*(?:constexpr \w+ )?(?P<name>{'|'.join(map(re.escape, sorted(names)))})_? = ")
     if a.files.keys() != b.files.keys():
         return False
     for file, text in a.files.items():
-        for line, other in zip_longest(text.split("\n"), b.files[file].split("\n")):
+        for line, other in zip_longest(unhinted(text).split("\n"), unhinted(b.files[file]).split("\n")):
             if line == other:
                 continue
             here, there = (given.match(each or "") for each in (line, other))
@@ -68,4 +75,4 @@ def _same_but(a: Source, b: Source, names: frozenset[str]) -> bool:
     return True
 
 
-__all__ = ["choices_text", "fixed_tunables"]
+__all__ = ["choices_text", "fixed_tunables", "unhinted"]
