@@ -96,6 +96,6 @@ def test_watch_pause_inject_protect_resume_and_stop(tmp_path: Path) -> None:
         monitor.act("open").click()
         # a session that begins with the candidate, in the same cell's output
         Board(page.page, "soft_0").root.wait_for(timeout=SOON)
-        no_errors(page.say("soft_0.stop(); assert soft_0.sketch"))
+        no_errors(page.say("soft_0.wait(60); assert soft_0.sketch; soft_0.stop()"))
         no_errors(page.say("assert soft_run.state.protected == {0}; soft_run"))
         clean(page)

@@ -39,6 +39,6 @@ def test_tabs_and_verdict_are_whole_at_every_width(fixture: str) -> None:
         for width in (1180, 900, 760, 720, 560, 420, 360):
             page.set_viewport_size({"width": width, "height": 900})
             # a tab with nothing in it is not shown: what models were told, and the memory
-            assert page.locator(".kl-tab").count() == (8 if fixture == "model" else 6)
+            assert page.locator(".kl-tab").count() == (8 if fixture == "model" else 7)
             assert page.evaluate(CUT, ".kl-tab") == [], f"tabs at {width}"
             assert page.evaluate(CUT, ".kl-whisker-value") == [], f"speedups at {width}"

@@ -21,10 +21,13 @@ from kernellab.session.start import check_coder
 from tests.models.fake_server import FakeServer, answer
 
 LINE = [
-    "approve", "ask", "budget", "compare", "config", "doctor", "evolve", "explain", "export", "fork", "help", "insert",
-    "note", "pause", "pin", "predict", "replay", "run", "show", "step", "stop",
+    "approve", "ask", "budget", "challenge", "compare", "config", "doctor", "evolve", "exercise", "explain", "export",
+    "fork", "grade", "help", "insert", "measure", "memory", "note", "pause", "pin", "predict", "progress", "replay",
+    "run", "show", "step", "stop", "watch",
 ]  # fmt: skip
-CELL = ["answer", "code", "design", "evolve", "sketch", "task", "verify"]
+CELL = [
+    "answer", "challenge", "code", "design", "evolve", "exercise", "measure", "sketch", "task", "verify", "watch",
+]  # fmt: skip
 
 
 def completions(shell: InteractiveShell, text: str) -> set[str]:

@@ -356,7 +356,6 @@ describe("panels", () => {
       expect(shown.text(`.kl-panel-${panel} .kl-empty`).length).toBeGreaterThan(20);
     }
     const tabs = shown.all("[role=tab]").map((tab) => tab.textContent);
-    expect(tabs).not.toContain("Memory");
     expect(tabs).not.toContain("Prompt");
   });
 

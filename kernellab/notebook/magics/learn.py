@@ -83,13 +83,23 @@ class LearnMagics(KernelMagic):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("name", help="a measurement: its speedup over eager; or A/B: how many times as fast as B is A?")
+    @argument("name", help="a measurement: its speedup over eager; A/B: how many times as fast as B is A; or a session")
     @argument("expected", nargs="?", default="?", help="how many times as fast: 2x, 0.5, 1/3; ? lets it pass")
     @argument("reason", nargs="*", help="why, in your words")
     @command
     def kernel_predict(self, args: argparse.Namespace) -> None:
-        """State what you expect before you measure it; the first word counts, a later one knows the answer."""
+        """State what you expect before you measure it; the first word counts, a later one knows the answer. A session
+        whose teaching mode waits for you goes on with its measurement."""
+        from kernellab.session import Session
         from kernellab.teach import progress
+
+        session = (self.shell.user_ns if self.shell is not None else {}).get(args.name)
+        if isinstance(session, Session):
+            from kernellab.notebook.board.registry import workbench_of
+
+            made = progress.stated(args.name, args.expected, "")
+            workbench_of(session, self.lab.teaching).predict(made.expected, " ".join(args.reason).strip("\"'"))
+            return
 
         known = progress.read()
         made = progress.stated(args.name, args.expected, " ".join(args.reason).strip("\"'"))

@@ -79,19 +79,6 @@ class TurnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("speedup", type=float, help="what you expect against PyTorch eager: 2 is twice as fast")
-    @argument("reason", nargs="*", help="why")
-    @command
-    def kernel_predict(self, args: argparse.Namespace) -> None:
-        """In teaching mode: say what you expect before the measurement, which then goes on."""
-        from kernellab.notebook.board.registry import workbench_of
-
-        workbench_of(self.session(args.name), self.lab.teaching).predict(args.speedup, _words(args.reason) or "")
-
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
-    @argument("name", help="the session")
     @argument("role", choices=ROLES, help="who is to know")
     @argument("words", nargs="+", help="what the role is to keep in mind in each of its turns")
     @command
