@@ -28,6 +28,22 @@ _NAMES = (
     "loops that depend on loops", "pointwise pow(abs(x) + 0.1, 1.7)",
 )  # fmt: skip
 
+#: its second tensor has more elements than 31 bits count, so that loop variables have 64
+WIDE = """
+sketch last_positive {
+    tensors: X[128, 64]: f32; FAR[65536, 32768]: u8 temp; Y[64]: i32 out;
+
+    @llm_hint("parallel", "grididx.x")
+    for j in range(64):
+        at = full([1], 0, i32)
+        for k in range(128):
+            load(X[k, j:j+1] -> x)
+            at = where(x > 0.0, k, at)
+        store(cast(at, u8) -> FAR[j, 0:1])
+        store(at -> Y[j:j+1])
+}
+"""
+
 
 def _write(folder: Path, name: str, text: str, inputs: dict[str, torch.Tensor]) -> None:
     program = load_program(text)
@@ -45,6 +61,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, in
     wide = {"X": torch.zeros(8, 4096), "W": torch.zeros(4096)}
     _write(folder, "rms_norm", RMS_NORM, wide)
     _write(folder, "softmax", SOFTMAX, wide)
+    _write(folder, "wide", WIDE, {"X": torch.zeros(128, 64)})
     matmul = MATMUL.replace("TYPE", "bf16").replace("BM = 16, BN = 32, BK = 8", "BM = 64, BN = 64, BK = 32")
     square = torch.zeros(128, 128, dtype=torch.bfloat16)
     _write(folder, "matmul", matmul, {"A": square, "B": square})
@@ -59,7 +76,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, in
 
 
 def test_every_construct_compiles(compiled: dict[str, dict[str, int] | str]) -> None:
-    assert len(compiled) == len(_NAMES) + 3
+    assert len(compiled) == len(_NAMES) + 4
     assert {name: error for name, error in compiled.items() if isinstance(error, str)} == {}
 
 

@@ -29,6 +29,7 @@ from kernellab.sketch.program.program import (
     DType,
     Gemm,
     If,
+    Index,
     Kernel,
     Load,
     Loop,
@@ -145,7 +146,11 @@ class KernelWriter:
             _STATEMENTS[type(stmt)](self, stmt)
 
     def _assign(self, stmt: Assign) -> None:
-        self.set_tile(stmt.tile, self.values.filled(stmt.value, stmt.tile.shape))
+        code = self.values.filled(stmt.value, stmt.tile.shape)
+        if self._wide and stmt.tile.dtype is DType.I32 and any(map(_is_loop_index, subvalues(stmt.value))):
+            # loop variables have 64 bits here, and a tile that a loop carries must keep its dtype
+            code = f"({code}).to({TL_DTYPES[DType.I32]})"
+        self.set_tile(stmt.tile, code)
 
     def set_tile(self, tile: Tile, code: str) -> None:
         """Writes ``tile = code``."""
@@ -323,6 +328,10 @@ def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:
             if any(getattr(s, "tile", getattr(s, "acc", None)) == tile for s in inner) or isinstance(stmt, Gemm):
                 return False
     return True
+
+
+def _is_loop_index(value: Value) -> bool:
+    return isinstance(value, Index) and bool(value.expr.loop_vars())
 
 
 def _reads(value: Value, tile: Tile) -> bool:

@@ -213,9 +213,9 @@ class Stages:
         """Keeps a case's right answers, where they are not large, for telling a stale result by."""
         small = (r.native for r in case.references if r.native.nbytes <= DEVICE.answer_bytes)
         self.answers = [*self.answers[-4:], *small]
-        if device.current() == "cuda" and any(
-            r.double is None and r.native.is_floating_point() for r in case.references
-        ):
+        # without ``double`` the float64 run was not asked for, which says nothing of whether it would have fitted
+        asked = case.double and device.current() == "cuda"
+        if asked and any(r.double is None and r.native.is_floating_point() for r in case.references):
             self.context.findings.labels.append("reference not in float64")
 
     def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
