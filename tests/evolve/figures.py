@@ -1,11 +1,14 @@
 """What a search by rules alone wins over the first design, and over the tuner with as many measurements. A script.
 
-    python -m tests.evolve.figures [--out FOLDER] [--rounds 3 --parallel 4 --islands 2] [CATEGORY/TITLE ...]
+    python -m tests.evolve.figures [--dsl cpp] [--out FOLDER] [--rounds 3 --parallel 4 --islands 2] [CATEGORY/TITLE ...]
+    python -m tests.evolve.figures --dsl triton --jobs 4 --seconds 540
     python -m tests.evolve.figures --table --out FOLDER
 
-One operator of each of twelve families, in C++. What the search and the tuner call their best is ranked again beside
-the first design, in turn and several times over, so that the ratios are of one stretch of time. A file for each
-operator is left in FOLDER; the runs themselves are in its journal.
+One operator of each of twelve families. ``--jobs`` works on so many operators side by side, each in a process of its
+own; their judges take turns to time. ``--seconds`` begins no operator later and ends what is unfinished then. What the
+search and the tuner call their best is ranked again beside the first design, in turn and several times over, so that
+the ratios are of one stretch of time. A file for each operator is left in FOLDER; the runs themselves are in its
+journal.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ import argparse
 import math
 import os
 import platform
+import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -40,6 +45,7 @@ PLACES = (
     "movement/transpose", "normalisation/layer_norm", "pointwise/swiglu", "pooling/avg_pool1d",
     "reduction/column_sum", "scan/cumsum", "softmax/softmax",
 )  # fmt: skip
+KNOBS = {"rounds": 3, "parallel": 4, "islands": 2, "seed": 0}
 #: rankings of each of the three, in turn
 SWEEPS = 3
 #: a first design this near to its bound leaves nothing to win
@@ -74,23 +80,24 @@ class Figures(Record):
         return self.tuned / self.first
 
 
-def figures(place: str, folder: Path, knobs: dict[str, int]) -> Figures:
+def figures(place: str, dsl: str, folder: Path, knobs: dict[str, int]) -> Figures:
     """Search, tune, and rank what both found. Raises KernellabError."""
     task = next(t for t in load_suite("builtin") if f"{t.category}/{t.title}" == place)
     began = time.perf_counter()
-    run = begin(task.text, "cpp", name=task.name, workspace=folder, **knobs).work().wait()
+    run = begin(task.text, dsl, name=task.name, workspace=folder, **knobs).work().wait()
     seconds = time.perf_counter() - began
     state = run.state
     seeds = [p.sketch for p in state.proposals.values() if not p.parents]
+    target = found(dsl, None)
     count = sum(Step.RANK in {s.step for s in e.spent} for e in state.evaluations.values())
-    tuned, tuner_seconds = _tuned(load(task.text, task.name), found("cpp", None), seeds, count)
+    tuned, tuner_seconds = _tuned(load(task.text, task.name), target, seeds, count)
     best = state.best()
     assert best is not None
     first = next(n for n in sorted(state.proposals) if state.alive(n))
-    own = WorkerMeasure(None, load(task.text, task.name), found("cpp", None), {})  # type: ignore[arg-type]
+    own = WorkerMeasure(None, load(task.text, task.name), target, {})  # type: ignore[arg-type]
     sources = [run.candidate(first).source, run.candidate(best).source]
     sources.append(own.source(tuned.best) if tuned.best is not None else sources[0])
-    ranks = _ranked(load(task.text, task.name), found("cpp", None), sources)
+    ranks = _ranked(load(task.text, task.name), target, sources)
     told = summary(run.id, state)
     return Figures(
         place=place, machine=f"{platform.machine()}, {os.cpu_count()} cores", load=os.getloadavg()[0],
@@ -162,21 +169,53 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("places", nargs="*", default=list(PLACES))
     parser.add_argument("--out", type=Path, default=Path("figures"))
+    parser.add_argument("--dsl", default="cpp")
     parser.add_argument("--table", action="store_true", help="print what FOLDER has, and measure nothing")
-    for name, value in (("rounds", 3), ("parallel", 4), ("islands", 2), ("seed", 0)):
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    for name, value in KNOBS.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
-    knobs = {name: getattr(options, name) for name in ("rounds", "parallel", "islands", "seed")}
     options.out.mkdir(parents=True, exist_ok=True)
+    if len(options.places) > 1 and not options.table:
+        _side_by_side(options)
+    elif not options.table:
+        knobs = {name: getattr(options, name) for name in KNOBS}
+        row = figures(options.places[0], options.dsl, options.out, knobs)
+        _file(options.out, row.place).write_text(row.model_dump_json(indent=1))
     rows = []
     for place in options.places:
-        file = options.out / f"{place.replace('/', '-')}.json"
-        if not options.table:
-            file.write_text(figures(place, options.out, knobs).model_dump_json(indent=1))
+        file = _file(options.out, place)
         if file.exists():
             rows.append(Figures.model_validate_json(file.read_text()))
     print(table(rows))
-    return 0
+    return int(len(rows) < len(options.places))
+
+
+def _file(folder: Path, place: str) -> Path:
+    return folder / f"{place.replace('/', '-')}.json"
+
+
+def _side_by_side(options: argparse.Namespace) -> None:
+    """A process an operator, ``--jobs`` at a time; what ran past ``--seconds`` is ended, with all its children."""
+    end = time.monotonic() + options.seconds
+    passed_on = [f"--{name}={getattr(options, name)}" for name in ("dsl", "out", *KNOBS)]
+    waiting, running = list(options.places), dict[str, subprocess.Popen[bytes]]()
+    while (waiting or running) and time.monotonic() < end:
+        while waiting and len(running) < options.jobs:
+            place = waiting.pop(0)
+            command = [sys.executable, "-m", "tests.evolve.figures", place, *passed_on]
+            with _file(options.out, place).with_suffix(".log").open("wb") as log:
+                running[place] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        time.sleep(0.2)
+        for place in [p for p, job in running.items() if job.poll() is not None]:
+            print(f"{place}: exit {running.pop(place).returncode}", flush=True)
+    for place, job in running.items():
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        print(f"{place}: out of time", flush=True)
+    if waiting:
+        print(f"not begun: {', '.join(waiting)}")
 
 
 if __name__ == "__main__":
