@@ -33,12 +33,13 @@ from kernellab.evolve.run import Run, begin
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
 from kernellab.records import Record, Source
-from kernellab.target import Target
+from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.tuning import Tuned, WorkerMeasure, tune
 from kernellab.tuning.search import HEAT
 from kernellab.tuning.space import Space
 from kernellab.verifier import Verifier
+from kernellab.verifier.judge import turns
 
 PLACES = (
     "attention/plain", "convolution/depthwise_conv2d", "indexing/embedding", "loss/cross_entropy", "matmul/addmm",
@@ -199,6 +200,8 @@ def _file(folder: Path, place: str) -> Path:
 def _side_by_side(options: argparse.Namespace) -> None:
     """A process an operator, ``--jobs`` at a time; what ran past ``--seconds`` is ended, with all its children."""
     end = time.monotonic() + options.seconds
+    who = "device" if found(options.dsl, None).backend is Backend.CUDA else "all"
+    os.environ.setdefault(turns.VARIABLE, f"{who}:{(options.out / 'turns').resolve()}")
     passed_on = [f"--{name}={getattr(options, name)}" for name in ("dsl", "out", *KNOBS)]
     waiting, running = list(options.places), dict[str, subprocess.Popen[bytes]]()
     while (waiting or running) and time.monotonic() < end:

@@ -71,6 +71,9 @@ def alone(kind: str, given: Sequence[Given], left: Callable[[], float]) -> list[
             times = " ".join(f"{stages[s]:6.2f}" for s in STAGES)
             print(f"{'':{len(kind)}s}  {one[0]:28s} {total:6.2f} {after:6.2f} {times}  {text}", flush=True)
             rows.append({"total": total, "after": after, **stages})
+    if not rows:
+        print("  no time was left for one")
+        return rows
     for name, pick in (("median", statistics.median), ("95 %", _high)):
         figures = [pick([row.get(column, 0.0) for row in rows]) for column in ("total", "after", *STAGES)]
         print(f"{'':{len(kind)}s}  {name:28s} " + " ".join(f"{f:6.2f}" for f in figures), flush=True)
