@@ -19,7 +19,7 @@ from kernellab.session.engine import decisions
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine
 from kernellab.session.engine.steps import APPROVALS, Stops
-from kernellab.session.kernel import BestKernel, standalone
+from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import Account, answer, brief_of_role
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import ClaimCheck, SessionStatus, Turn
@@ -31,6 +31,7 @@ from kernellab.session.turn.context import Bench
 from kernellab.session.turn.explaining import Explanation, explain
 from kernellab.session.turn.work import rank
 from kernellab.session.waiting import Teller, rest, wait
+from kernellab.takehome import Taken, module_text, package
 from kernellab.target import Backend, Target
 
 if TYPE_CHECKING:
@@ -463,12 +464,17 @@ class Session:
 
     def exported(self) -> str:
         """The text of that module."""
+        return module_text(package([self.taken()]))
+
+    def taken(self) -> Taken:
+        """The best kernel with all that an export says of it."""
         best = self.best
         try:
-            signature = self._bench.task().signature
+            task, target = self._bench.task(), self._bench.target()
         except KernellabError as error:
             raise SessionError(f"The task cannot be described: {error.message}", error.remedy) from None
-        return standalone(best, signature, target_words(self.state))
+        words = target_words(self.state)
+        return Taken(self.name, task, best.source, best.verdict, target.backend, words, best.sketch)
 
     @property
     def target(self) -> Target:

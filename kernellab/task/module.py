@@ -126,14 +126,14 @@ class TaskModule:
         """The reference on flattened arguments, its raw result."""
         if self.form is TaskForm.NATIVE:
             given = [to_numpy(a) for a in args] if self.numpy else list(args)
-            positional, keywords = self._bind(given)
+            positional, keywords = self.bind(given)
             return self._guard("reference", self.namespace["reference"], *positional, **keywords)
         from torch.func import functional_call
 
         model = model if model is not None else self.model(_device(args))
         state = model.state_dict()
         split = len(args) - len(state)
-        positional, keywords = self._bind(args[:split])
+        positional, keywords = self.bind(args[:split])
         values = dict(zip(state, args[split:], strict=True))
         return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
 
@@ -339,7 +339,7 @@ class TaskModule:
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         return [p for p in self.call_signature.parameters.values() if p.kind not in kinds]
 
-    def _bind(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         rest = iter(values)
         given = filled(self.placed(), rest)
         parameters = self.parameters()

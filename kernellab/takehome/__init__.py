@@ -1,0 +1,13 @@
+"""Taking a verified kernel home: modules, wheels, capsules and other projects' layouts, none of which needs kernellab.
+
+:func:`package` writes the files of a stand-alone Python package from one or several :class:`Taken` kernels of one task;
+the other modules of this room bring it into a form. What runs there is ``runtime/``, which imports torch alone.
+"""
+
+from __future__ import annotations
+
+from kernellab.takehome.module import module_text
+from kernellab.takehome.package import Package, package
+from kernellab.takehome.taken import Taken
+
+__all__ = ["Package", "Taken", "module_text", "package"]

@@ -1,0 +1,180 @@
+"""A task's reference as a file that stands alone: the statements that it needs, and ``call(*args)``."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+from kernellab.errors import TaskError
+from kernellab.task import Task, TaskForm
+
+_HEAD = '''"""The reference of {name}: the function that decides what is right.
+
+The statements are the task's own; `call` takes a kernel's arguments.
+"""
+
+'''
+
+_NATIVE = """
+
+def prepare():
+    pass
+
+
+def call({names}):
+    return {result}
+"""
+
+_MODEL = '''
+
+_models = []
+
+
+def prepare():
+    """The Model, built once with a fixed seed; each call brings its own parameters and buffers."""
+    import torch
+
+    if not _models:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            _models.append({model}{evaluated})
+    return _models[0]
+
+
+def call({names}):
+    from torch.func import functional_call
+
+    return functional_call(prepare(), dict(zip({keys}, [{state}])), ({positional}), {{{keywords}}})
+'''
+
+_NUMPY = """
+
+def _array(x):
+    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+"""
+
+
+def reference_text(task: Task) -> str:
+    """``reference.py``: the task's statements that its reference needs, without its inputs and without kernellab.
+
+    Raises:
+        TaskError: the reference itself uses something of kernellab.
+    """
+    module = task.module()
+    native = task.form is TaskForm.NATIVE
+    roots = {"reference"} if native else {"Model", "get_init_inputs"}
+    kept = _needed(task.text, roots)
+    names = [a.name for a in task.args]
+    state = [a.name for a in task.args if a.key]
+    given = [_Name(n) for n in names[: len(names) - len(state)]]
+    if module.numpy:
+        given = [_Name(f"_array({n})") for n in given]
+    positional, keywords = module.bind(given)
+    text = _HEAD.replace("{name}", task.name) + kept
+    if native:
+        arguments = [_spelt(v) for v in positional] + [f"{k}={_spelt(v)}" for k, v in keywords.items()]
+        body = _NATIVE.replace("{result}", f"reference({', '.join(arguments)})")
+        return text + (_NUMPY if module.numpy else "") + body.replace("{names}", ", ".join(names))
+    init, named = module.init_arguments()
+    made = [_spelt(v) for v in init] + [f"{k}={_spelt(v)}" for k, v in named.items()]
+    if not _plain([init, named]):
+        made = ["*get_init_inputs()"]
+    values = {
+        "{model}": f"Model({', '.join(made)})",
+        "{evaluated}": ".eval()" if module.evaluates else "",
+        "{names}": ", ".join(names),
+        "{keys}": repr([a.key for a in task.args if a.key]),
+        "{state}": ", ".join(state),
+        "{positional}": "".join(f"{_spelt(v)}, " for v in positional),
+        "{keywords}": ", ".join(f"{k!r}: {_spelt(v)}" for k, v in keywords.items()),
+        "{{": "{",
+        "}}": "}",
+    }
+    body = _MODEL
+    for key, value in values.items():
+        body = body.replace(key, value)
+    return text + body
+
+
+class _Name(str):
+    """A piece of code that stands for a value."""
+
+
+def _spelt(value: Any) -> str:
+    """A call's value as code: an argument's name, a container of such, or the value itself."""
+    import torch
+
+    if isinstance(value, _Name):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(map(_spelt, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    if isinstance(value, torch.device):
+        return f"__import__('torch').device({str(value)!r})"
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return f"__import__('torch').{str(value).removeprefix('torch.')}"
+    return repr(value)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_plain, value))
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _needed(text: str, roots: set[str]) -> str:
+    """The statements that bind ``roots`` and, in turn, every name that they use; in their order."""
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    binds = [(node, set(_bound(node))) for node in tree.body]
+    wanted, kept = set(roots), set[int]()
+    while True:
+        found = {i for i, (_, names) in enumerate(binds) if names & wanted} - kept
+        if not found:
+            break
+        for i in found:
+            kept.add(i)
+            wanted |= {n.id for n in ast.walk(binds[i][0]) if isinstance(n, ast.Name)}
+    pieces: list[str] = []
+    for i, (node, names) in enumerate(binds):
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if not future and i not in kept:
+            continue
+        if _of_kernellab(node):
+            raise TaskError(
+                f"The reference uses {' and '.join(sorted(names & wanted))} of kernellab, which does not go along.",
+                "Write what the reference needs in torch alone.",
+            )
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        # names on the same line as another statement are rare, and harmless twice
+        space = "\n\n" if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and pieces else ""
+        pieces.append(space + "\n".join(lines[first - 1 : node.end_lineno]))
+    return "\n".join(pieces) + "\n"
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Names of the module that a statement binds."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0]
+        return
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and not hasattr(builtins, inner.id):
+            yield inner.id
+        elif isinstance(inner, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)):
+            yield from _bound(inner)
+
+
+def _of_kernellab(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] == "kernellab"
+    return isinstance(node, ast.Import) and any(a.name.partition(".")[0] == "kernellab" for a in node.names)

@@ -1,0 +1,209 @@
+"""What a kernel was verified for, as guards: dtypes, devices, shapes, strides, alignment, numbers and values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+Extent = Any
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument: a tensor's dtype and shape (numbers, or expressions over Dims), or a number's kind."""
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[Extent, ...] = ()
+    default: Any = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind != "scalar"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kernel does not take a call; ``key`` names the kind of reason, so that each is said once."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """One verified kernel, and the calls that it takes."""
+
+    folder: str
+    entry_file: str
+    entry: str
+    dsl: str
+    device: str
+    parameters: tuple[Parameter, ...]
+    #: Dim -> smallest and largest verified size
+    dims: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: "any", "rows" (the last dimension is contiguous) or "contiguous"
+    layout: str = "contiguous"
+    expanded: bool = False
+    aligned: bool = False
+    #: numbers that must be as they were verified
+    only: Mapping[str, Any] = field(default_factory=dict)
+    #: argument -> what its values may be: index(N), unit, prob, positive, nonnegative, nonpositive, sorted, range(a, b)
+    domain: Mapping[str, str] = field(default_factory=dict)
+    #: may its launches be repeated from C?
+    repeatable: bool = False
+    interpreted: bool = False
+    #: trust, figures and the source's hash, in words
+    verified: str = ""
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> ShapeClass:
+        parameters = tuple(Parameter(**{**p, "shape": tuple(p.get("shape", ()))}) for p in facts["parameters"])
+        dims = {name: (low, high) for name, (low, high) in facts.get("dims", {}).items()}
+        return cls(**{**facts, "parameters": parameters, "dims": dims})
+
+    def refuses(self, args: Sequence[Any]) -> Refusal | None:
+        """The first reason against a call, read without looking at values; None where there is none."""
+        sizes: dict[str, int] = {}
+        for parameter, given in zip(self.parameters, args, strict=True):
+            if not parameter.is_tensor:
+                if parameter.name in self.only and given != self.only[parameter.name]:
+                    return Refusal(
+                        f"{parameter.name}: number", f"{parameter.name} is {given}, not {self.only[parameter.name]}"
+                    )
+                continue
+            reason = self._tensor(parameter, given, sizes)
+            if reason:
+                return Refusal(f"{parameter.name}: {reason[0]}", reason[1])
+        for parameter, given in zip(self.parameters, args, strict=True):
+            for size, extent in zip(given.shape, parameter.shape, strict=True) if parameter.is_tensor else ():
+                if isinstance(extent, str) and value_of(extent, sizes) not in (None, size):
+                    return Refusal(f"{parameter.name}: shape", f"{parameter.name} has {size} where {extent} is meant")
+        return None
+
+    def _tensor(self, parameter: Parameter, given: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
+        name = parameter.name
+        if given.device.type != self.device:
+            return "device", f"{name} is on {given.device}, not on {self.device}"
+        dtype = str(given.dtype).removeprefix("torch.")
+        if dtype != parameter.dtype:
+            return "dtype", f"{name} has dtype {dtype}, not {parameter.dtype}"
+        shown = f"[{', '.join(map(str, parameter.shape))}]"
+        if given.dim() != len(parameter.shape):
+            return "shape", f"{name} has shape {list(given.shape)}, not {shown}"
+        for size, extent in zip(given.shape, parameter.shape, strict=True):
+            if isinstance(extent, int) and size != extent:
+                return "shape", f"{name} has shape {list(given.shape)}, not {shown}"
+            if isinstance(extent, str) and extent.isidentifier():
+                low, high = self.dims.get(extent, (size, size))
+                if not low <= size <= high:
+                    return "dim", f"{extent} is {size}, outside {low} to {high}"
+                if sizes.setdefault(extent, size) != size:
+                    return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
+        if not given.numel():
+            return None
+        if given.is_contiguous():
+            pass
+        elif self.layout == "contiguous":
+            return "strides", f"{name} is not contiguous"
+        elif self.layout == "rows" and given.dim() and given.stride(-1) != 1 and given.shape[-1] > 1:
+            return "strides", f"the rows of {name} are not contiguous"
+        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(given.stride(), given.shape, strict=True)):
+            return "strides", f"{name} is expanded"
+        if self.aligned and given.data_ptr() % 16:
+            return "alignment", f"{name} does not begin at a multiple of 16 bytes"
+        return None
+
+    def refuses_values(self, args: Sequence[Any]) -> Refusal | None:
+        """The first argument whose values lie outside what was verified; waits for a device to read them."""
+        sizes = self.sizes(args)
+        for parameter, given in zip(self.parameters, args, strict=True):
+            domain = self.domain.get(parameter.name)
+            if domain and parameter.is_tensor and given.numel() and not _inside(given, domain, sizes):
+                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {domain}")
+        return None
+
+    def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The Dims' sizes, each from the first shape that names it."""
+        sizes: dict[str, Any] = {}
+        for parameter, given in zip(self.parameters, args, strict=True):
+            if parameter.is_tensor:
+                for size, extent in zip(given.shape, parameter.shape, strict=False):
+                    if isinstance(extent, str) and extent.isidentifier():
+                        sizes.setdefault(extent, size)
+        return sizes
+
+    @property
+    def breadth(self) -> float:
+        """How many shapes it takes: narrower classes are asked first."""
+        count = 1.0
+        for low, high in self.dims.values():
+            count *= high - low + 1
+        return count
+
+
+def _inside(x: torch.Tensor, domain: str, sizes: Mapping[str, Any]) -> bool:
+    word, _, rest = domain.partition("(")
+    given = [value_of(part.strip(), sizes) for part in rest.rstrip(")").split(",")] if rest else []
+    if word == "sorted":
+        return x.dim() == 0 or bool((x.diff(dim=-1) >= 0).all())
+    low, high = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
+    if word == "index":
+        return given[0] is not None and low >= 0 and high < given[0]
+    if word == "range":
+        return given[0] is not None and given[1] is not None and given[0] <= low and high <= given[1]
+    limits = {
+        "unit": low >= 0 and high <= 1,
+        "prob": low >= 0 and high <= 1,
+        "positive": low > 0,
+        "nonnegative": low >= 0,
+        "nonpositive": high <= 0,
+    }
+    return limits.get(word, True)
+
+
+def value_of(expression: Extent, sizes: Mapping[str, Any]) -> Any:
+    """An extent or a bound: a number, or ``+ - * // %`` over sizes; None where a size is not known."""
+    if not isinstance(expression, str):
+        return expression
+    try:
+        return _value(_parsed(expression), sizes)
+    except KeyError:
+        return None
+
+
+def _value(node: ast.expr, sizes: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, sizes)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, sizes), _value(node.right, sizes)
+        match node.op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.FloorDiv():
+                return left // right
+            case ast.Mod():
+                return left % right
+    raise ValueError(f"not an extent: {ast.unparse(node)}")
+
+
+@lru_cache(maxsize=256)
+def _parsed(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+__all__ = ["Parameter", "Refusal", "ShapeClass", "value_of"]

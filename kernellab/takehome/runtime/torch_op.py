@@ -1,0 +1,307 @@
+"""A verified kernel as an operator of torch: guards, the reference behind them, shapes for tracing, gradients.
+
+An operator is made from a folder: ``operator.json`` (its arguments and shape classes), ``reference.py`` (the function
+that decides what is right, ``call(*args)``) and the kernels' files. Calls that no class was verified for go to the
+reference, and so do gradients; the first of each kind says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .guards import Parameter, Refusal, ShapeClass, value_of
+from .launcher import Launcher, Unavailable, said
+
+#: calls that look different and whose class is remembered
+_MOST_LOOKS = 1024
+_KINDS = {"int64": "SymInt", "float64": "float", "bool": "bool"}
+_COUNT = itertools.count(2)
+
+
+class Operator:
+    """``call`` is the quick way in, ``op`` the operator that torch.compile and torch.export see.
+
+    ``check_values``: "first" looks at the values of each new shape's first call, "always" at those of every call,
+    "never" at none. It counts only where the verdict holds for some values alone; on a GPU a look waits for the device,
+    and while a CUDA graph is captured there is none.
+    """
+
+    def __init__(self, folder: Path, *, graph: bool = False, check_values: str = "first") -> None:
+        facts = json.loads((folder / "operator.json").read_text(encoding="utf-8"))
+        self.folder = folder
+        self.name: str = facts["name"]
+        self.outputs: list[dict[str, Any]] = facts["outputs"]
+        self.written: tuple[int, ...] = tuple(facts.get("written", ()))
+        self.classes = sorted((ShapeClass.of(c) for c in facts["classes"]), key=lambda c: c.breadth)
+        self.parameters: tuple[Parameter, ...] = self.classes[0].parameters
+        self._defaults = tuple(p.default for p in self.parameters)
+        self.reference = _Reference(folder / "reference.py")
+        self.check_values = check_values
+        self._looks: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
+        self._kernels: dict[str, Callable[..., Any]] = {}
+        self._loading = threading.RLock()
+        self.launcher: Launcher | None = None
+        self.op, self._backward, self._library = self._register(facts["namespace"])
+        self.call: Callable[..., Any] = self.op
+        if any(c.repeatable for c in self.classes) and not self.written and torch.cuda.is_available():
+            try:
+                self.launcher = Launcher(self.op, differentiable=True, graph=graph)
+                self.call = self.launcher.table
+            except Unavailable as error:
+                said(f"{self.name}: kernels are launched the ordinary way: {error}.")
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _run(self, *args: Any) -> Any:
+        """Below autograd: the kernel of the class that takes the call, or the reference."""
+        args = self._complete(args)
+        look = tuple(_look(a) for a in args)
+        found = self._looks.get(look)
+        first = found is None
+        if found is None:
+            found = self._class_of(args)
+            if len(self._looks) < _MOST_LOOKS:
+                self._looks[look] = found
+        if isinstance(found, ShapeClass) and found.domain and self._looks_at_values(first):
+            refusal = found.refuses_values(args)
+            if refusal:
+                self._looks.pop(look, None)
+                found = refusal
+        if isinstance(found, Refusal):
+            return self._by_reference(found, args)
+        kernel = self._kernel(found)
+        if self.launcher is None or not found.repeatable or (found.domain and self.check_values == "always"):
+            return kernel(*args)
+        result = self.launcher.run(kernel, *args)
+        note = self.launcher.notes.get(kernel)
+        if note:
+            said(f"{self.name}: its kernels are launched the ordinary way: {note}.", f"{id(self)} launch")
+        return result
+
+    def _looks_at_values(self, first: bool) -> bool:
+        return (self.check_values == "always" or (first and self.check_values == "first")) and not _capturing()
+
+    def _class_of(self, args: Sequence[Any]) -> ShapeClass | Refusal:
+        refusals = []
+        for candidate in self.classes:
+            refusal = candidate.refuses(args)
+            if refusal is None:
+                return candidate
+            refusals.append(refusal)
+        return refusals[-1]  # the broadest class's
+
+    def _by_reference(self, refusal: Refusal, args: Sequence[Any]) -> Any:
+        said(
+            f"{self.name}: {refusal.reason}, which its kernel was not verified for; the reference runs instead.",
+            f"{id(self)} {refusal.key}",
+        )
+        return self._packed(self._own(self.reference(*args), args))
+
+    def _kernel(self, found: ShapeClass) -> Callable[..., Any]:
+        kernel = self._kernels.get(found.folder)
+        if kernel is None:
+            with self._loading:
+                kernel = self._kernels.get(found.folder) or self._loaded(found)
+                self._kernels[found.folder] = kernel
+        return kernel
+
+    def _loaded(self, found: ShapeClass) -> Callable[..., Any]:
+        if found.interpreted:
+            os.environ.setdefault("TRITON_INTERPRET", "1")
+        path = self.folder / found.folder / found.entry_file
+        function = getattr(_module(path, f"_{self.name}_{found.folder.replace('/', '_')}"), found.entry)
+
+        def kernel(*args: Any) -> Any:
+            return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
+
+        return kernel
+
+    def _own(self, results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
+        """Contiguous results that share no memory with an argument, as an operator of torch must give."""
+        taken = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor) and a.numel()}
+        own = []
+        for result in results:
+            plain = result.detach().contiguous()
+            shared = plain.untyped_storage().data_ptr() in taken
+            own.append(plain.clone() if shared else plain)
+        return own
+
+    def _packed(self, results: Sequence[torch.Tensor]) -> Any:
+        return results[0] if len(self.outputs) == 1 else tuple(results[: len(self.outputs)])
+
+    # -- what torch asks -----------------------------------------------------------------------------------------------
+
+    def _register(self, namespace: str) -> tuple[Any, Any, Any]:
+        parameters = [self._schema(i, p) for i, p in enumerate(self.parameters)]
+        result = "Tensor" if len(self.outputs) == 1 else f"({', '.join(['Tensor'] * len(self.outputs))})"
+        while hasattr(torch.ops, namespace) and hasattr(getattr(torch.ops, namespace), self.name):
+            namespace = f"{namespace.rstrip('0123456789')}{next(_COUNT)}"  # the module was loaded before
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.define(f"{self.name}({', '.join(parameters)}) -> {result}")
+        library.define(f"{self.name}_backward(Tensor?[] grads, Tensor[] tensors, Scalar[] numbers, bool[] wanted)"
+                       " -> Tensor[]")  # fmt: skip
+        space = getattr(torch.ops, namespace)
+        op, backward = getattr(space, self.name).default, getattr(space, f"{self.name}_backward").default
+        library.impl(self.name, self._run, "CompositeExplicitAutograd")
+        library.impl(self.name, self._autograd, "Autograd")
+        library.impl(f"{self.name}_backward", self._gradients, "CompositeExplicitAutograd")
+        torch.library.register_fake(op, self._fake, lib=library)
+        torch.library.register_fake(backward, self._fake_gradients, lib=library)
+        return op, backward, library
+
+    def _schema(self, position: int, parameter: Parameter) -> str:
+        if not parameter.is_tensor:
+            default = "" if parameter.default is None else f"={parameter.default}"
+            return f"{_KINDS[parameter.dtype]} {parameter.name}{default}"
+        alias = f"(a{position}!)" if position in self.written else ""
+        return f"Tensor{alias} {parameter.name}"
+
+    def _complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With the defaults at the end, which torch leaves out where a call does."""
+        return args if len(args) == len(self._defaults) else args + self._defaults[len(args) :]
+
+    def _autograd(self, *args: Any) -> Any:
+        args = self._complete(args)
+        if self.launcher is not None:
+            result = self.launcher.table.hit(*args)
+            if result is not NotImplemented:
+                return result
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            if self.written:
+                refusal = Refusal("gradient", "a gradient is wanted of arguments that it writes into")
+                said(f"{self.name}: {refusal.reason}; the reference runs instead.", f"{id(self)} {refusal.key}")
+                return self._packed(self.reference(*args))
+            results = _Differentiable.apply(self, *args)
+            return results
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.op(*args)
+
+    def _fake(self, *args: Any) -> Any:
+        """Results without contents, shaped as the reference's; by the verified formulas where it needs values."""
+        args = self._complete(args)
+        device = next(a.device for a in args if isinstance(a, torch.Tensor))
+        try:
+            shapes: list[tuple[Any, Any]] = [(o.shape, o.dtype) for o in self.reference(*args)]
+        except Exception:  # whatever a reference raises that reads values
+            sizes = self.classes[-1].sizes(args)
+            shapes = [([value_of(e, sizes) for e in o["shape"]], getattr(torch, o["dtype"])) for o in self.outputs]
+        return self._packed([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes])
+
+    def _gradients(
+        self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], wanted: list[bool]
+    ) -> list[torch.Tensor]:
+        """The reference's gradients with respect to the wanted tensors, from inputs computed anew."""
+        with torch.enable_grad():
+            fresh = [t.detach().requires_grad_(w) for t, w in zip(tensors, wanted, strict=True)]
+            results = self.reference(*self._joined(fresh, numbers))
+        pairs = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
+        leaves = [t for t, w in zip(fresh, wanted, strict=True) if w]
+        if not pairs:
+            return [torch.zeros_like(t) for t in leaves]
+        found = torch.autograd.grad([r for r, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(leaves, found, strict=True)]
+
+    def _fake_gradients(self, grads: Any, tensors: list[torch.Tensor], numbers: Any, wanted: list[bool]) -> Any:
+        found = zip(tensors, wanted, strict=True)
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, w in found if w]
+
+    def _joined(self, tensors: Sequence[torch.Tensor], numbers: Sequence[Any]) -> list[Any]:
+        """The call's arguments in order."""
+        left, right = iter(tensors), iter(numbers)
+        kinds = {"bool": bool, "int64": int, "float64": float}
+        return [next(left) if p.is_tensor else kinds[p.dtype](next(right)) for p in self.parameters]
+
+
+class _Differentiable(torch.autograd.Function):
+    """The kernel forwards, the reference's gradient backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, *args: Any) -> Any:
+        ctx.operator = operator
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        ctx.numbers = [a for a in args if not isinstance(a, torch.Tensor)]
+        ctx.wanted = [t.requires_grad for t in tensors]
+        ctx.save_for_backward(*tensors)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.op(*args)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        operator = ctx.operator
+        found = iter(operator._backward(list(grads), list(ctx.saved_tensors), ctx.numbers, ctx.wanted))
+        wanted = iter(ctx.wanted)
+        return (None, *(next(found) if p.is_tensor and next(wanted) else None for p in operator.parameters))
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+class _Reference:
+    """``call(*args)`` of the reference's file, loaded when it is first needed; its results as tensors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._module: ModuleType | None = None
+
+    def __call__(self, *args: Any) -> list[torch.Tensor]:
+        if self._module is None:
+            with _real():
+                self._module = _module(self.path, f"_{self.path.parent.name}_reference_{id(self)}")
+                self._module.prepare()
+        device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        results = _leaves(self._module.call(*args))
+        return [r.to(device) if r.device != device else r for r in results]
+
+
+def _real() -> Any:
+    """Outside any fake mode, in which a Model's weights would have no contents."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    return unset_fake_temporarily()
+
+
+def _module(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _leaves(result: Any) -> list[torch.Tensor]:
+    """Every output as a tensor, in order."""
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    if isinstance(result, (tuple, list)):
+        return [leaf for item in result for leaf in _leaves(item)]
+    if result is None:
+        return []
+    return [result if isinstance(result, torch.Tensor) else torch.as_tensor(result)]
+
+
+def _look(value: Any) -> Any:
+    """What decides whether a kernel takes an argument, but for its values."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    aligned = value.device.type == "meta" or value.data_ptr() % 16 == 0
+    return tuple(value.shape), value.stride(), value.dtype, value.device, aligned
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+__all__ = ["Operator"]
