@@ -3,6 +3,7 @@
 >>> %load_ext kernellab        # in a notebook: the %%kernel_design magic
 >>> kernellab.design(text)     # the same from Python: a Session
 >>> kernellab.evolve(text)     # a search over many candidates: a Run
+>>> kernellab.profile(model, x) # where a model's time goes, and what kernels could gain: a Profile
 
 Everything here is imported on first use, so that ``import kernellab`` stays quick and never imports torch.
 """
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kernellab.errors import KernellabError
     from kernellab.session import Session, design
     from kernellab.task import Dim, load_task
+    from kernellab.whole import install, profile, uninstall
 
 __version__ = "0.1.0"
 
@@ -29,8 +31,11 @@ __all__ = [
     "__version__",
     "design",
     "evolve",
+    "install",
     "load_ipython_extension",
     "load_task",
+    "profile",
+    "uninstall",
     "unload_ipython_extension",
 ]
 
@@ -40,6 +45,9 @@ _HOMES = {
     "KernellabError": "kernellab.errors",
     "Session": "kernellab.session",
     "design": "kernellab.session",
+    "profile": "kernellab.whole",
+    "install": "kernellab.whole",
+    "uninstall": "kernellab.whole",
 }
 
 

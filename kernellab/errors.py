@@ -108,6 +108,16 @@ class CourseError(KernellabError):
     """There is no such lesson, exercise or challenge, or its file cannot be read (named, with the key)."""
 
 
+class ProfileError(KernellabError):
+    """A model cannot be profiled, or a row of its profile cannot be designed; the message names the part."""
+
+
+class SwapError(KernellabError):
+    """A kernel cannot take the place of a model's part; the model is as it was."""
+
+    exit_code = 1
+
+
 class EvolveError(KernellabError):
     """A search cannot be begun, or cannot go on."""
 

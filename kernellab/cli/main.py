@@ -30,6 +30,7 @@ from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, lab
 from kernellab.cli.tune import tune as _tune
 from kernellab.cli.verify import rank, verify
+from kernellab.cli.whole.profile import profile
 from kernellab.errors import KernellabError
 
 #: typer carries a click of its own in some versions and takes the installed one in others
@@ -81,6 +82,7 @@ app.command()(export)
 app.add_typer(replay_app, name="replay")
 app.command()(bench)
 app.command()(evolve)
+app.command()(profile)
 app.add_typer(run_app, name="evolve-run", hidden=True)
 app.command("bench-throughput", hidden=True)(throughput)
 # what lab does not know it hands on to JupyterLab

@@ -55,11 +55,7 @@ class BestKernel:
                 return result
         if allow_model_code:
             self.allow()
-        if self.source.origin is Author.MODEL and self.source.hash not in _ALLOWED:
-            raise SessionError(
-                f"{self.name}'s kernel was written by a model and would run in this process, with your rights.",
-                "Read .source first; then best.allow(), or pass allow_model_code=True once.",
-            )
+        self.check_allowed()
         check_arguments(self.name, self._task(), args)
         try:
             return self._run(args)
@@ -86,6 +82,14 @@ class BestKernel:
             with suppress(Unavailable):
                 self._launcher = Launcher(function)
         return function(*args) if self._launcher is None else self._launcher.run(function, *args)
+
+    def check_allowed(self) -> None:
+        """May its code run in this process? Raises SessionError where a model wrote it and nobody allowed it."""
+        if self.source.origin is Author.MODEL and self.source.hash not in _ALLOWED:
+            raise SessionError(
+                f"{self.name}'s kernel was written by a model and would run in this process, with your rights.",
+                "Read .source first; then best.allow(), or pass allow_model_code=True once.",
+            )
 
     def allow(self) -> BestKernel:
         _ALLOWED.add(self.source.hash)

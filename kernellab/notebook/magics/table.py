@@ -19,6 +19,7 @@ from kernellab.notebook.magics.learn import LearnMagics
 from kernellab.notebook.magics.memory import MemoryMagics
 from kernellab.notebook.magics.show import ShowMagics
 from kernellab.notebook.magics.turns import TurnMagics
+from kernellab.notebook.magics.whole import WholeMagics
 from kernellab.notebook.magics.work import WorkMagics
 
 
@@ -45,7 +46,7 @@ class HelpMagics(KernelMagic):
         print(help_of(known[name], name in names("cell")))
 
 
-ALL = (WorkMagics, TurnMagics, ShowMagics, EvolveMagics, MemoryMagics, LearnMagics, HelpMagics)
+ALL = (WorkMagics, TurnMagics, ShowMagics, EvolveMagics, MemoryMagics, WholeMagics, LearnMagics, HelpMagics)
 
 
 def names(kind: str) -> list[str]:

@@ -1,0 +1,82 @@
+"""``kernellab profile``: where a model's time goes, what kernels could gain, and kernels put into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernellab.cli.output import emit, say
+from kernellab.errors import ProfileError
+
+if TYPE_CHECKING:
+    from kernellab.whole.auto import Step
+
+
+def profile(
+    model: Annotated[Path, typer.Argument(help="A file that defines `model` or Model, and inputs or get_inputs.")],
+    train: Annotated[bool, typer.Option("--train", help="A step is forward, loss and backward.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 15,
+    open_row: Annotated[
+        list[str] | None,
+        typer.Option("--open", metavar="ROW", help="Design a kernel for a row (number, name or module) and put it in."),
+    ] = None,
+    auto: Annotated[
+        str | None, typer.Option(metavar="minutes=30", help="Go down the list: design by rules, put in, measure.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(help="With --auto: stop after so many kernels are in.")] = None,
+    dsl: Annotated[
+        str | None, typer.Option(help="What kernels are written in; default triton with a GPU, else cpp.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Rank a model's regions by what a kernel could gain; with --open or --auto put kernels in and measure the whole.
+
+    Exit 1 when --open or --auto put no kernel in.
+    """
+    minutes = _minutes(auto)
+    from kernellab.whole import go_down
+    from kernellab.whole import profile as profiled
+    from kernellab.whole.shown import as_dict, table
+
+    found = profiled(model, train=train, device=device)
+    if not json:
+        print(table(found, rows), flush=True)
+    steps: list[Step] = []
+    if open_row or minutes is not None:
+        options: dict[str, Any] = {"dsl": dsl or ("triton" if found.given.device.type == "cuda" else "cpp")}
+        chosen = open_row or []
+        # what is wrong with a name is told before anything is designed
+        for which in chosen:
+            found.row(which)
+        steps = go_down(
+            found, minutes=30.0 if minutes is None else minutes, most=most, rows=chosen,
+            tell=lambda step: say(step.text), **options,
+        )  # fmt: skip
+    if json:
+        emit({**as_dict(found), "steps": [_plain(step) for step in steps]})
+    asked = bool(open_row) or minutes is not None
+    return 1 if asked and not any(step.outcome == "kept" for step in steps) else 0
+
+
+def _minutes(auto: str | None) -> float | None:
+    if auto is None:
+        return None
+    name, sign, value = auto.partition("=")
+    try:
+        number = float(value if sign else name)
+        if (sign and name != "minutes") or not number > 0:
+            raise ValueError
+    except ValueError:
+        raise ProfileError(f"--auto {auto} is no time.", "Write --auto minutes=30.") from None
+    return number
+
+
+def _plain(step: Step) -> dict[str, Any]:
+    return {
+        "row": step.row.number, "name": step.row.name, "outcome": step.outcome, "seconds": step.seconds,
+        "factor": step.factor, "predicted": step.predicted, "measured": step.measured, "error": step.error,
+        "reason": step.reason,
+    }  # fmt: skip

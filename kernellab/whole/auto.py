@@ -1,0 +1,138 @@
+"""Goes down a profile's list by itself: designs by rules, installs what is verified, and keeps what makes the model
+faster, with the prediction beside the measurement for each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.errors import KernellabError
+from kernellab.whole.measure import join
+from kernellab.whole.ranked import Profile, Row
+from kernellab.whole.regions import is_product
+from kernellab.whole.swap.install import Swap, install, installed, uninstall
+
+#: a row is tried where a kernel at the bound would save this share of the step
+_LEAST_GAIN = 0.01
+#: a kernel is installed when it is so many times as fast as its region by itself
+_LEAST_FACTOR = 1.03
+#: seconds for one design, at most
+_ONE = 240.0
+#: a product by rules seldom beats the library's, so that a region with one is worth trying later
+_WITH_PRODUCT = 0.25
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row that was tried. ``outcome`` is kept, taken out, refused, no kernel or no faster; ``reason`` in a sentence.
+
+    ``predicted`` and ``measured`` are of the whole model with all kernels installed then, against none; None where
+    nothing was installed."""
+
+    row: Row
+    outcome: str
+    seconds: float
+    factor: float | None = None
+    predicted: float | None = None
+    measured: float | None = None
+    reason: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """How far the predicted time of the model is from the measured, as a share of the measured."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.measured / self.predicted - 1
+
+    @property
+    def text(self) -> str:
+        told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome:<9}"
+        if self.factor is not None:
+            told += f" {self.factor:5.2f}x alone"
+        if self.predicted is not None and self.measured is not None:
+            told += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
+        return f"{told} {self.seconds:5.1f} s {self.reason}".rstrip()
+
+
+def order(found: Profile) -> list[Row]:
+    """The rows that are worth a try, the likeliest gain first."""
+    times = join(found.measured, found.captured.units)
+
+    def likely(row: Row) -> float:
+        cheap = sum(
+            times[r.unit.path, op.index].forward
+            for r in row.places for op in r.ops if not is_product(op) and (r.unit.path, op.index) in times
+        )  # fmt: skip
+        product = any(is_product(op) for op in row.places[0].ops)
+        return min(row.gain_ms, max(0.0, cheap - row.bound_ms * (not product))) + _WITH_PRODUCT * product * row.gain_ms
+
+    device = found.measured.device_ms or 1.0
+    worth = [row for row in found.rows if row.gain_ms >= _LEAST_GAIN * device]
+    return sorted(worth, key=likely, reverse=True)
+
+
+def go_down(
+    found: Profile,
+    *,
+    minutes: float = 30.0,
+    most: int | None = None,
+    rows: Sequence[int | str] = (),
+    tell: Callable[[Step], None] = lambda _: None,
+    **options: Any,
+) -> list[Step]:
+    """Try rows (those named, else the list by what they are likely to gain) until the time is up or ``most`` kernels
+    are in; ``options`` are :func:`kernellab.design`'s. The kernels stay installed: ``uninstall(model)`` takes them out.
+
+    Raises:
+        ProfileError: a named row is not there.
+    """
+    until = time.monotonic() + 60 * minutes
+    steps: list[Step] = []
+    kept = 0
+    for row in [found.row(which) for which in rows] or order(found):
+        left = until - time.monotonic()
+        if left <= 0 or (most is not None and kept >= most):
+            break
+        if any(swap.row.taken & row.taken for swap in installed(found)):
+            continue
+        step = _tried(found, row, min(left, _ONE), options, named=bool(rows))
+        steps.append(step)
+        kept += step.outcome == "kept"
+        tell(step)
+    return steps
+
+
+def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
+    begin = time.monotonic()
+    before = next((s.measured for s in reversed(installed(found)) if s.measured), 1.0)
+
+    def step(outcome: str, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
+        took = time.monotonic() - begin
+        if swap is None:
+            return Step(row, outcome, took, factor, reason=reason)
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason)
+
+    try:
+        session = found.open(row, **options)
+        try:
+            session.wait(timeout=seconds)
+            best = session.best
+        except KernellabError as error:
+            if not session.status.ended:
+                session.stop()
+            return step("no kernel", error.message)
+        factor = best.verdict.speedup
+        if factor is not None and factor < _LEAST_FACTOR and not named:
+            return step("no faster", "", factor)
+        swap = install(found, row, best)
+    except KernellabError as error:
+        return step("refused", error.message)
+    if swap.time is not None and swap.time.high < before and not named:
+        uninstall(found, row)
+        return step("taken out", "the model is no faster with it", swap=swap)
+    return step("kept", swap=swap)
+
+
+__all__ = ["Step", "go_down", "order"]

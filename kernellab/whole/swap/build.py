@@ -1,0 +1,104 @@
+"""A unit's call with kernels in the place of regions, as Python that runs on the module itself.
+
+The generated function reads parameters from the module when it is called, so that loading weights, moving the model
+and saving its state go on as before.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab.whole.regions import Region
+from kernellab.whole.unit import Unit, nodes_in
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_NUMBER = itertools.count(1)
+
+
+def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Callable[..., Any]:
+    """``forward(module, *flattened inputs)`` of ``unit`` with each region's callable in its place; it gives the
+    outputs in the graph's own nest."""
+    import torch
+
+    region_of: dict[Node, int] = {op.node: i for i, (region, _) in enumerate(swaps) for op in region.ops}
+    graph = torch.fx.Graph()
+    made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in unit.inputs}
+    for node, path in unit.state.items():
+        if node.users:
+            made[node] = graph.get_attr(path)
+    for node, value in unit.constants.items():
+        made[node] = graph.call_function(_held(value))
+    for step in _ordered(unit, swaps, region_of):
+        if isinstance(step, int):
+            region, function = swaps[step]
+            call = graph.call_function(function, tuple(made[n] for n in region.inputs))
+            for i, output in enumerate(region.outputs):
+                made[output] = graph.call_function(_item(i), (call,))
+        else:
+            made[step] = graph.node_copy(step, lambda n: made[n])
+            made[step].meta = {}
+    graph.output(torch.fx.node.map_arg(unit.outputs, lambda n: made[n]))
+    code = graph.python_code("self", verbose=False)
+    name = f"<kernellab swapped {unit.path or 'model'} {next(_NUMBER)}>"
+    linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
+    space = dict(code.globals)
+    exec(compile(code.src, name, "exec"), space)  # what torch.fx has just written
+    forward: Callable[..., Any] = space["forward"]
+    return forward
+
+
+def _held(value: Any) -> Callable[[], Any]:
+    def constant() -> Any:
+        return value
+
+    return constant
+
+
+def _item(i: int) -> Callable[[Any], Any]:
+    def item(values: Any) -> Any:
+        return values[i]
+
+    return item
+
+
+def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> list[Any]:
+    """Nodes and regions (by number) so that each comes behind what it needs, else in the order of the call."""
+    keys: dict[Any, int] = {}
+    for op in unit.ops:
+        # a region as late as it may be: what it needs may be computed between its operations
+        keys[region_of.get(op.node, op.node)] = op.index
+    needs: dict[Any, set[Any]] = {step: set() for step in keys}
+    for op in unit.ops:
+        own = region_of.get(op.node, op.node)
+        for source in nodes_in((op.node.args, op.node.kwargs)):
+            other = region_of.get(source, source)
+            if other != own and other in keys:
+                needs[own].add(other)
+    behind: dict[Any, list[Any]] = {step: [] for step in keys}
+    for step, sources in needs.items():
+        for source in sources:
+            behind[source].append(step)
+    waiting = {step: len(sources) for step, sources in needs.items()}
+    ready = [(keys[step], step) for step, count in waiting.items() if not count]
+    heap = [(key, i, step) for i, (key, step) in enumerate(ready)]
+    heapq.heapify(heap)
+    count = len(heap)
+    found: list[Any] = []
+    while heap:
+        _, _, step = heapq.heappop(heap)
+        found.append(step)
+        for after in behind[step]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                heapq.heappush(heap, (keys[after], count, after))
+                count += 1
+    return found
+
+
+__all__ = ["build"]

@@ -1,0 +1,219 @@
+"""Whole models: what a profile says, kernels put in and taken out, and models that do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.errors import ProfileError, SwapError
+from kernellab.task import load_task
+from kernellab.whole import Profile, go_down, install, profile, uninstall
+from kernellab.whole.regions import is_view
+
+MODELS = Path(__file__).parent / "models"
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Profile:
+    """Two small transformer blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELLAB_TINY", "1")
+        return profile(MODELS / "gpt.py", device="cpu")
+
+
+def activation(found: Profile):
+    return next(row for row in found.rows if row.kind == "chain" and "tanh" in row.words)
+
+
+def gelu(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def outputs(found: Profile, seed: int = 7):
+    args, kwargs = found.given.draw(seed)
+    with torch.no_grad():
+        return found.given.model(*args, **kwargs)
+
+
+def test_the_time_of_a_model_is_joined_to_its_graph_once(gpt) -> None:
+    assert gpt.coverage > 0.95
+    single = [row for row in gpt.rows if row.kind == "operation"]
+    assert sum(row.time_ms for row in single) <= gpt.measured.device_ms
+    whole = next(row for row in gpt.rows if row.kind == "submodule")
+    inside = sum(row.time_ms for row in gpt.rows if row.taken < whole.taken and row.kind in ("operation", "chain"))
+    assert whole.time_ms == pytest.approx(inside, rel=0.05)
+
+
+def test_blocks_that_do_the_same_are_one_row_with_the_models_own_module_as_reference(gpt) -> None:
+    row = gpt.row("h.1.mlp")
+    assert [place.module for place in row.places] == ["h.0.mlp", "h.1.mlp"]
+    task = load_task(row.text, row.name)
+    args = [torch.randn(2, 32, 64), *(v for v in gpt.given.model.h[0].mlp.state_dict().values())]
+    (made,) = task.module().reference(args)
+    assert torch.allclose(made, gpt.given.model.h[0].mlp(args[0]), atol=1e-5)
+
+
+def test_every_row_states_a_task_that_runs(gpt) -> None:
+    for row in gpt.rows:
+        task = load_task(row.text, row.name)
+        assert len(task.outputs) == len(row.places[0].outputs)
+        assert not all(is_view(op) for op in row.places[0].ops)
+
+
+def test_a_prediction_is_amdahls_law(gpt) -> None:
+    row = activation(gpt)
+    share = row.time_ms / gpt.measured.device_ms
+    scaled = min(1.0, gpt.step_ms / gpt.measured.device_ms) * gpt.measured.device_ms / gpt.step_ms
+    assert gpt.predict({row.number: 4.0}) == pytest.approx(gpt.step_ms * (1 - share * scaled * 0.75))
+    assert gpt.predict(reach=1.0) < gpt.predict(reach=0.2) < gpt.step_ms
+
+
+def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:
+    before, names = outputs(gpt), list(gpt.given.model.state_dict())
+    swap = install(gpt.given.model, activation(gpt), gelu, measure=False)
+    assert swap.factor > 0 and "forward" in gpt.given.model.__dict__
+    assert torch.allclose(outputs(gpt), before, atol=1e-4)
+    assert list(gpt.given.model.state_dict()) == names
+    with pytest.warns(UserWarning, match="called otherwise"), torch.no_grad():
+        assert gpt.given.model(torch.zeros(1, 8, dtype=torch.long)).shape == (1, 211)
+    with pytest.raises(SwapError, match="covers some of the same operations"):
+        install(gpt.given.model, "h.0.mlp", gelu)
+    compiled = torch.compile(gpt.given.model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert torch.allclose(compiled(*gpt.given.draw(7)[0]), before, atol=1e-4)
+    assert uninstall(gpt.given.model) == 1
+    assert "forward" not in gpt.given.model.__dict__ and torch.equal(outputs(gpt), before)
+
+
+def test_a_kernel_that_changes_the_numbers_is_taken_out_again(gpt) -> None:
+    before = outputs(gpt)
+    with pytest.raises(SwapError, match=r"output 0 is off by .* taken out again"):
+        install(gpt, activation(gpt), lambda x: gelu(x) * 1.001)
+    with pytest.raises(SwapError, match=r"gives float32\[1, 32, 256\], and the region float32\[2, 32, 256\]"):
+        install(gpt, activation(gpt), lambda x: x[:1])
+    assert torch.equal(outputs(gpt), before)
+
+
+TRAINED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm, self.out = nn.Linear(16, 32), nn.LayerNorm(32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.norm(self.fc(x))))
+
+def inputs():
+    return torch.randn(64, 16)
+"""
+
+
+def test_a_training_step_has_its_backward_joined_and_its_gradients_checked() -> None:
+    found = profile(TRAINED, train=True, device="cpu")
+    assert found.coverage > 0.6
+    chain = next(r for r in found.rows if r.words == "layer_norm + tanh")
+    assert chain.backward_ms > 0
+
+    def kernel(x, weight, bias):
+        return torch.nn.functional.layer_norm(x, (32,), weight, bias).tanh_()
+
+    swap = install(found, chain, kernel, measure=False)
+    assert swap.row is chain
+    uninstall(found)
+
+    from kernellab.whole.swap import install as module
+
+    real = module.stand_of
+
+    def wrong_backward(region, function, label):
+        return real(region, function, label, backward=lambda given, args: [given[0] * 0.9, None, None])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "stand_of", wrong_backward)
+        with pytest.raises(SwapError, match=r"the gradient of \w+"):
+            install(found, chain, kernel, measure=False)
+
+
+DYNAMIC = """
+import torch
+import torch.nn as nn
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x) * 2)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x):
+        y = self.part(x)
+        return y * 2 if y.sum().item() > 0 else y
+
+def inputs():
+    return torch.randn(256, 64)
+"""
+
+
+def test_a_model_that_cannot_be_captured_says_why_and_its_parts_are_profiled() -> None:
+    found = profile(DYNAMIC, device="cpu")
+    ((part, reason),) = found.captured.problems
+    assert part == "" and "GuardOnDataDependent" in reason
+    assert "Not captured: the whole model" in repr(found) and found.coverage < 1
+    row = found.row("part")
+    assert row.words == "layer_norm + mul + relu"
+    before = outputs(found)
+    install(found, row, lambda x, w, b: torch.relu(torch.nn.functional.layer_norm(x, (64,), w, b) * 2), measure=False)
+    assert torch.allclose(outputs(found), before, atol=1e-5) and uninstall(found) == 1
+    with pytest.raises(ProfileError, match="has no row 'nothing'"):
+        found.row("nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "neither `model` nor `Model`"),
+        ("import torch\nmodel = torch.nn.Linear(2, 2)\n", "does not say what the model is called with"),
+        ("import torch\nmodel = torch.nn.Linear(2, 2)\ndef inputs(): return torch.randn(3)\n", "fails in"),
+        ("def (\n", "is not Python at line 1"),
+    ],
+)
+def test_a_file_that_is_no_model_says_what_is_missing(text: str, said: str) -> None:
+    with pytest.raises(ProfileError, match=said):
+        profile(text)
+
+
+def test_a_row_is_designed_put_in_and_measured_against_its_prediction(tmp_path, capsys, monkeypatch) -> None:
+    from kernellab.cli.main import main
+
+    (tmp_path / "kernellab.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "small.py"
+    model.write_text(TRAINED.replace("randn(64, 16)", "randn(4096, 16)"))
+    assert main(["profile", str(model), "--device", "cpu", "--open", "layer_norm_tanh", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (step,) = said["steps"]
+    assert step["outcome"] == "kept" and step["factor"] > 1 and step["predicted"] > 1 and step["measured"] > 0
+    assert said["coverage"] > 0.95
+    assert main(["profile", str(model), "--auto", "hours=1"]) == 2
+    assert "Write --auto minutes=30" in capsys.readouterr().err
+
+
+def test_rows_without_a_kernel_are_told_apart(gpt, monkeypatch) -> None:
+    def no_session(self, which, **options):
+        raise ProfileError("Nothing can be designed here.", "")
+
+    monkeypatch.setattr(Profile, "open", no_session)
+    (step,) = go_down(gpt, minutes=1, rows=[1])
+    assert step.outcome == "refused" and "Nothing can be designed" in step.text
