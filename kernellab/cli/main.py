@@ -22,13 +22,14 @@ from kernellab.cli.design import design
 from kernellab.cli.docs import docs_app
 from kernellab.cli.evolve import evolve, run_app
 from kernellab.cli.export import export, replay_app
-from kernellab.cli.lift import lift as _lift
+from kernellab.cli.language.lift import lift as _lift
+from kernellab.cli.language.sketch import sketch_app
+from kernellab.cli.language.tune import tune as _tune
+from kernellab.cli.lens import lens
 from kernellab.cli.memory import memory_app
 from kernellab.cli.output import say
-from kernellab.cli.sketch import sketch_app
 from kernellab.cli.throughput import throughput
 from kernellab.cli.tools import doctor, lab
-from kernellab.cli.tune import tune as _tune
 from kernellab.cli.verify import rank, verify
 from kernellab.cli.whole.profile import profile
 from kernellab.errors import KernellabError
@@ -75,6 +76,7 @@ app.command()(doctor)
 app.command()(design)
 app.command()(verify)
 app.command()(rank)
+app.command()(lens)
 app.add_typer(sketch_app, name="sketch")
 app.add_typer(docs_app, name="docs")
 app.add_typer(memory_app, name="memory")

@@ -120,8 +120,12 @@ def _model_words(name: str) -> set[str]:
 @lru_cache(maxsize=1)
 def cpu_chip() -> Chip:
     """The CPU that this process may use: cores by affinity and quota, caches, instruction sets, measured rates."""
-    facts = _mac_facts() if sys.platform == "darwin" else _linux_facts()
-    return _with_rates(facts)
+    return _with_rates(cpu_facts())
+
+
+def cpu_facts() -> Chip:
+    """The same without rates, which take a second to measure."""
+    return _mac_facts() if sys.platform == "darwin" else _linux_facts()
 
 
 def usable_cores() -> int:

@@ -319,7 +319,7 @@ class Texts(TypedDict):
     language: str
     #: generated line -> sketch line, by file
     line_map: dict[str, dict[int, int]]
-    #: names of texts that `artefact` fetches: ttir, ttgir, ptx, asm
+    #: names of texts that `artefact` fetches: ttir, ttgir, llir, ptx, sass, gimple, asm
     artefacts: list[str]
     reproduction: str
     log: str
@@ -369,13 +369,15 @@ class Brief(TypedDict):
 
 
 class Artefact(TypedDict):
-    """`lines` maps the artefact's lines to those of `file`, where the compiler kept them."""
+    """`lines` maps the artefact's lines to those of `file`, where the compiler kept them; `facts` are what the
+    compiler's texts tell, a sentence in each title."""
 
     name: str
     text: str
     language: str
     file: str
     lines: dict[int, int]
+    facts: list[NamedFigure]
 
 
 class CandidateRow(TypedDict):

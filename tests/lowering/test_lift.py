@@ -10,7 +10,7 @@ import pytest
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.bench.suites import BUILTIN
-from kernellab.cli.lift import lifted
+from kernellab.cli.language.lift import lifted
 from kernellab.errors import LoweringError
 from kernellab.lowering.lift import lift, readings
 from kernellab.records import GateState, Source

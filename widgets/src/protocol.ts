@@ -324,7 +324,7 @@ export interface Texts {
   language: "cpp" | "python" | "cuda" | "text";
   /** generated line -> sketch line, by file */
   line_map: Record<string, Record<number, number>>;
-  /** names of texts that `artefact` fetches: ttir, ttgir, ptx, asm */
+  /** names of texts that `artefact` fetches: ttir, ttgir, llir, ptx, sass, gimple, asm */
   artefacts: string[];
   reproduction: string;
   log: string;
@@ -438,13 +438,17 @@ export interface Brief {
   expects: "sketch" | "code" | "route";
 }
 
-/** `lines` maps the artefact's lines to those of `file`, where the compiler kept them. */
+/**
+ * `lines` maps the artefact's lines to those of `file`, where the compiler kept them; `facts` are what the compiler's
+ * texts tell, a sentence in each title.
+ */
 export interface Artefact {
   name: string;
   text: string;
   language: "asm" | "mlir" | "ptx" | "text";
   file: string;
   lines: Record<number, number>;
+  facts: NamedFigure[];
 }
 
 /** A candidate: a Coder's turn and its verdict's figures, null while there are none. `value` is the speedup's number. */

@@ -94,7 +94,7 @@ def _artefact(window: Window, body: Body) -> Artefact:
     source = source_at(state, looked_at(state, window.shown))
     if source is None:
         raise SessionError("There is no code at this turn.", "Look at a turn after the Coder's.")
-    return artefact(source, words(body, "name"))
+    return artefact(source, words(body, "name"), window.facts)
 
 
 def _candidates(window: Window, body: Body) -> CandidatePage:

@@ -16,6 +16,7 @@ from IPython.core.magic_arguments import MagicArgumentParser, argument, magic_ar
 from kernellab.notebook.magics.base import KernelMagic, command, help_of
 from kernellab.notebook.magics.evolve import EvolveMagics
 from kernellab.notebook.magics.learn import LearnMagics
+from kernellab.notebook.magics.lens import LensMagics
 from kernellab.notebook.magics.memory import MemoryMagics
 from kernellab.notebook.magics.show import ShowMagics
 from kernellab.notebook.magics.turns import TurnMagics
@@ -46,7 +47,9 @@ class HelpMagics(KernelMagic):
         print(help_of(known[name], name in names("cell")))
 
 
-ALL = (WorkMagics, TurnMagics, ShowMagics, EvolveMagics, MemoryMagics, WholeMagics, LearnMagics, HelpMagics)
+ALL = (
+    WorkMagics, TurnMagics, ShowMagics, LensMagics, EvolveMagics, MemoryMagics, WholeMagics, LearnMagics, HelpMagics,
+)  # fmt: skip
 
 
 def names(kind: str) -> list[str]:

@@ -29,8 +29,9 @@ export function CodePanel({ view }: { view: View }) {
         onApply={() => void editor.apply(true)}
       />
       <Waiting editor={editor} />
+      <Facts editor={editor} />
       <div class="kl-code-pair" id={id} hidden={!editor.tab.value}>
-        {editor.beside.value && sketch !== "" && <Beside editor={editor} />}
+        {editor.beside.value && (sketch !== "" || editor.source.value) && <Beside editor={editor} />}
         <div class="kl-ed-host" ref={host} />
       </div>
       <Findings editor={editor} />
@@ -41,7 +42,7 @@ export function CodePanel({ view }: { view: View }) {
         onRevert={() => editor.revert()}
       >
         <Compare editor={editor} view={view} />
-        {sketch !== "" && (
+        {(sketch !== "" || editor.source.value) && (
           <label class="kl-choice kl-code-choose">
             <input
               type="checkbox"
@@ -50,7 +51,7 @@ export function CodePanel({ view }: { view: View }) {
                 editor.beside.value = event.currentTarget.checked;
               }}
             />
-            Sketch beside
+            {editor.source.value ? "Source beside" : "Sketch beside"}
           </label>
         )}
       </DraftBar>
@@ -120,6 +121,34 @@ function Waiting({ editor }: { editor: CodeEditor }) {
     );
   }
   return null;
+}
+
+/** What the compiler's texts tell: registers, spills, vector width, each with its sentence. */
+function Facts({ editor }: { editor: CodeEditor }) {
+  const got = editor.fetched.value;
+  const facts = got && typeof got === "object" && "facts" in got ? got.facts : [];
+  if (!facts.length) return null;
+  return (
+    <details class="kl-code-facts">
+      <summary>
+        {facts.slice(0, 6).map((fact) => (
+          <span key={fact.name} data-tip={fact.title}>
+            {fact.name} <b>{fact.text}</b>
+          </span>
+        ))}
+      </summary>
+      <dl>
+        {facts.map((fact) => (
+          <div key={fact.name}>
+            <dt>
+              {fact.name} <b>{fact.text}</b>
+            </dt>
+            <dd>{fact.title}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
 }
 
 function Beside({ editor }: { editor: CodeEditor }) {

@@ -48,10 +48,12 @@ export class CodeEditor {
   readonly tabs: ReadonlySignal<Tab[]>;
   readonly tab: ReadonlySignal<Tab | null>;
   readonly against: Signal<Against> = signal<Against>("none");
-  /** the sketch is shown beside the code */
+  /** the sketch is shown beside the code, beside an artefact the file that it was made of */
   readonly beside: Signal<boolean> = signal(true);
   /** the artefact of the open tab, null on the tab of a file */
   readonly fetched: ReadonlySignal<Fetched | null>;
+  /** the file that the open artefact was made of, where that is a file of the candidate; else null */
+  readonly source: ReadonlySignal<string | null>;
   /** the compiler's words about the open file, and those about no line at all */
   readonly findings: ReadonlySignal<Diagnostic[]>;
   readonly remarks: ReadonlySignal<Diagnostic[]>;
@@ -63,6 +65,8 @@ export class CodeEditor {
   /** what the editor shows is the person's own */
   #mine = false;
   #sketch: Holder;
+  /** lines of the file beside that belong to what is pointed at, and where that is */
+  #pointed: Signal<{ lines: readonly number[]; origin: "file" | "artefact" } | null> = signal(null);
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
   #mode = new Compartment();
@@ -89,6 +93,10 @@ export class CodeEditor {
       const tab = this.tab.value;
       return tab?.kind === "artefact" ? (this.#artefacts.value.get(this.#artefactKey(tab.name)) ?? null) : null;
     });
+    this.source = computed(() => {
+      const file = this.#artefact()?.file ?? "";
+      return file in texts.value.files ? file : null;
+    });
     const verdict = computed(() => (detail.value.turn === texts.value.turn ? detail.value.verdict : null));
     this.findings = computed(() => {
       const tab = this.tab.value;
@@ -105,9 +113,12 @@ export class CodeEditor {
     this.#code = new Holder((key, text) =>
       EditorState.create({ doc: text, extensions: [shared, this.#language(key)] }),
     );
-    const plain = [basics("Sketch beside the code"), sketchSupport(), lineNumbers(), linkedLines, readOnly(true)];
-    const pointed = pointing((line) => this.#point(line, "sketch"));
-    this.#sketch = new Holder((_, text) => EditorState.create({ doc: text, extensions: [plain, pointed] }));
+    const plain = [lineNumbers(), linkedLines, readOnly(true)];
+    const sketch = [basics("Sketch beside the code"), sketchSupport(), pointing((line) => this.#point(line, "sketch"))];
+    const file = [basics("Source beside what was made of it"), pointing((line) => this.#pointFile(line))];
+    this.#sketch = new Holder((key, text) =>
+      EditorState.create({ doc: text, extensions: [plain, key === "" ? sketch : [file, this.#language(key)]] }),
+    );
   }
 
   open(key: string): void {
@@ -136,13 +147,24 @@ export class CodeEditor {
 
   /** Shows the sketch in `host`, to be read beside the code. */
   mountSketch(host: HTMLElement): () => void {
-    const close = this.#sketch.mount(host, "", this.#view.state.texts.peek().sketch);
+    const first = untracked(() => this.#besides());
+    const close = this.#sketch.mount(host, first.key, first.text);
     this.#mounted.value += 1;
-    const stop = effect(() => void this.#sketch.show("", this.#view.state.texts.value.sketch));
+    const stop = effect(() => {
+      const { key, text } = this.#besides();
+      if (this.#sketch.show(key, text) === "other") untracked(() => this.#showPointer());
+    });
     return () => {
       stop();
       close();
     };
+  }
+
+  /** What is shown beside: an artefact's file, else the sketch, under the key "". */
+  #besides(): { key: string; text: string } {
+    const file = this.source.value;
+    if (file === null) return { key: "", text: this.#view.state.texts.value.sketch };
+    return { key: `${this.drafts.place.value}\nfile:${file}`, text: this.#view.state.texts.value.files[file] ?? "" };
   }
 
   focusLine(line: number): void {
@@ -275,8 +297,16 @@ export class CodeEditor {
 
   #showPointer(): void {
     const pointer = pointerOf(this.#view).value;
+    const pointed = this.#pointed.value;
     const lines = pointer?.lines ?? [];
     void this.#mounted.value;
+    if (this.source.value !== null && this.#sketch.view) {
+      const { view } = this.#code;
+      const own = pointed?.lines ?? [];
+      showLinked(this.#sketch.view, own, pointed?.origin === "artefact");
+      if (view) showLinked(view, linesFrom(view.state, own), pointed?.origin === "file");
+      return;
+    }
     if (this.#sketch.view) showLinked(this.#sketch.view, lines, pointer?.origin === "code");
     const { view } = this.#code;
     if (!view) return;
@@ -340,10 +370,15 @@ export class CodeEditor {
     pointerOf(this.#view).value = line === null ? null : { lines: [line], origin };
   }
 
+  #pointFile(line: number | null): void {
+    this.#pointed.value = line === null ? null : { lines: [line], origin: "file" };
+  }
+
   #pointCode(line: number | null): void {
     const { view } = this.#code;
     const from = view && line !== null ? originAt(view.state, line) : null;
     const got = this.#artefact();
+    this.#pointed.value = got && from !== null ? { lines: [from], origin: "artefact" } : null;
     const map = this.#view.state.texts.peek().line_map;
     this.#point(from === null || !got ? from : (map[got.file]?.[from] ?? null), "code");
   }
@@ -351,7 +386,8 @@ export class CodeEditor {
   /** A click on an origin: to the sketch beside or in its panel; from an artefact to the file. */
   #openOrigin(line: number): void {
     const got = this.#artefact();
-    if (got) {
+    if (got && this.source.peek() !== null && this.#sketch.view?.dom.offsetParent) goToLine(this.#sketch.view, line);
+    else if (got) {
       this.open(`file:${got.file}`);
       setTimeout(() => this.focusLine(line));
     } else if (this.#sketch.view?.dom.offsetParent) goToLine(this.#sketch.view, line);

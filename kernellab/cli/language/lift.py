@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernellab.cli.language.sketch import Json, Set, sketch_app
 from kernellab.cli.output import emit, say, settings, write_files
-from kernellab.cli.sketch import Json, Set, sketch_app
 from kernellab.lowering.carried import carried
 from kernellab.records import GateState
 

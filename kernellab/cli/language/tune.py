@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kernellab.cli.language.sketch import Dsl, File, Json, Set, read_program, sketch_app
 from kernellab.cli.output import emit, read_text, say, settings, write_files
-from kernellab.cli.sketch import Dsl, File, Json, Set, read_program, sketch_app
 from kernellab.errors import KernellabError, TargetError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""``kernellab sketch``: the language at a shell."""

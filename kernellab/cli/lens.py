@@ -1,0 +1,153 @@
+"""``kernellab lens``: a source beside what the compiler made of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernellab.cli.output import emit, say, write_files
+from kernellab.errors import KernellabError, SessionError
+
+if TYPE_CHECKING:
+    from kernellab.lens import Difference, Lens
+    from kernellab.task import Task
+
+_Kernel = Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")]
+_Other = Annotated[Path | None, typer.Argument(help="Another, to see how the two differ.")]
+
+
+def lens(
+    source: _Kernel,
+    other: _Other = None,
+    task: Annotated[Path | None, typer.Option("--task", help="The task's file; a GPU's kernel needs it.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="triton, cuda_c or cpp, where its files do not tell.")] = None,
+    chip: Annotated[
+        str | None, typer.Option(help="The GPU to compile for: h200, a100, ...; default: this one's.")
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Print this text: ttir, ttgir, llir, ptx, sass, gimple, asm.")
+    ] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Print what this line of the source became.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page: both sides, linked line by line.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the texts.")] = None,
+    counters: Annotated[bool, typer.Option("--counters", help="Run it under ncu and read the GPU's counters.")] = False,
+    unsandboxed: Annotated[
+        bool, typer.Option("--unsandboxed", help="I trust this kernel: it may run with my own rights.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> int:
+    """Show what the compiler made of a kernel: its texts, line by line, and what they tell; no GPU is needed."""
+    from kernellab.dsls.machine import named_chip
+    from kernellab.dsls.sources import read_source
+    from kernellab.lens import look
+    from kernellab.task import load_task
+
+    loaded = load_task(task) if task is not None else None
+    wanted = named_chip(chip) if chip is not None else None
+    given = [read_source(path, dsl) for path in (source, other) if path is not None]
+    found = [look(one, loaded, wanted, unsandboxed) for one in given]
+    if counters:
+        found = [_counted(one, kernel, loaded, unsandboxed) for one, kernel in zip(found, given, strict=True)]
+    names = [str(path) for path in (source, other) if path is not None]
+    change = _difference(found, names, level)
+    if html is not None:
+        _write_page(html, found, names)
+    if out is not None:
+        write_files(out, {f"{one.name}.txt": one.text for one in found[0].levels})
+    if json:
+        emit(_as_json(found, names, change, line))
+    elif change is not None:
+        _tell_difference(change, names)
+    elif line is not None:
+        _tell_line(found[0], line, level)
+    elif level is not None:
+        print(_level(found[0], level).text)
+    else:
+        _tell(found[0])
+    return 0
+
+
+def _counted(found: Lens, kernel, task: Task | None, unsandboxed: bool) -> Lens:  # type: ignore[no-untyped-def]
+    """With counters where they can be read, else with a note that says why not, and how they could be."""
+    from kernellab.lens.counters.read import counters
+
+    if task is None:
+        return replace(found, notes=(*found.notes, "Counters need a task, whose inputs the kernel runs on: --task."))
+    try:
+        return replace(found, facts=(*found.facts, *counters(kernel, task, unsandboxed)))
+    except SessionError as error:
+        return replace(found, notes=(*found.notes, f"{error.message} {error.remedy}"))
+
+
+def _difference(found: list[Lens], names: list[str], level: str | None) -> Difference | None:
+    from kernellab.lens import difference
+
+    if len(found) < 2:
+        return None
+    return difference(found[0], found[1], level or found[0].names[-1], (names[0], names[1]))
+
+
+def _write_page(path: Path, found: list[Lens], names: list[str]) -> None:
+    from kernellab.lens.page import page
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(" and ".join(names), found, names), encoding="utf-8")
+    except OSError as error:
+        raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
+    say(f"wrote {path}")
+
+
+def _as_json(found: list[Lens], names: list[str], change: Difference | None, line: int | None) -> dict[str, object]:
+    from kernellab.lens.page import as_data
+
+    first = found[0]
+    linked = {one.name: list(one.down.get(line, ())) for one in first.levels} if line is not None else None
+    return {
+        "source": names[0], **as_data(first), **({"line": line, "linked": linked} if linked is not None else {}),
+        **({"other": as_data(found[1]), "difference": asdict(change)} if change is not None else {}),
+    }  # fmt: skip
+
+
+def _level(found: Lens, name: str):  # type: ignore[no-untyped-def]
+    level = found.level(name)
+    if level is None:
+        raise SessionError(f"There is no level {name!r} here.", f"There is {', '.join(found.names)}.")
+    return level
+
+
+def _tell(found: Lens) -> None:
+    from kernellab.lens.page import as_text
+
+    print(as_text(found))
+    for note in found.notes:
+        say(note)
+
+
+def _tell_line(found: Lens, line: int, level: str | None) -> None:
+    """What a line became, level by level."""
+    text = found.text.splitlines()
+    if line > len(text):
+        raise SessionError(f"{found.file} has {len(text)} lines.", "Name one of them with --line.")
+    print(f"{found.file}:{line}: {text[line - 1].strip()}")
+    for one in [_level(found, level)] if level else found.levels:
+        lines, numbers = one.text.split("\n"), one.down.get(line, ())
+        print(f"{one.name}: {len(numbers)} lines")
+        for number in numbers:
+            print(f"{number:6} {lines[number - 1]}")
+
+
+def _tell_difference(change: Difference, names: list[str]) -> None:
+    if change.text:
+        print(change.text)
+    for fact in change.facts:
+        print(f"{fact.name}: {fact.a or 'none'} -> {fact.b or 'none'}")
+    if not change.text:
+        say(f"{names[0]} and {names[1]} are the same at the level {change.level}.")
+    elif change.same:
+        say("Only the compiler's numbers of registers, values and labels differ.")
+    else:
+        say(f"{change.added} lines more, {change.removed} less.")

@@ -1,0 +1,1 @@
+"""Hardware counters of a GPU, read by Nsight Compute (ncu) while the kernel really runs."""

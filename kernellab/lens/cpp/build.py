@@ -1,0 +1,153 @@
+"""What a C++ compiler makes of a source, on its text alone: the candidate's code is not run, nor what its flags could
+start."""
+
+from __future__ import annotations
+
+import ast
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernellab.dsls.cpp import compiler
+from kernellab.errors import SessionError
+from kernellab.lens.cpp.places import places_of
+from kernellab.lens.read.rows import Place
+from kernellab.records import Source
+
+_CPP = (".cpp", ".cc", ".cxx")
+_SECONDS = 90
+#: flags that choose code, not files or programs: -wrapper, -fplugin, -specs and the like run what they name
+_HARMLESS = re.compile(
+    r"-(?:O\w*|g\d?|m(?!llvm)[\w=.+-]+|std=[\w+]+|f(?!.*plugin)[\w=-]+|[DU]\w+(?:=\w*)?|W(?:no-)?[a-z][\w=-]*)"
+)
+_DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``assembly`` is the compiler's own; ``places`` says by its line where that comes from, the innermost first.
+
+    ``middle`` is the last text before it ("" where there is none) and ``kind`` is gimple or llir; ``remarks`` are the
+    vectoriser's lines; ``stack`` is the frame of each function in bytes.
+    """
+
+    assembly: str
+    places: dict[int, tuple[Place, ...]]
+    middle: str
+    kind: str
+    remarks: tuple[str, ...]
+    stack: dict[str, int]
+
+
+def main_cpp(source: Source) -> str | None:
+    """The C++ file that holds the kernel, where there is a compiler for it."""
+    files = [name for name in source.files if name.endswith(_CPP)]
+    return files[0] if len(files) == 1 and compiler() is not None else None
+
+
+def flags_of(source: Source) -> tuple[str, ...]:
+    """The flags that the entry file builds with: what is harmless of its constant FLAGS, else those of lowered code."""
+    try:
+        module = ast.parse(source.files.get(source.entry_file, ""))
+    except SyntaxError:
+        return _DEFAULT_FLAGS
+    for node in module.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "FLAGS" for t in node.targets):
+            try:
+                flags = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+            if isinstance(flags, (list, tuple)) and all(isinstance(flag, str) for flag in flags):
+                return (*filter(_HARMLESS.fullmatch, flags), *_usual())
+    return _DEFAULT_FLAGS
+
+
+def _usual() -> tuple[str, ...]:
+    """What lowered code adds for the machine."""
+    if platform.system() == "Darwin":
+        return ("-Xpreprocessor", "-fopenmp")
+    wide = ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
+    return ("-fopenmp", *wide)
+
+
+@lru_cache(maxsize=16)
+def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ...]) -> Compiled:
+    """``main`` compiled to assembly, with line information, which does not change the code.
+
+    Raises:
+        SessionError: the compiler refuses; its first line is the message.
+    """
+    from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+    found = compiler()
+    if found is None:
+        raise SessionError("There is no C++ compiler here.", "See %kernel_doctor.")
+    with tempfile.TemporaryDirectory(prefix="kernellab-asm-") as place:
+        folder = Path(place)
+        for name, text in files:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        out, middle, remarks = folder / "out.s", folder / "out.middle", folder / "out.remarks"
+        includes = [f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
+        is_gcc = not is_clang(found)
+        common = [*flags, "-fPIC", *includes, str(folder / main)]
+        intel = ["-masm=intel"] if platform.machine() in ("x86_64", "AMD64") else []
+        asked = (
+            [f"-fdump-tree-optimized-lineno={middle}", f"-fopt-info-vec={remarks}", "-fstack-usage"] if is_gcc else []
+        )
+        _run([found, "-S", "-g1", *intel, *asked, "-fno-asynchronous-unwind-tables", *common, "-o", str(out)], folder)
+        if not is_gcc:
+            _run([found, "-S", "-emit-llvm", "-g1", *common, "-o", str(middle)], folder)
+        assembly = out.read_text(encoding="utf-8")
+        return Compiled(
+            assembly=assembly,
+            places=places_of(assembly, folder),
+            middle=middle.read_text(encoding="utf-8") if middle.exists() else "",
+            kind="gimple" if is_gcc else "llir",
+            remarks=tuple(remarks.read_text(encoding="utf-8").splitlines()) if remarks.exists() else (),
+            stack=_stack(folder),
+        )
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SessionError(f"The compiler did not answer: {error}.", "Try again.") from None
+    if done.returncode != 0:
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+        raise SessionError(f"The compiler refuses this source: {first}", "Its verdict lists all errors.")
+
+
+@lru_cache(maxsize=4)
+def is_clang(found: str) -> bool:
+    done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    return "clang" in done.stdout
+
+
+def _stack(folder: Path) -> dict[str, int]:
+    """Bytes of frame by function, as GCC's -fstack-usage tells them."""
+    found = {}
+    for path in folder.rglob("*.su"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, size, *_ = line.split("\t")
+            found[re.sub(r"^.*?:\d+:\d+:", "", name)] = int(size)
+    return found
+
+
+def demangled(text: str) -> str:
+    """C++ names as one writes them, line for line."""
+    tool = shutil.which("c++filt")
+    if tool is None:
+        return text
+    done = subprocess.run([tool], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    return done.stdout if done.returncode == 0 else text

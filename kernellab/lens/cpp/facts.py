@@ -1,0 +1,150 @@
+"""What an assembly shows: vector width, loops, stack, calls."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from kernellab.lens.cpp import mca
+from kernellab.lens.cpp.build import Compiled, demangled
+from kernellab.lens.cpp.loops import Loop, innermost
+from kernellab.lens.read.rows import Row
+from kernellab.lens.records import Fact
+
+_BITS = {"x": 128, "y": 256, "z": 512}
+_REGISTER = re.compile(r"\b([xyz])mm\d+")
+_NEON = re.compile(r"\bv\d+\.\d+[bhsd]")
+#: arithmetic on packed and on single floating-point numbers (x86)
+_ARITHMETIC = re.compile(
+    r"^v?(?:f[n]?m(?:add|sub)\w*|add|sub|mul|div|sqrt|max|min|rsqrt14|rcp14|rsqrt|rcp)(?P<kind>[ps][sdh])\b"
+)
+_STACK = re.compile(r"\[(?:rsp|rbp|sp)\b|\[x29\b|\d+\[(?:rsp|rbp)\b")
+_STORE = re.compile(r"^v?mov\w*\s+(?:\w+ PTR )?-?\d*\[")
+_REMARK = re.compile(r"([^/:]+):(\d+):\d+: optimized: +loop vectorized using (\d+) byte vectors")
+_NO_MCA = "llvm-mca is not installed, so the loop's cycles are not known: apt-get install llvm, or brew install llvm."
+
+
+def facts(made: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], list[str]]:
+    """The facts, and notes on what is missing. ``rows`` are those of the level "asm"."""
+    loops = innermost(rows)
+    hot = loops[0] if loops else None
+    found = [*_width(rows, loops), *_vectorised(made, main), *_frame(made, rows)]
+    notes = []
+    if hot is not None:
+        found += _loop(hot, main)
+        known = mca.modelled(hot)
+        if known is not None:
+            held = f"; what holds it back most is {known.held}" if known.held else ""
+            found.append(
+                Fact(
+                    "cycles an iteration", f"{known.cycles:.1f}",
+                    f"llvm-mca's model of {known.cpu}: {known.cycles:.1f} cycles an iteration of the loop at line "
+                    f"{hot.first} of asm, {known.ipc:.1f} instructions a cycle{held}. All data are taken to be in L1.",
+                )
+            )  # fmt: skip
+        elif mca.available() is None:
+            notes.append(_NO_MCA)
+        else:
+            notes.append("llvm-mca knows no model of this CPU for the hottest loop's instructions.")
+    return found, notes
+
+
+def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
+    """Of the arithmetic in innermost loops; of all where there is no loop."""
+    inside = [text for loop in loops for text in loop.instructions] or [row.text.strip() for row in rows]
+    kinds = Counter[str]()
+    for text in inside:
+        if (match := _ARITHMETIC.match(text)) is None:
+            if _NEON.search(text) and text.startswith("f"):
+                kinds["128 bits"] += 1
+            continue
+        bits = max((_BITS[name] for name in _REGISTER.findall(text)), default=128)
+        kinds[f"{bits} bits" if match["kind"].startswith("p") else "one number"] += 1
+    if not kinds:
+        return []
+    wide = sorted(kinds, key=lambda k: -int(k.split()[0]) if k[0].isdigit() else 0)
+    total, single = sum(kinds.values()), kinds["one number"]
+    said = ", ".join(f"{kinds[k]} of {k}" if k[0].isdigit() else f"{kinds[k]} on one number" for k in wide)
+    if single == total:
+        what = "none of it is vectorised: each instruction computes one number"
+    elif single:
+        what = f"{total - single} of {total} instructions are vectorised"
+    else:
+        what = "all of it is vectorised"
+    sentence = f"Floating-point arithmetic in the innermost loops: {said}; {what}."
+    return [Fact("vector width", wide[0] if wide[0] != "one number" else "scalar", sentence)]
+
+
+def _vectorised(made: Compiled, main: str) -> list[Fact]:
+    """GCC's own remarks about loops."""
+    by_line: dict[tuple[str, int], int] = {}
+    for remark in made.remarks:
+        if found := _REMARK.search(remark):
+            place = found[1], int(found[2])
+            by_line[place] = max(by_line.get(place, 0), 8 * int(found[3]))
+    if not by_line:
+        return []
+    own = [f"line {line} ({bits} bits)" for (file, line), bits in sorted(by_line.items()) if file == main]
+    other = sum(file != main for file, _ in by_line)
+    said = ", ".join(own) or "none of this file"
+    more = f", and {other} of the headers" if other else ""
+    return [Fact("loops vectorised", str(len(by_line)), f"GCC vectorised the loop at {said}{more}.")]
+
+
+def _frame(made: Compiled, rows: Sequence[Row]) -> list[Fact]:
+    shown = {row.text.rstrip(":") for row in rows if row.text.endswith(":") and not row.text.startswith(".L")}
+    named = (
+        dict(zip(demangled("\n".join(made.stack)).split("\n"), made.stack.values(), strict=False)) if made.stack else {}
+    )
+    own = {name: size for name, size in named.items() if name in shown}
+    if not own:
+        return []
+    name, size = max(own.items(), key=lambda item: item[1])
+    return [Fact("stack frame", f"{size} B", f"{name} keeps {size} bytes on the stack, saved registers included.")]
+
+
+def _loop(hot: Loop, main: str) -> list[Fact]:
+    body = hot.instructions
+    stack = [text for text in body if _STACK.search(text)]
+    stores = sum(bool(_STORE.match(text)) for text in stack)
+    calls = sorted({text.split()[-1].removesuffix("@PLT") for text in body if text.startswith(("call", "bl "))})
+    divisions = sum(bool(re.match(r"v?(?:div|sqrt)[ps][sd]|f(?:div|sqrt)", text)) for text in body)
+    lines = hot.lines(main)
+    at = f"line{'s' if len(lines) > 1 else ''} {_spans(lines)}" if lines else "no line of this file"
+    found = [
+        Fact(
+            "hottest loop",
+            f"{len(body)} instructions",
+            f"{hot.label} at line {hot.first} of asm, from {at}: taken for the hottest since it has the most packed "
+            "instructions of all loops without another inside.",
+        )
+    ]
+    if stack:
+        sentence = (
+            f"Each iteration of that loop touches the stack {len(stack)} times ({stores} stores): values that have no "
+            "register, or an array that was not kept in registers."
+        )
+    else:
+        sentence = "The loop keeps all its values in registers."
+    found.append(Fact("spills in the loop", str(len(stack)), sentence))
+    if calls:
+        names = ", ".join(calls)
+        found.append(
+            Fact("calls in the loop", str(len(calls)), f"The loop calls {names}, which keeps it from being vectorised.")
+        )
+    if divisions:
+        sentence = f"{divisions} divisions or square roots an iteration, which take several times as long as a product."
+        found.append(Fact("divisions in the loop", str(divisions), sentence))
+    return found
+
+
+def _spans(lines: Sequence[int]) -> str:
+    """``8, 10-12``"""
+    spans: list[list[int]] = []
+    for line in lines:
+        if spans and line == spans[-1][1] + 1:
+            spans[-1][1] = line
+        else:
+            spans.append([line, line])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -1,0 +1,295 @@
+"""CUDA C++ in a dry call: what the host hands to NVRTC (cuda-core) or nvcc (tvm_ffi, torch) is compiled and kept.
+
+A library of nvcc's cannot be called without a GPU: its functions do nothing, so that its launches stay unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kernellab.dsls.cuda_c import toolkit
+from kernellab.lens.dry.records import Built, Request
+from kernellab.lens.dry.triton import Kept
+
+_SECONDS = 120
+
+
+#: what the lines are called that a host puts before a kernel's own
+BEFORE = "before"
+_RENAMED = re.compile(r'^#line 1 "', re.MULTILINE)
+
+
+class Refused(Exception):
+    """The compiler's log."""
+
+
+class Compiler:
+    """Compiles device code for one architecture; the same text once."""
+
+    def __init__(self, request: Request) -> None:
+        self.arch = f"sm_{request.capability}"
+        self._nvrtc = _nvrtc()
+        self._made: dict[tuple[str, ...], tuple[str, bytes]] = {}
+
+    def nvrtc(self, text: str, name: str, options: dict[str, Any]) -> tuple[str, bytes]:
+        """PTX and cubin.
+
+        Raises:
+            Refused: NVRTC does not take it, or there is none.
+        """
+        flags = [f"--std={options.get('std') or 'c++17'}"]
+        flags += ["--use_fast_math"] if options.get("use_fast_math") else []
+        flags += ["--fmad=false"] if options.get("fmad") is False else []
+        flags += [f"-D{_defined(one)}" for one in _listed(options.get("define_macro"))]
+        flags += [f"-I{one}" for one in _listed(options.get("include_path"))]
+        if self._nvrtc is None:
+            return self.nvcc(text, name, flags)
+        key = (text, name, *flags)
+        if key not in self._made:
+            if _RENAMED.search(text):
+                # what stands before the kernel's own lines would count as lines of the same name
+                text = f'#line 1 "{BEFORE}"\n{text}'
+            arch = str(options.get("arch") or self.arch)
+            self._made[key] = _by_nvrtc(self._nvrtc, text, name, [f"--gpu-architecture={arch}", "-lineinfo", *flags])
+        return self._made[key]
+
+    def nvcc(self, text: str, name: str, flags: Sequence[str]) -> tuple[str, bytes]:
+        """PTX and cubin.
+
+        Raises:
+            Refused: nvcc does not take it, or there is none.
+        """
+        home = toolkit()
+        if not home:
+            raise Refused("there is no nvcc here")
+        key = (text, name, *flags)
+        if key not in self._made:
+            place = Path(name)
+            place.write_text(text, encoding="utf-8")
+            made = []
+            for kind in ("ptx", "cubin"):
+                out = place.with_suffix(f".{kind}.out")
+                command = [
+                    f"{home}/bin/nvcc",
+                    f"-{kind}",
+                    "-lineinfo",
+                    f"-arch={self.arch}",
+                    *flags,
+                    str(place),
+                    "-o",
+                    str(out),
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+                if done.returncode:
+                    raise Refused(done.stderr or done.stdout)
+                made.append(out.read_bytes())
+            self._made[key] = made[0].decode(), made[1]
+        return self._made[key]
+
+
+@contextlib.contextmanager
+def compiled(request: Request, kept: Kept) -> Iterator[None]:
+    """While it holds, programs of cuda-core and inline sources of tvm_ffi and torch are compiled into ``kept``."""
+    compiler = Compiler(request)
+    modules = _fake_core(compiler, kept)
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    undo = _inline(compiler, kept)
+    try:
+        yield
+    finally:
+        for function in undo:
+            function()
+        for name, module in before.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
+
+
+def _listed(value: Any) -> list[Any]:
+    """cuda-core takes one value or several of an option."""
+    return [] if value is None else list(value) if isinstance(value, list) else [value]
+
+
+def _defined(one: Any) -> str:
+    return "=".join(map(str, one)) if isinstance(one, tuple) else str(one)
+
+
+def _nvrtc() -> Any:
+    """The module, None where it or its library is missing. cuda-core's own Program asks for a driver."""
+    try:
+        found = import_module("cuda.bindings.nvrtc")
+        found.nvrtcVersion()
+    except Exception:
+        return None
+    return found
+
+
+def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[str, bytes]:
+    error, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
+    options = [flag.encode() for flag in flags]
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if int(error):
+        log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise Refused(bytes(log).decode(errors="replace").rstrip("\0"))
+    found = []
+    for kind in ("PTX", "CUBIN"):
+        got = bytearray(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)[1])
+        getattr(nvrtc, f"nvrtcGet{kind}")(program, got)
+        found.append(bytes(got))
+    nvrtc.nvrtcDestroyProgram(program)
+    return found[0].decode().rstrip("\0"), found[1]
+
+
+def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
+    """cuda.core with programs that are compiled for the request's architecture, and launches that are only noted."""
+
+    class Options:
+        def __init__(self, **given: Any) -> None:
+            self.given = given
+
+    class Kernel:
+        def __init__(self, name: str, file: str, text: str, made: tuple[str, bytes]) -> None:
+            self.name, self.file, self.text, self.made = name, file, text, made
+
+    class Code:
+        def __init__(self, file: str, text: str, made: tuple[str, bytes]) -> None:
+            self.file, self.text, self.made = file, text, made
+
+        def get_kernel(self, name: Any) -> Kernel:
+            return Kernel(name.decode() if isinstance(name, bytes) else str(name), self.file, self.text, self.made)
+
+    class Program:
+        def __init__(self, code: str, code_type: str = "c++", options: Any = None) -> None:
+            self.code, self.options = code, getattr(options, "given", {})
+
+        def compile(self, target_type: str = "cubin", **_: Any) -> Code:
+            file = str(self.options.get("name") or "kernel.cu")
+            return Code(file, self.code, compiler.nvrtc(self.code, file, self.options))
+
+    class Config:
+        def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:
+            self.grid, self.block, self.shared = _three(grid), _three(block), int(shmem_size or 0)
+
+    def launch(stream: Any, config: Config, kernel: Kernel, *args: Any) -> None:
+        ptx, cubin = kernel.made
+        x, y, z = config.block
+        kept.add(
+            Built(
+                name=kernel.name, texts={"ptx": ptx}, grid=list(config.grid), block=x * y * z, shared=config.shared,
+                source=kernel.text,
+            ),
+            cubin,
+        )  # fmt: skip
+
+    class Stream:
+        handle = 0
+
+        @staticmethod
+        def from_handle(handle: int) -> Stream:
+            return Stream()
+
+        def sync(self) -> None: ...
+
+    class Device:
+        def __init__(self, number: int = 0) -> None:
+            self.device_id = number
+            digits = compiler.arch.removeprefix("sm_").rstrip("a")
+            self.compute_capability = (int(digits[:-1]), int(digits[-1]))
+            self.arch = digits
+            self.default_stream = Stream()
+
+        def set_current(self) -> None: ...
+
+        def create_stream(self, *_: Any) -> Stream:
+            return Stream()
+
+        def sync(self) -> None: ...
+
+    core = types.ModuleType("cuda.core")
+    for name, value in {
+        "Program": Program, "ProgramOptions": Options, "LaunchConfig": Config, "launch": launch, "Stream": Stream,
+        "Device": Device,
+    }.items():  # fmt: skip
+        setattr(core, name, value)
+    core.experimental = core  # type: ignore[attr-defined]
+    return {"cuda.core": core, "cuda.core.experimental": core}
+
+
+def _three(given: Any) -> tuple[int, int, int]:
+    sizes = [int(n) for n in given] if isinstance(given, (tuple, list)) else [int(given)]
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return x, y, z
+
+
+class _Library:
+    """What nvcc would have built: any function of it does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+    def __getitem__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+
+def _inline(compiler: Compiler, kept: Kept) -> list[Any]:
+    """Takes the place of the loaders that run nvcc; the functions that undo it."""
+    undo = []
+    for module, names in (
+        ("tvm_ffi.cpp", ("load_inline", "load")),
+        ("torch.utils.cpp_extension", ("load_inline", "load")),
+    ):
+        try:
+            loader = import_module(module)
+        except Exception:
+            continue
+        for name in names:
+            original = getattr(loader, name, None)
+            if original is None:
+                continue
+            setattr(loader, name, _taking(module, compiler, kept))
+            undo.append(lambda loader=loader, name=name, original=original: setattr(loader, name, original))
+    return undo
+
+
+def _taking(module: str, compiler: Compiler, kept: Kept) -> Any:
+    def take(*args: Any, **options: Any) -> _Library:
+        for text in _device_texts(args, options):
+            flags = [str(f) for f in options.get("extra_cuda_cflags") or []]
+            ptx, cubin = compiler.nvcc(text, "device.cu", [*flags, *_includes(module)])
+            kept.add(Built(name="", texts={"ptx": ptx}, source=text), cubin)
+        kept.note("nvcc's host code was not run: blocks and their threads are not known.")
+        return _Library()
+
+    return take
+
+
+def _device_texts(args: Sequence[Any], options: dict[str, Any]) -> Iterator[str]:
+    given = [*args[1:], *(options.get(k) for k in ("cuda_sources", "cuda_source", "sources", "cuda_files"))]
+    for value in given:
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            text = str(one) if isinstance(one, (str, Path)) else ""
+            if text.endswith((".cu", ".cuh")) and Path(text).is_file():
+                text = Path(text).read_text(encoding="utf-8")
+            if "__global__" in text:
+                yield text
+
+
+def _includes(module: str) -> list[str]:
+    if module.startswith("tvm_ffi"):
+        from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
+
+        return ["-std=c++17", f"-I{find_include_path()}", f"-I{find_dlpack_include_path()}"]
+    from torch.utils.cpp_extension import include_paths
+
+    return ["-std=c++17", *(f"-I{path}" for path in include_paths())]

@@ -1,0 +1,122 @@
+"""``-m kernellab.lens.dry.main FOLDER``: confines itself, makes the dry call of FOLDER/request.json, and writes
+FOLDER/work/answer.json. The code that runs here is the candidate's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from kernellab.lens.dry import cuda, standins, tools
+from kernellab.lens.dry import triton as by_triton
+from kernellab.lens.dry.records import Answer, Request
+from kernellab.verifier.sandbox import sandbox
+
+ANSWER = "answer.json"
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    scratch = folder / "work"
+    request = Request(**json.loads((folder / "request.json").read_text(encoding="utf-8")))
+    level = sandbox.enter() if len(os.listdir("/proc/self/task")) == 1 else ""
+    _fork()
+    shared = "" if not level or sandbox.own_proc() else " (shared /proc)"
+    _fork()
+    # warm before it is confined: what is imported later is read from the same places, only slower
+    _import()
+    held = [f"{level}{shared}"] if level else []
+    held += [*sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
+    os.chdir(scratch)
+    answer = call(request, held)
+    (scratch / ANSWER).write_text(json.dumps(asdict(answer)), encoding="utf-8")
+
+
+def _fork() -> None:
+    """Goes on in a child, whose end and exit status this process waits for, and which ends with it."""
+    child = os.fork()
+    if child:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    sandbox.die_with_parent()
+
+
+def _import() -> None:
+    import torch  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import triton  # type: ignore[import-untyped]  # noqa: F401
+    with contextlib.suppress(ImportError):
+        import tvm_ffi.cpp  # noqa: F401
+
+
+def call(request: Request, held: list[str]) -> Answer:
+    """The dry call, within what holds this process."""
+    if not request.allowed and not sandbox.contains(", ".join(held)):
+        return Answer(error=[
+            "This machine has no sandbox, so this kernel's host code would run with your own rights.",
+            "If you trust its author, allow it: --unsandboxed.",
+        ])  # fmt: skip
+    kept = by_triton.Kept()
+    try:
+        with cuda.compiled(request, kept), by_triton.compiled(request, kept), standins.gpu(request):
+            entry = _entry(request)
+            entry(*standins.arguments(request.arguments))
+    except cuda.Refused as refused:
+        return Answer(
+            error=[f"The compiler refuses this source: {_first(str(refused))}", "Its verdict lists all errors."]
+        )
+    except BaseException as error:
+        if not kept.kernels:
+            return Answer(error=[_said(error, request), "Give the task whose inputs it takes, and a source that runs."])
+        kept.note(f"The call ended early: {_said(error, request)}")
+    if not kept.kernels:
+        missing = f"{request.entry_file} launches no kernel of Triton or CUDA C++."
+        return Answer(error=[missing, "The lens shows what such a kernel becomes."])
+    found = []
+    for built, cubin in zip(kept.kernels, kept.cubins, strict=True):
+        sass, used = tools.disassembled(cubin), tools.resources(cubin)
+        texts = {**built.texts, "sass": sass} if sass else built.texts
+        name = built.name or next(iter(used), "")
+        found.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
+    if tools.tool("nvdisasm") is None:
+        kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
+    return Answer(kernels=found, notes=kept.notes, held=held)
+
+
+def _entry(request: Request):  # type: ignore[no-untyped-def]
+    place = Path.cwd()
+    for name, text in request.files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(place))
+    spec = importlib.util.spec_from_file_location("kernel_source", place / request.entry_file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_source"] = module
+    spec.loader.exec_module(module)
+    entry = getattr(module, request.entry, None)
+    if not callable(entry):
+        raise AttributeError(f"{request.entry_file} defines no {request.entry}(*inputs)")
+    return entry
+
+
+def _said(error: BaseException, request: Request) -> str:
+    """The error in one line, with the line of the source that it came through last."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name in request.files]
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
+    return f"{where}{type(error).__name__}: {_first(str(error))}"
+
+
+def _first(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it gives no reason")[:300]
+
+
+if __name__ == "__main__":
+    main()

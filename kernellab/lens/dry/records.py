@@ -1,0 +1,48 @@
+"""What goes into a dry call and what comes out of it; both travel as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Request:
+    """``arguments`` are {"shape": [...], "dtype": "float32"} of a tensor, or {"value": 3} of a scalar, in order."""
+
+    files: dict[str, str]
+    entry_file: str
+    entry: str
+    arguments: list[dict[str, Any]]
+    #: 90 for sm_90
+    capability: int
+    #: SMs, by which persistent kernels choose their grid
+    cores: int
+    #: the source may run without a sandbox: our own rules wrote it, or a person allowed it
+    allowed: bool = False
+
+
+@dataclass(frozen=True)
+class Built:
+    """One kernel that a dry call would launch. ``texts`` are the compiler's own, by level; ``shared`` is dynamic."""
+
+    name: str
+    texts: dict[str, str]
+    grid: list[int] = field(default_factory=list)
+    block: int = 0
+    shared: int = 0
+    #: of the device code: what the launch's text is called, and its text, where it is no file of the source
+    source: str = ""
+    #: ``REG:32 STACK:0 SHARED:0 LOCAL:0``, as cuobjdump says it
+    resources: str = ""
+    stages: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``error`` is why there is nothing: (what, remedy)."""
+
+    kernels: list[Built] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)

@@ -1,0 +1,159 @@
+"""Triton in a dry call: each launch is compiled for the request's architecture, and kept.
+
+Triton compiles for a named target without a GPU; only its driver object asks for one, and another stands in for it.
+Read from Triton 3.4 to 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernellab.lens.dry.records import Built, Request
+from kernellab.lens.dry.tools import disassembled, tool
+from kernellab.lens.read import ptx
+from kernellab.lens.read.sass import instructions
+
+#: what a compiled kernel keeps of each stage, in order
+TEXTS = ("ttir", "ttgir", "llir", "ptx")
+_WARP = 32
+_SECONDS = 60
+
+
+class _Driver:
+    """What Triton asks of a driver before it compiles."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
+
+        return GPUTarget("cuda", self.capability, _WARP)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
+
+    def is_active(self) -> bool:
+        return True
+
+
+class Kept:
+    """The kernels of a dry call, each variant once, and what was not as on a GPU."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Built] = []
+        self.cubins: list[bytes] = []
+        self.notes: list[str] = []
+        self._seen: set[str] = set()
+
+    def add(self, built: Built, cubin: bytes) -> None:
+        key = f"{built.name} {built.block} {built.shared} {hash(cubin)}"
+        if key not in self._seen:
+            self._seen.add(key)
+            self.kernels.append(built)
+            self.cubins.append(cubin)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@contextlib.contextmanager
+def compiled(request: Request, kept: Kept) -> Iterator[None]:
+    """While it holds, a launch of a ``@triton.jit`` function compiles, and adds to ``kept``."""
+    try:
+        from triton.runtime import autotuner, driver, jit  # type: ignore[import-untyped]
+    except ImportError:
+        yield
+        return
+    driver.set_active(_Driver(request.capability))
+    run, tune = jit.JITFunction.run, autotuner.Autotuner.run
+
+    def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **options: Any) -> Any:
+        made = run(self, *args, grid=grid, warmup=True, **options)
+        names = dict(zip(self.arg_names, args, strict=False))
+        places = grid({**names, **options}) if callable(grid) else grid
+        meta = made.metadata
+        texts = {name: _text(made.asm[name]) for name in TEXTS if name in made.asm}
+        kept.add(
+            Built(
+                name=meta.name, texts=texts, grid=[int(n) for n in places], block=meta.num_warps * _WARP,
+                shared=int(meta.shared), stages=int(getattr(meta, "num_stages", 0) or 0),
+            ),
+            _relined(made, request.capability),
+        )  # fmt: skip
+        return made
+
+    def choose(self: Any, *args: Any, **options: Any) -> Any:
+        if len(self.configs) > 1:
+            many = len(self.configs)
+            kept.note(
+                f"{self.base_fn.__name__} has {many} configurations; shown is the first, for only a GPU can choose."
+            )
+            self.configs = self.configs[:1]
+        return tune(self, *args, **options)
+
+    jit.JITFunction.run, autotuner.Autotuner.run = launch, choose
+    try:
+        yield
+    finally:
+        jit.JITFunction.run, autotuner.Autotuner.run = run, tune
+
+
+def _relined(made: Any, capability: int) -> bytes:
+    """The cubin with right lines: LLVM gives those of an inline assembly (each load and store is one) to lines below,
+    so the PTX is assembled again without these marks. The instructions must be the same, else the cubin stays as it is.
+    """
+    cubin = bytes(made.asm.get("cubin", b""))
+    if not cubin or "ptx" not in made.asm:
+        return cubin
+    text = _text(made.asm["ptx"])
+    target = re.search(r"^\.target\s+(sm_\w+)", text, re.MULTILINE)
+    wanted = instructions(disassembled(cubin))
+    flags = [] if getattr(made.metadata, "enable_fp_fusion", True) else ["--fmad=false"]
+    for assembler in _assemblers(capability):
+        with tempfile.TemporaryDirectory() as folder:
+            given, out = Path(folder) / "a.ptx", Path(folder) / "a.cubin"
+            given.write_text(ptx.relined(text), encoding="utf-8")
+            command = [assembler, "-lineinfo", *flags, f"--gpu-name={target[1] if target else f'sm_{capability}'}"]
+            done = subprocess.run(
+                [*command, str(given), "-o", str(out)], capture_output=True, timeout=_SECONDS, check=False
+            )
+            again = out.read_bytes() if done.returncode == 0 else b""
+        if again and instructions(disassembled(again)) == wanted:
+            return again
+    return cubin
+
+
+def _assemblers(capability: int) -> list[str]:
+    """The ptxas that Triton takes for this architecture, then the others at hand."""
+    found = []
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia.compiler import get_ptxas  # type: ignore[import-untyped]
+
+        found.append(str(get_ptxas(capability).path))
+    found += [str(path) for name in ("ptxas", "ptxas-blackwell") if (path := tool(name))]
+    return list(dict.fromkeys(found))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

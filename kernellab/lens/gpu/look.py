@@ -1,0 +1,141 @@
+"""A Triton or CUDA C++ source under the lens: a dry call in a process of its own, and its texts read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path, PurePath
+from typing import Any
+
+from kernellab.errors import SessionError
+from kernellab.lens.dry.main import ANSWER
+from kernellab.lens.dry.records import Answer, Built, Request
+from kernellab.lens.gpu.facts import facts
+from kernellab.lens.gpu.limits import capability_of
+from kernellab.lens.read import llvm, mlir, ptx, sass
+from kernellab.lens.read.rows import Row, Shown, level
+from kernellab.lens.records import Lens
+from kernellab.records import Source
+from kernellab.target import Chip
+from kernellab.verifier.judge.servers import clean_environment
+from kernellab.verifier.sandbox import sandbox
+
+_SECONDS = 300
+_MOST_BYTES = 64 << 20
+#: the reader of each level, its language, and what it is
+_LEVELS = {
+    "ttir": (mlir.rows, "mlir", "Triton's own intermediate text (TTIR): the kernel before any layout"),
+    "ttgir": (mlir.rows, "mlir", "Triton's text for a GPU (TTGIR): with layouts over threads, and shared memory"),
+    "llir": (llvm.rows, "llvm", "LLVM IR"),
+    "ptx": (ptx.rows, "ptx", "PTX, NVIDIA's virtual assembly"),
+    "sass": (sass.rows, "sass", "SASS, the machine's own instructions"),
+}
+
+
+def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool = False) -> Lens:
+    """``arguments`` as :class:`~kernellab.lens.dry.records.Request` has them. Blocking: seconds.
+
+    Raises:
+        SessionError: the call fails, the compiler refuses, or nothing is launched.
+        TargetError: the chip's compute capability is not known.
+    """
+    request = Request(
+        files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
+        arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
+    )  # fmt: skip
+    answer = _answer(json.dumps(asdict(request), sort_keys=True))
+    if answer.error:
+        raise SessionError(*answer.error)
+    kernels = [built for built in answer.kernels if built.texts]
+    read = {
+        name: [reader(built.texts[name]) for built in kernels if name in built.texts]
+        for name, (reader, _, _) in _LEVELS.items()
+    }
+    shown = _shown(source, kernels, read)
+    levels = [level(name, parts, shown, _LEVELS[name][1], _LEVELS[name][2]) for name, parts in read.items() if parts]
+    many = len(kernels) > 1
+    found = [
+        fact
+        for built in kernels
+        for fact in facts(built, request.capability, request.cores, built.name if many else "")
+    ]
+    target = f"sm_{request.capability}, as on {chip.name}"
+    return Lens(shown.file, shown.text, target, tuple(levels), tuple(found), tuple(answer.notes))
+
+
+@lru_cache(maxsize=16)
+def _answer(request: str) -> Answer:
+    """The dry call's answer, remembered by all that goes into it."""
+    folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
+    scratch = folder / "work"
+    try:
+        # the process may become a user of its own, who must reach its scratch folder
+        os.chmod(folder, 0o711)
+        scratch.mkdir()
+        (folder / "request.json").write_text(request, encoding="utf-8")
+        environment = clean_environment({
+            "TRITON_CACHE_DIR": str(scratch / "triton"), "TRITON_INTERPRET": "0", "HOME": str(scratch),
+            "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
+        })  # fmt: skip
+        command = [sys.executable, "-m", "kernellab.lens.dry.main", str(folder)]
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SessionError(f"The dry call took longer than {_SECONDS} s.", "Does the host code wait?") from None
+        out = scratch / ANSWER
+        if not out.is_file() or out.is_symlink() or out.stat().st_size > _MOST_BYTES:
+            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")
+            raise SessionError(
+                f"The dry call ended with {done.returncode}: {last[:200]}", "Does the source run at all?"
+            )
+        said = json.loads(out.read_text(encoding="utf-8"))
+        return Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})
+    finally:
+        sandbox.remove(str(folder))
+
+
+def _shown(source: Source, kernels: Sequence[Built], read: Mapping[str, Sequence[Sequence[Row]]]) -> Shown:
+    """The files of the source that device code came from: one as it is, several one below the other."""
+    hits = Counter(
+        file for parts in read.values() for rows in parts for row in rows for file in {file for file, _ in row.places}
+    )
+    names = {PurePath(name).name: name for name in source.files}
+    own = [names[file] for file, _ in hits.most_common() if file in names and not _is_header(file)]
+    if len(own) > 1:
+        joined, begins, at = [], {}, 0
+        for name in sorted(own):
+            text = source.files[name].rstrip("\n")
+            begins[PurePath(name).name] = at + 1
+            joined.append(f"# ---- {name}\n{text}" if name.endswith(".py") else f"// ---- {name}\n{text}")
+            at += text.count("\n") + 2
+        return Shown(", ".join(sorted(own)), "\n".join(joined), begins)
+    if own:
+        return Shown(own[0], source.files[own[0]], {PurePath(own[0]).name: 0})
+    for built in kernels:
+        # device code of a Python string
+        for name, text in source.files.items():
+            at = text.find(built.source) if built.source else -1
+            if at >= 0:
+                return Shown(name, text, dict.fromkeys(hits, text.count("\n", 0, at)))
+    entry = source.entry_file
+    device = next((built.source for built in kernels if built.source), source.files[entry])
+    return Shown("device.cu" if device != source.files[entry] else entry, device, dict.fromkeys(hits, 0))
+
+
+def _is_header(file: str) -> bool:
+    return file.endswith((".h", ".hpp", ".cuh"))

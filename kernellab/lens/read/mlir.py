@@ -1,0 +1,65 @@
+"""TTIR and TTGIR: MLIR's text with ``loc(...)`` behind each operation (mlir.llvm.org/docs/Dialects/Builtin)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernellab.lens.read.rows import Place, Row, place
+
+_DEFINED = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$")
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
+_NAMED = re.compile(r"#loc\d*")
+
+
+def rows(text: str) -> list[Row]:
+    """The text's rows without locations."""
+    defined = {match[1]: match[2] for line in text.splitlines() if (match := _DEFINED.match(line))}
+    known: dict[str, frozenset[Place]] = {}
+
+    def places(said: str, below: int = 0) -> Iterator[Place]:
+        for file, line in _LITERAL.findall(said):
+            yield place(file, line)
+        for name in _NAMED.findall(said):
+            if name not in known and below < 64:
+                known[name] = frozenset()
+                known[name] = frozenset(places(defined.get(name, ""), below + 1))
+            yield from known.get(name, ())
+
+    found = []
+    for line in text.splitlines():
+        if _DEFINED.match(line):
+            continue
+        bare, said = _without(line)
+        found.append(Row(bare, frozenset(at for one in said for at in places(one))))
+    return found
+
+
+def _without(line: str) -> tuple[str, list[str]]:
+    """The line without ``loc(...)``, and what stood in them. A location may hold brackets, and quoted ones."""
+    bare, said, at = "", [], 0
+    while (start := line.find(" loc(", at)) >= 0:
+        end = _closed(line, start + 4)
+        if end is None:
+            break
+        bare += line[at:start]
+        said.append(line[start + 5 : end])
+        at = end + 1
+    return bare + line[at:], said
+
+
+def _closed(line: str, start: int) -> int | None:
+    depth, quoted, at = 0, False, start
+    while at < len(line):
+        char = line[at]
+        if quoted:
+            at += char == "\\"
+            quoted = char != '"'
+        elif char == '"':
+            quoted = True
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+            if depth == 0:
+                return at
+        at += 1
+    return None

@@ -1,0 +1,79 @@
+"""What the lens shows: levels of one source's compilation, links between lines, and facts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True, order=True)
+class Link:
+    """A line of the source and a line of a level that was made of it, both from 1."""
+
+    source: int
+    level: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """One text of the compiler's: ``name`` is ttir, ttgir, llir, ptx, sass, asm, gimple; ``lines`` are its links.
+
+    ``language`` is what an editor colours it as; ``title`` says in words what it is.
+    """
+
+    name: str
+    text: str
+    lines: tuple[Link, ...] = ()
+    language: str = "asm"
+    title: str = ""
+
+    @cached_property
+    def down(self) -> Mapping[int, tuple[int, ...]]:
+        """Lines of the level by line of the source."""
+        found = defaultdict[int, list[int]](list)
+        for link in sorted(set(self.lines)):
+            found[link.source].append(link.level)
+        return {line: tuple(there) for line, there in found.items()}
+
+    @cached_property
+    def up(self) -> Mapping[int, tuple[int, ...]]:
+        """Lines of the source by line of the level."""
+        found = defaultdict[int, list[int]](list)
+        for link in sorted(set(self.lines)):
+            found[link.level].append(link.source)
+        return {line: tuple(there) for line, there in found.items()}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure of a kernel and what it means, in a sentence. ``kernel`` is "" where the source has only one."""
+
+    name: str
+    value: str
+    sentence: str
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A source, what the compiler made of it for ``target``, and what that shows.
+
+    ``file`` is the file of the source that the links speak of, ``text`` its text. ``notes`` say what is missing, and
+    why.
+    """
+
+    file: str
+    text: str
+    target: str
+    levels: tuple[Level, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
+
+    @property
+    def names(self) -> list[str]:
+        return [level.name for level in self.levels]

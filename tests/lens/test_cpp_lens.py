@@ -1,0 +1,88 @@
+"""C++ under the lens: levels, links in both directions, facts that follow the code."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from kernellab.dsls.cpp import compiler
+from kernellab.errors import SessionError
+from kernellab.lens import difference, look
+from kernellab.lens.cpp import mca
+from kernellab.records import Source
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
+
+ENTRY = 'FLAGS = ["-O3", "-mavx2", "-mfma", "-ffast-math"]\n'
+CODE = """static inline float positive(float v) {
+  return v > 0 ? v : 0.0f;
+}
+void scale(float* __restrict y, const float* __restrict x, long n) {
+  for (long i = 0; i < n; ++i)
+    y[i] = positive(x[i]) * x[i];
+}
+"""
+CHAIN = """double chain(double a, long n) {
+  for (long i = 0; i < n; ++i)
+    a = 1.0 / (a + 1.0);
+  return a;
+}
+"""
+
+
+def cpp(code: str, flags: str = ENTRY) -> Source:
+    return Source(dsl="cpp", files={"kernel.py": flags, "kernel.cpp": code})
+
+
+def test_each_line_links_to_what_it_became_and_back_also_where_it_was_inlined() -> None:
+    lens = look(cpp(CODE))
+    asm = lens.level("asm")
+    assert lens.file == "kernel.cpp" and asm is not None
+    text = asm.text.split("\n")
+    down = {line: [text[n - 1] for n in numbers] for line, numbers in asm.down.items()}
+    # the product is line 6's, and the maximum is line 2's, inlined into line 6
+    assert any("mulps" in one for one in down[6])
+    if shutil.which("addr2line"):
+        tops = [n for n in asm.down[2] if "maxps" in text[n - 1]]
+        assert tops and all(6 in asm.up[n] for n in tops)
+    for line, numbers in asm.down.items():
+        assert all(line in asm.up[n] for n in numbers)
+    middle = lens.level("gimple") or lens.level("llir")
+    assert middle is not None and 6 in middle.down
+
+
+def test_vector_width_and_loops_are_facts_of_the_code() -> None:
+    wide = {fact.name: fact for fact in look(cpp(CODE)).facts}
+    assert wide["vector width"].value == "256 bits" and "all of it" in wide["vector width"].sentence
+    assert "line 5" in wide["loops vectorised"].sentence or "line 6" in wide["loops vectorised"].sentence
+    one = {fact.name: fact for fact in look(cpp(CHAIN)).facts}
+    assert one["vector width"].value == "scalar"
+    assert one["divisions in the loop"].value == "1"
+    assert one["spills in the loop"].value == "0"
+
+
+@pytest.mark.skipif(mca.available() is None, reason="llvm-mca is not installed")
+def test_a_chain_of_divisions_takes_more_cycles_than_a_stream() -> None:
+    """A division waits for the one before: more than its latency an iteration, on any CPU."""
+    cycles = {fact.name: float(fact.value) for fact in look(cpp(CHAIN)).facts if fact.name == "cycles an iteration"}
+    assert cycles["cycles an iteration"] > 8
+
+
+def test_what_the_compiler_refuses_is_one_sentence() -> None:
+    with pytest.raises(SessionError, match=r"refuses this source: .*kernel.cpp:1:.*nothing_here"):
+        look(cpp("int f() { return nothing_here; }\n"))
+    with pytest.raises(SessionError, match="does not read numba"):
+        look(Source(dsl="numba", files={"kernel.py": ""}))
+
+
+def test_two_candidates_differ_at_a_level_and_in_facts() -> None:
+    fast, plain = look(cpp(CODE)), look(cpp(CODE, 'FLAGS = ["-O1", "-mavx2", "-fno-tree-vectorize"]\n'))
+    assert difference(fast, plain, "source").text == ""
+    found = difference(fast, plain, "asm", ("fast", "plain"))
+    assert "ymm" in found.text and found.removed > 0 and not found.same
+    assert ("vector width", "256 bits", "scalar") in [(f.name, f.a, f.b) for f in found.facts]
+    again = difference(fast, fast, "asm")
+    assert not again.text and again.same and not again.facts
+    with pytest.raises(SessionError, match="no level 'sass'"):
+        difference(fast, plain, "sass")

@@ -1,0 +1,94 @@
+"""Readers of texts that need no compiler, and counters."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.errors import SessionError
+from kernellab.lens.counters import preflight as files
+from kernellab.lens.counters.preflight import Preflight, preflight
+from kernellab.lens.counters.read import counters, facts, rows
+from kernellab.lens.gpu.facts import static_shared
+from kernellab.lens.read import llvm, mlir, ptx, sass
+from kernellab.records import Source
+from kernellab.task import load_task
+
+LLVM = """define void @f() !dbg !6 {
+  %1 = fadd float 1.0, 2.0, !dbg !13
+  ret void
+}
+!1 = !DIFile(filename: "kernel.py", directory: "/tmp")
+!6 = distinct !DISubprogram(name: "f", file: !1, line: 9, unit: !0)
+!13 = !DILocation(line: 3, column: 1, scope: !20, inlinedAt: !14)
+!14 = !DILocation(line: 13, column: 1, scope: !6)
+!20 = distinct !DILexicalBlockFile(scope: !6, file: !21, discriminator: 0)
+!21 = !DIFile(filename: "standard.py", directory: "/lib")
+"""
+
+
+def test_places_of_inlined_code_are_all_places_of_the_chain() -> None:
+    found = llvm.rows(LLVM)
+    assert [row.text for row in found][:2] == ["define void @f() {", "  %1 = fadd float 1.0, 2.0"]
+    assert found[0].places == {("kernel.py", 9)}
+    assert found[1].places == {("standard.py", 3), ("kernel.py", 13)}
+    text = '%0 = tt.load %x : !tt.ptr<f32> loc("a (b".py":1:2)\n%1 = a.b %0 : f32 loc(#loc2)\n'
+    text += '#loc1 = loc("k.py":4:1)\n#loc2 = loc(callsite("h.py":7:1 at #loc1))\n'
+    assert mlir.rows(text)[1].text == "%1 = a.b %0 : f32"
+    assert mlir.rows(text)[1].places == {("k.py", 4), ("h.py", 7)}
+    lines = '//## File "/x/h.py", line 7 inlined at "/x/k.py", line 4\n//## File "/x/k.py", line 4\n'
+    found = sass.rows(f"k:\n{lines}  /*0000*/  LDC R1, c[0x0] ;\n  /*0010*/  EXIT ;\n")
+    assert [row.text for row in found] == ["k:", "    LDC R1, c[0x0]", "    EXIT"]
+    assert found[1].places == found[2].places == {("h.py", 7), ("k.py", 4)}
+
+
+def test_marks_within_an_inline_assembly_are_its_first() -> None:
+    text = '\t.file 1 "/x/k.py"\n\t.loc 1 12 14\n\t// begin inline asm\n\t.loc 1 12 14\n\tmov.u32 %r1, 0;\n'
+    text += "\t.loc 1 13 14\n\tmov.u32 %r2, 0;\n\t// end inline asm\n\t.loc 1 20 1\n\tret;\n"
+    found = {row.text.strip(): row.places for row in ptx.rows(text)}
+    assert found == {"mov.u32 %r1, 0;": {("k.py", 12)}, "mov.u32 %r2, 0;": {("k.py", 12)}, "ret;": {("k.py", 20)}}
+    assert ".loc 1 13 14" not in ptx.relined(text) and ".loc 1 20 1" in ptx.relined(text)
+
+
+def test_shared_memory_is_what_is_declared_with_a_size() -> None:
+    text = (
+        "\t.extern .shared .align 16 .b8 all[];\n\t.shared .align 4 .f32 part[32];\n\t.shared .align 1 .b8 one[16];\n"
+    )
+    assert static_shared(text) == 144
+
+
+def test_a_table_of_ncu_becomes_facts() -> None:
+    names = ["ID", "Kernel Name", "gpu__time_duration.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+             "sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes_read.sum", "dram__bytes_write.sum",
+             "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
+             "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"]  # fmt: skip
+    table = [names, ["", "", "nsecond", "%", "%", "byte", "byte", "", ""],
+             ["0", "scaled(float *)", "50,000", "91.2", "20.1", "134217728", "134,217,728", "7.5", "1.25"]]  # fmt: skip
+    said = "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in table)
+    (row,) = rows(said)
+    found = {fact.name: fact for fact in facts(row)}
+    assert found["time under ncu"].value == "50.0 us" and found["busy"].value == "91 %"
+    assert "memory bound it" in found["busy"].sentence or "bound" in found["busy"].sentence
+    assert "5369 GB/s" in found["memory traffic"].sentence
+    assert "at a barrier" in found["waits for"].sentence and found["waits for"].kernel == "scaled(float *)"
+    assert list(rows("no table")) == []
+
+
+def test_the_preflight_says_why_counters_cannot_be_read_and_how_they_could(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "has_cuda_device", lambda: True)
+    monkeypatch.setattr(files, "found", lambda: None)
+    assert "not installed" in preflight().reason and "nsight-compute" in preflight().remedy
+    monkeypatch.setattr(files, "found", lambda: "/usr/bin/ncu")
+    monkeypatch.setattr(files, "_restricted", lambda: True)
+    monkeypatch.setattr(files, "_is_admin", lambda: False)
+    assert "administrators" in preflight().reason and "--cap-add=SYS_ADMIN" in preflight().remedy
+    monkeypatch.setattr(files, "_is_admin", lambda: True)
+    assert preflight() == Preflight(ncu="/usr/bin/ncu")
+
+
+def test_counters_run_outside_the_sandbox_only_on_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernellab.lens.counters import read
+
+    monkeypatch.setattr(read, "preflight", lambda: Preflight(ncu="/usr/bin/ncu"))
+    text = "import torch\ndef reference(x: torch.Tensor): return x\ndef inputs(): return torch.randn(4)\n"
+    with pytest.raises(SessionError, match="own rights"):
+        counters(Source(dsl="triton", files={"kernel.py": ""}), load_task(text, "same"))
