@@ -131,7 +131,7 @@ def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
 
     def forward(args: list[Any]) -> Any:
         split = len(args) - len(keys)
-        positional, keywords = module._bind(args[:split])
+        positional, keywords = module.bind(args[:split])
         return functional_call(model, dict(zip(keys, args[split:], strict=True)), tuple(positional), keywords)
 
     return forward

@@ -138,7 +138,7 @@ def _native(module: Any) -> tuple[Load, Callable[..., Any]]:
 
     def load(args: Sequence[Any]) -> Sequence[Any]:
         given = [to_numpy(a) for a in args] if module.numpy else list(args)
-        positional, keywords = module._bind(given)
+        positional, keywords = module.bind(given)
         bound["keywords"] = keywords
         return tuple(positional)
 
