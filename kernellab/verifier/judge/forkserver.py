@@ -63,8 +63,7 @@ def _ready_triton() -> None:
         return
     before = os.environ.get("TRITON_CACHE_DIR")
     with contextlib.suppress(Exception), tempfile.TemporaryDirectory(prefix="kernellab-triton-") as folder:
-        from triton.backends.nvidia import driver
-
+        driver = importlib.import_module("triton.backends.nvidia.driver")
         os.environ["TRITON_CACHE_DIR"] = folder
         driver.CudaUtils()
         # there is one object of the class, which each use of the class would build again
