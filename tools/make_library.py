@@ -1,19 +1,19 @@
 """Make a library of kernels for the memory: tuned and verified here, over all classes of operators.
 
 ``python tools/make_library.py --work FOLDER`` tunes each task of ``TASKS`` (of the built-in suite) with the rules'
-designs, verifies the fastest, and keeps what it measured in ``FOLDER/CLASS.NAME.json``; the same call goes on where it
-stopped. ``--write`` then puts all that was verified into ``kernellab/memory/library.jsonl``.
+designs, verifies the fastest, and keeps what it measured in ``FOLDER/DSL.CLASS.NAME.json``; the same call goes on where
+it stopped, and ``--seconds`` ends it early. ``--write`` then puts all that was verified, for whatever DSL and on
+whatever machine, into ``kernellab/memory/library.jsonl``. No LanceDB is needed: a work folder can be made on a machine
+with a GPU (``--dsl triton``) and be written on another.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import time
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
@@ -23,7 +23,7 @@ from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.lowering.headers import without_headers
 from kernellab.memory.features import features
-from kernellab.memory.library import write
+from kernellab.memory.library import decoded, encoded, write
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.store import Row
 from kernellab.session.offer import is_worth, kernel_of
@@ -32,34 +32,36 @@ from kernellab.tuning import WorkerMeasure, tune
 from kernellab.tuning.space import Space
 from kernellab.verifier import Verifier, VerifyOptions
 
-#: one line a round, so that a run that is cut off has something of every class
+#: small ones, one of each class first, so that a run that is cut off has something of every class
 TASKS = """
 matmul/matmul normalisation/rms_norm softmax/softmax attention/plain convolution/conv2d scan/cumsum
-reduction/row_sum pointwise/swiglu pooling/max_pool2d indexing/embedding movement/transpose loss/cross_entropy
-order/topk
-matmul/batched normalisation/layer_norm softmax/log_softmax attention/causal convolution/conv1d_dilated
-scan/cumsum_columns reduction/column_sum pointwise/gelu_by_hand pooling/avg_pool2d
-indexing/gather_along_rows movement/swap_heads loss/mse
-matmul/linear_relu normalisation/add_rms_norm softmax/logsumexp attention/windowed convolution/depthwise_conv2d
-reduction/row_std pooling/max_pool1d_dilated matmul/skinny normalisation/group_norm softmax/softmax_channels
-matmul/mlp_relu reduction/sum_of_squares scan/cummax matmul/gram
+reduction/row_sum pointwise/swiglu pooling/adaptive_average indexing/gather_along_rows movement/swap_heads
+loss/binary_cross_entropy order/top_mean
+matmul/einsum_heads normalisation/group_norm_silu softmax/alibi_softmax attention/causal convolution/conv_add_relu
+reduction/row_product pointwise/prelu pooling/avg_pool1d indexing/take_columns movement/pixel_shuffle
+scan/cumsum_columns softmax/softmin_columns matmul/triangular attention/masked convolution/strided_conv
+normalisation/min_max reduction/argmin_columns loss/focal matmul/low_rank attention/soft_capped
+convolution/grouped_conv reduction/entropy fused/modulated_norm pooling/max_pool3d attention/grouped
+softmax/causal_softmax scan/logcumsumexp order/median_of_rows movement/rotary_interleaved
 """
-TRIALS = 16
+#: points measured of each task
+TRIALS = 8
 
 
-def make(folder: Path, key: str, judge: Verifier) -> str:
-    """Tune, verify and keep one task; what came of it, in a sentence."""
+def make(folder: Path, key: str, dsl: str, judge: Verifier) -> str:
+    """Tune, verify and keep one task; what came of it, in a sentence. Raises KernellabError: it cannot be tried."""
     (suite_task,) = load_suite("builtin", f"^{key}$")
-    task, target = load_task(suite_task.text, suite_task.name), detect_target("cpp")
+    task, target = load_task(suite_task.text, suite_task.name), detect_target(dsl)
     began = time.time()
     replies = RulesDesigner().designs(DesignBrief(task, target))
+    designs = [r.sketch for r in replies]
     measure = WorkerMeasure(judge, task, target, {})
-    tuned = tune([r.sketch for r in replies], Space(task, target), measure, TRIALS)
+    tuned = tune(designs, Space(task, target), measure, TRIALS)
     found: dict[str, object] = {
-        "key": key, "designs": [r.sketch for r in replies], "whys": [r.rationale for r in replies],
+        "key": key, "dsl": dsl, "designs": designs, "whys": [r.rationale for r in replies],
         "measured": [
-            {"design": [r.sketch for r in replies].index(m.point.sketch), "values": dict(m.point.values),
-             "ms": m.time.median_ms if m.time else None}
+            {"design": designs.index(m.point.sketch), "values": dict(m.point.values),
+             "ms": m.time.median_ms if m.time else None, "why": m.reason}
             for m in tuned.measured
         ],
     }  # fmt: skip
@@ -78,47 +80,48 @@ def make(folder: Path, key: str, judge: Verifier) -> str:
             seen = features(task, graph)
             found |= {
                 "kernel": kernel.model_copy(update=values).model_dump(mode="json"),
-                "logic": _text(seen.logic), "shape": _text(seen.shape),
+                "logic": encoded(seen.logic), "shape": encoded(seen.shape),
             }  # fmt: skip
-    if tuned.best is None:
-        return said  # nothing is kept, so that the next run tries again
-    (folder / f"{key.replace('/', '.')}.json").write_text(json.dumps(found))
-    return f"{key}: {said} ({time.time() - began:.0f} s, {len(tuned.measured)} points)"
+    _file(folder, dsl, key).write_text(json.dumps(found))
+    return f"{said} ({time.time() - began:.0f} s, {len(tuned.measured)} points)"
+
+
+def found_in(folder: Path) -> list[dict[str, Any]]:
+    """What a work folder holds: of each task its designs and the points that were measured, in their order."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 def rows(folder: Path) -> list[Row]:
     """The verified kernels of a work folder."""
-    made = []
-    for file in sorted(folder.glob("*.json")):
-        found = json.loads(file.read_text())
-        if "kernel" in found:
-            made.append(Row(Kernel.model_validate(found["kernel"]), _vector(found["logic"]), _vector(found["shape"])))
-    return made
+    return [
+        Row(Kernel.model_validate(found["kernel"]), decoded(found["logic"]), decoded(found["shape"]))
+        for found in found_in(folder) if "kernel" in found
+    ]  # fmt: skip
 
 
-def _text(vector: np.ndarray) -> str:
-    return base64.b64encode(vector.astype(np.float16).tobytes()).decode()
-
-
-def _vector(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype=np.float16).astype(np.float32)
+def _file(folder: Path, dsl: str, key: str) -> Path:
+    return folder / f"{dsl}.{key.replace('/', '.')}.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--dsl", default="cpp")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no task after so many seconds")
     parser.add_argument("--write", action="store_true", help="write the library, measure nothing")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     if given.write:
         print(f"{write(rows(given.work))} kernels written")
         return
+    until = time.monotonic() + given.seconds
+    left = [key for key in TASKS.split() if not _file(given.work, given.dsl, key).exists()]
     with Verifier() as judge:
-        for key in TASKS.split():
-            if (given.work / f"{key.replace('/', '.')}.json").exists():
-                continue
+        for key in left:
+            if time.monotonic() > until:
+                break
             try:
-                print(make(given.work, key, judge), flush=True)
+                print(f"{key}: {make(given.work, key, given.dsl, judge)}", flush=True)
             except KernellabError as error:
                 print(f"{key}: {error.message}", flush=True)
 

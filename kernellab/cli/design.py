@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, read_text, say, settings, write_files
-from kernellab.errors import CaptureError, SessionError, counted
+from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
+from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
     from kernellab.records import Verdict
@@ -147,16 +147,11 @@ def design(
 
 
 def _offer(session: Session) -> None:
-    """A verified kernel is offered to the memory: a person at a terminal is asked, a script is told how."""
+    """A verified kernel is offered to the memory, where ``[memory]`` says to ask."""
     from kernellab.session.config import memory_defaults
 
-    if session.state.created.memory == "off" or memory_defaults(session.workspace).offer != "ask":
-        return
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        if typer.confirm("Remember it for later designs?", default=False, err=True):
-            say(f"{counted(session.remember(), 'kernel')} remembered")
-    else:
-        say(f"`kernellab memory add {session.id}` remembers it for later designs.")
+    if session.state.created.memory != "off" and memory_defaults(session.workspace).offer == "ask":
+        ask_to_remember(session.id, session.remember)
 
 
 _WAITS = (

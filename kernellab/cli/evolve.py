@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, read_text, say, write_files
+from kernellab.cli.output import ask_to_remember, emit, read_text, say, write_files
 from kernellab.content import find_workspace
 from kernellab.errors import EvolveError
 
@@ -233,7 +233,10 @@ def _watched(run: Run, out: Path | None, json: bool) -> int:
         candidate, _ = run.best()
         files = {**candidate.source.files, **({"sketch.txt": candidate.sketch} if candidate.sketch else {})}
         write_files(out, files)
-    return _shown(run, json)
+    code = _shown(run, json)
+    if not json and run.offers():
+        ask_to_remember(run.id, run.remember)
+    return code
 
 
 def _tell(run: Run, told: int) -> int:

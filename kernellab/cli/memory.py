@@ -28,6 +28,7 @@ def search(
     task: Annotated[str, typer.Argument(help="A task's Python file, or words to look for.")],
     dsl: Annotated[str | None, typer.Option(help="The DSL that is wanted; default: any.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 5,
+    also: Annotated[list[str] | None, typer.Option(help="An operation to look for beside; repeatable.")] = None,
     without: Annotated[bool, typer.Option("--leave-out", help="Leave out kernels of the same computation.")] = False,
     store: Store = "",
     json: Json = False,
@@ -38,9 +39,9 @@ def search(
 
     memory = _open(store)
     if task.endswith(".py"):
-        found = by_task(memory, load_task(Path(task)), dsl or "", k, without)
+        found = by_task(memory, load_task(Path(task)), dsl or "", k, without, also or ())
     else:
-        found = by_words(memory, task, k)
+        found = by_words(memory, task, k, find_workspace(), say)
     if json:
         emit({"hits": [hit.as_dict() for hit in found]})
     else:
@@ -51,18 +52,16 @@ def search(
 
 @memory_app.command("add")
 def add(
-    sessions: Annotated[list[str], typer.Argument(help="Names of sessions; default: all of this workspace.")] = [],  # noqa: B006
+    names: Annotated[list[str], typer.Argument(help="Sessions and runs; default: all of this workspace.")] = [],  # noqa: B006
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Take in what sessions verified, and failures with what fixed them. Exit 1 when there was nothing to take."""
-    from kernellab.session.offer import offer
-
+    """Take in what sessions and runs verified, and failures with what fixed them. Exit 1 when there was nothing."""
     memory = _open(store)
-    told = {name: offer(memory, found.state) for name, found in _sessions(sessions)}
+    told = dict(_taken(memory, names))
     kept = sum(told.values())
     if json:
-        emit({"kept": kept, "sessions": told})
+        emit({"kept": kept, "taken": told})
     else:
         for name, taken in told.items():
             say(f"{name}: {counted(taken, 'kernel')}")
@@ -227,6 +226,18 @@ def stats(store: Store = "", json: Json = False) -> int:
     return 0
 
 
+@memory_app.command("compact")
+def compact(store: Store = "", json: Json = False) -> int:
+    """Merge the store's files, drop older versions, and make the indexes that a large store needs."""
+    memory = _open(store)
+    memory.compact()
+    if json:
+        emit(memory.store.count())
+    else:
+        print(f"{counted(memory.store.count()['kernels'], 'kernel')} in the store")
+    return 0
+
+
 @memory_app.command("rebuild")
 def rebuild(store: Store = "", json: Json = False) -> int:
     """Make the store again from the journal; what was forgotten stays forgotten."""
@@ -244,11 +255,18 @@ def _open(uri: str) -> Memory:
     return Memory.open(find_workspace(), uri)
 
 
-def _sessions(names: list[str]) -> Iterator[tuple[str, Any]]:
+def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
+    """Each name with how many of its kernels were new."""
+    from kernellab.evolve.run import open_run, runs
     from kernellab.session import open_session, sessions
+    from kernellab.session.offer import offer
 
-    for name in names or sessions():
-        yield name, open_session(name, resume=False)
+    searches = set(runs())
+    for name in names or [*sessions(), *searches]:
+        if name in searches:
+            yield name, open_run(name).remember(memory)
+        else:
+            yield name, offer(memory, open_session(name, resume=False).state)
 
 
 def _print(lines: list[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernellab.errors import MOST_BYTES, KernellabError
+import typer
+
+from kernellab.errors import MOST_BYTES, KernellabError, counted
 
 
 def say(text: str) -> None:
@@ -29,6 +31,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def ask_to_remember(name: str, remember: Callable[[], int]) -> None:
+    """Offers what a session or a run of that name has verified to the memory: a person at a terminal is asked, a script
+    is told how. Raises as ``remember``."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        if typer.confirm("Remember it for later designs?", default=False, err=True):
+            say(f"{counted(remember(), 'kernel')} remembered")
+    else:
+        say(f"`kernellab memory add {name}` remembers it for later designs.")
 
 
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, int | float]:

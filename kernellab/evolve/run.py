@@ -35,6 +35,7 @@ from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.workers import LocalWorkers
 from kernellab.memory.memory import Memory
+from kernellab.memory.recall import OFF, ON
 from kernellab.models import Budget, open_model
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import memory_defaults, model_settings
@@ -173,24 +174,29 @@ class Run:
             for changed in self._watchers:
                 changed()
 
-    def remember(self) -> int:
-        """Put the verified candidates into the workspace's memory; how many were new to it.
+    def offers(self) -> bool:
+        """Has the run ended with something that a person may want remembered, and does ``[memory]`` say to ask?"""
+        return memory.may_remember(self.state) and memory_defaults(self.workspace).offer == "ask"
+
+    def remember(self, into: Memory | None = None) -> int:
+        """Put the verified candidates ``into`` a memory, the workspace's; how many were new to it.
 
         Raises:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
         """
         begun, state = self.state.begun, self.state
         task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
-        verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items()]
-        uri = begun.memory if begun.memory not in ("", "on", "off") else ""
-        return memory.offer_run(Memory.open(self.workspace, uri), self.id, state, task, target, verified)
+        verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
+        uri = begun.memory if begun.memory not in ("", ON, OFF) else ""
+        into = into or Memory.open(self.workspace, uri)
+        return memory.offer_run(into, self.id, state, task, target, verified)
 
     def _remember(self) -> None:
         """At the end: what the memory learns of its seeds, and the candidates where ``[memory]`` says "always"."""
         wanted, state = self._state.begun.memory, self._stream.state()
         memory.at_end(self.workspace, wanted, self.id, state)
         with suppress(KernellabError):
-            if wanted != "off" and state.status is Status.FINISHED and memory.wants_all(self.workspace):
+            if wanted != OFF and state.status is Status.FINISHED and memory.wants_all(self.workspace):
                 self.remember()
 
     def _scheduler(self) -> Scheduler:

@@ -2,7 +2,7 @@
 
 The logic vector hashes the canonical labels of the captured graph (feature hashing, Weinberger et al. 2009); heavy
 operations weigh more than pointwise ones. The shape vector holds base-2 logarithms of the extents, alignment, dtype
-and layout. A model may add words; nothing here asks for one (paper, Algorithm 2, step 1, without the model).
+and layout. A model or a person may add words, and nobody has to (paper, Algorithm 2, step 1, without the model).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from kernellab.capture import Graph
 from kernellab.capture.family import family_of
-from kernellab.memory.canonical import Canonical, canonical
+from kernellab.memory.canonical import WORDS, Canonical, canonical
 from kernellab.task import Task
 
 #: dimensions of the two vectors; a change is a new version of the store
@@ -85,21 +85,30 @@ class Features:
     dtype: str
 
 
-def features(task: Task, graph: Graph, sizes: Mapping[str, int] | None = None) -> Features:
-    """The features of ``task`` at ``sizes`` (its default sizes when None)."""
+def features(
+    task: Task, graph: Graph, sizes: Mapping[str, int] | None = None, said: Sequence[str] = ()
+) -> Features:  # fmt: skip
+    """The features of ``task`` at ``sizes`` (its default sizes when None).
+
+    ``said`` are operations that a person or a model names beside those of the graph (``softmax``, ``product``): they
+    make kernels with them nearer. The computation's name stays that of the graph.
+    """
     form = canonical(graph)
     sizes = task.module().default_sizes() if sizes is None else sizes
     floats = [a.dtype for a in task.tensors if a.is_float] or [a.dtype for a in task.tensors] or ["float32"]
-    logic = logic_vector(form, family_of(graph).value)
+    logic = logic_vector(form, family_of(graph).value, said)
     return Features(form.hash, form.labels, form.words, logic, shape_vector(task, sizes), floats[0])
 
 
-def logic_vector(form: Canonical, family: str = "") -> np.ndarray:
-    """Families, words, parts and labels hashed into :data:`LOGIC` signed places, by log2(1 + count); of length 1."""
+def logic_vector(form: Canonical, family: str = "", said: Sequence[str] = ()) -> np.ndarray:
+    """Families, words, parts and labels hashed into :data:`LOGIC` signed places, by log2(1 + count); of length 1.
+
+    What is ``said`` weighs as an operation of the graph does.
+    """
     weighted: defaultdict[str, float] = defaultdict(float)
     if family:
         weighted[f"task {family}"] += _OF_TASK
-    for word, count in form.words.items():
+    for word, count in [*form.words.items(), *((WORDS.get(word, word), 1) for word in said)]:
         base, times = word.split(" ", 1)[0], math.log2(1 + count)
         if base in _FAMILY:
             weighted[f"family {_FAMILY[base]}"] += _OF_FAMILY * times

@@ -37,14 +37,14 @@ def shipped(file: Path = FILE) -> Iterator[Row]:
 
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         row = json.loads(line)
-        yield Row(Kernel.model_validate(row["kernel"]), _vector(row["logic"]), _vector(row["shape"]))
+        yield Row(Kernel.model_validate(row["kernel"]), decoded(row["logic"]), decoded(row["shape"]))
 
 
 def write(rows: Iterable[Row], file: Path = FILE) -> int:
     """Write the library, in the order of its kernels' names; how many there are."""
     lines = [
-        json.dumps({"kernel": row.kernel.model_dump(mode="json", exclude_defaults=True), "logic": _text(row.logic),
-                    "shape": _text(row.shape)}, sort_keys=True)
+        json.dumps({"kernel": row.kernel.model_dump(mode="json", exclude_defaults=True), "logic": encoded(row.logic),
+                    "shape": encoded(row.shape)}, sort_keys=True)
         for row in sorted(rows, key=lambda r: (r.kernel.operator_class, r.kernel.name))
     ]  # fmt: skip
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -68,12 +68,14 @@ def seed(memory: Memory) -> int:
     return memory.seed(shipped(), now)
 
 
-def _text(vector: np.ndarray) -> str:
+def encoded(vector: np.ndarray) -> str:
+    """A vector as the library's file has it: float16, base64."""
     return base64.b64encode(vector.astype(np.float16).tobytes()).decode()
 
 
-def _vector(text: str) -> np.ndarray:
+def decoded(text: str) -> np.ndarray:
+    """A vector of the library's file, float32."""
     return np.frombuffer(base64.b64decode(text), dtype=np.float16).astype(np.float32)
 
 
-__all__ = ["seed", "shipped", "version", "write"]
+__all__ = ["decoded", "encoded", "seed", "shipped", "version", "write"]

@@ -42,6 +42,8 @@ from kernellab.task import load_task
 FOLDER = "memory"
 #: kernels of one computation, DSL and chip that are kept: the fastest ones, and what people pinned or liked
 MOST_ALIKE = 8
+#: writes of this process between two looks whether the store's files want merging
+_TEND_AFTER = 32
 
 #: a task's text and name -> its features at some sizes
 Look = Callable[[str, str, Mapping[str, int]], Features]
@@ -60,6 +62,7 @@ class Memory:
         self._look = look or features_of
         self._gone: set[str] = set()
         self._read_to = 0
+        self._writes = 0
 
     @classmethod
     def open(cls, workspace: Path, uri: str = "") -> Memory:
@@ -156,6 +159,11 @@ class Memory:
         self._log.add(STREAM, [Seeded(version=version).model_dump_json()])
         return len(wanted)
 
+    def compact(self) -> None:
+        """Merge the store's files, drop older versions, and make the indexes that a large store needs."""
+        self.store.compact()
+        self.store.index()
+
     def looked(self, source: str, why: str) -> None:
         """An import has judged the source of that hash, and refused it for ``why`` ("": kept)."""
         self._write([Looked(source=source, why=why)])
@@ -186,6 +194,8 @@ class Memory:
                 self._apply([event] if _id_of(event) not in gone else [])
             except KernellabError as error:
                 tell(f"{_id_of(event)} is left out: {error.message}")
+        self.store.tend()
+        self.store.index()
         return self.store.count()["kernels"]
 
     def events(self) -> list[Event]:
@@ -213,6 +223,9 @@ class Memory:
         if events:
             self._log.add(STREAM, [event.model_dump_json() for event in events])
             self._apply(events)
+            if self._writes % _TEND_AFTER == 0:
+                self.store.tend()
+            self._writes += 1
 
     def _apply(self, events: list[Event]) -> None:
         for event in events:

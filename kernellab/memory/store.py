@@ -6,78 +6,46 @@ whole record as JSON beside the columns that are searched, so a store can be rea
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kernellab.errors import MemoryStoreError
 from kernellab.memory.features import LOGIC, SHAPE
 from kernellab.memory.reader import Reader, Search
-from kernellab.memory.records import Failure, Kernel, Skill, Value
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kernellab.memory.records import Failure, Kernel, Skill
+from kernellab.memory.tables import (
+    FAILURES,
+    FILTERS,
+    KERNELS,
+    META,
+    SKILLS,
+    Near,
+    Row,
+    failure_row,
+    kernel_row,
+    row_of,
+    schema,
+    skill_row,
+)
+from kernellab.memory.tables import near as nearest
 
 #: the layout of the tables; a store of another version is migrated by reading its records back
-VERSION = 2
-KERNELS, FAILURES, SKILLS, META = "kernels", "failures", "skills", "meta"
+VERSION = 3
 #: rows from which a search without an index takes longer than one with it
 _INDEXED_FROM = 20_000
+#: small files that a table may have before they are merged
+_MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
 #: cells of the vector index that a search looks into, and how many times more of its rows are compared exactly
 _PROBES, _REFINE = 24, 8
-#: columns that hits are ranked by
-_NEAR = (
-    "id", "graph", "dsl", "backend", "operator_class", "chip", "made", "draft", "draft_uses", "refine", "refine_uses",
-    "thumb", "pinned", "stale",
-)  # fmt: skip
-#: columns with few values, by which searches filter
-_FILTERS = ("dsl", "backend", "operator_class", "chip")
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Near:
-    """What a search tells of a kernel: what it is ranked by, and its record, read when it is chosen. ``made`` names its
-    sketch."""
-
-    id: str
-    graph: str
-    dsl: str
-    backend: str
-    operator_class: str
-    chip: str
-    made: str
-    draft: Value
-    refine: Value
-    thumb: int
-    pinned: bool
-    stale: bool
-    logic: np.ndarray
-    shape: np.ndarray
-    cosine: float
-    record: str
-
-    @property
-    def row(self) -> Row:
-        return Row(Kernel.model_validate_json(self.record), self.logic, self.shape)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A kernel with its two vectors, as the store keeps it."""
-
-    kernel: Kernel
-    logic: np.ndarray
-    shape: np.ndarray
 
 
 class Store:
@@ -105,17 +73,17 @@ class Store:
     def put(self, rows: Sequence[Row]) -> None:
         """Add kernels; one with the same id is replaced."""
         if rows:
-            self._merge(KERNELS, [_kernel_row(row) for row in rows])
+            self._merge(KERNELS, [kernel_row(row) for row in rows])
 
     def put_failures(self, failures: Sequence[Failure]) -> None:
         """Add failures; a known one gets the newer change."""
         if failures:
-            self._merge(FAILURES, [_failure_row(f) for f in failures])
+            self._merge(FAILURES, [failure_row(f) for f in failures])
 
     def put_skills(self, skills: Sequence[Skill]) -> None:
         """Add skills; one with the same id is replaced."""
         if skills:
-            self._merge(SKILLS, [_skill_row(s) for s in skills])
+            self._merge(SKILLS, [skill_row(s) for s in skills])
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove entries by id from all tables, and from the files that hold them; how many there were."""
@@ -136,7 +104,7 @@ class Store:
         """Make the tables anew, empty, whatever state their files are in."""
         for name in (KERNELS, FAILURES, SKILLS):
             self._tables.pop(name, None)
-            self._guard("written", partial(self._db.create_table, name, schema=_schema(name), mode="overwrite"))
+            self._guard("written", partial(self._db.create_table, name, schema=schema(name), mode="overwrite"))
         self._reader = Reader(self.uri, KERNELS)
 
     def compact(self, now: bool = False) -> None:
@@ -151,6 +119,17 @@ class Store:
         for name in (KERNELS, FAILURES, SKILLS):
             self._write(partial(self._table(name).optimize, cleanup_older_than=older, delete_unverified=now))
 
+    def tend(self) -> bool:
+        """After writes: merge the files of the tables that have many small ones, which brings their indexes up to date
+        too. Were there any?"""
+        found = False
+        for name in (KERNELS, FAILURES, SKILLS):
+            table = self._table(name)
+            if self._guard("read", table.stats)["fragment_stats"]["num_small_fragments"] > _MOST_FILES:
+                self._write(partial(table.optimize, cleanup_older_than=timedelta(days=1)))
+                found = True
+        return found
+
     def index(self) -> None:
         """Make the indexes that a large store needs; a small one is searched whole, which is exact."""
         from lancedb.index import Bitmap, BTree, IvfPq
@@ -158,11 +137,12 @@ class Store:
         table = self._table(KERNELS)
         rows = self._guard("read", table.count_rows)
         have = {index.columns[0] for index in table.list_indices()}
-        for column in _FILTERS:
+        for column in FILTERS:
             if column not in have:
                 self._write(partial(table.create_index, column, config=Bitmap()))
-        if "id" not in have:
-            self._write(partial(table.create_index, "id", config=BTree()))
+        for column in ("id", "graph"):
+            if column not in have:
+                self._write(partial(table.create_index, column, config=BTree()))
         if rows >= _INDEXED_FROM:
             parts = max(16, int(rows**0.5) // 2)
             config = IvfPq(distance_type="cosine", num_partitions=parts, num_sub_vectors=LOGIC // 8)
@@ -181,11 +161,29 @@ class Store:
         clauses = [f"{column} = {_quoted(value)}" for column, value in where.items()]
         if without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
-
-        columns = [*_NEAR, "logic", "shape", "record"]
         probes = 0 if exact else _PROBES
-        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), columns, limit, probes, _REFINE)
-        return _near(self._guard("searched", lambda: self._reader.search(wanted)))
+        wanted = Search(
+            logic.astype(np.float32), "logic", " AND ".join(clauses), ["facts", "logic"], limit, probes, _REFINE
+        )
+        return nearest(self._guard("searched", lambda: self._reader.search(wanted)))
+
+    def rows(self, found: Sequence[Near]) -> list[Row]:
+        """The kernels of hits with their vectors, in the same order; one that is gone meanwhile is left out."""
+        records: dict[str, str] = {}
+        if found:
+            # a write or a compaction in between gives rows other places, or takes them away
+            with suppress(Exception):
+                table = self._reader.take([near.place for near in found], ["id", "record"])
+                records = dict(zip(table["id"].to_pylist(), table["record"].to_pylist(), strict=True))
+        rows = []
+        for near in found:
+            kernel = Kernel.model_validate_json(records[near.id]) if near.id in records else self._kernel(near.id)
+            rows += [Row(kernel, near.logic, near.shape)] if kernel is not None else []
+        return rows
+
+    def _kernel(self, id: str) -> Kernel | None:
+        row = self.get(id)
+        return row.kernel if row else None
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
@@ -194,7 +192,7 @@ class Store:
         )
         # files are read while it goes on
         while (batch := self._guard("read", lambda: next(batches, None))) is not None:
-            yield from (_row(found) for found in batch.to_pylist())
+            yield from (row_of(found) for found in batch.to_pylist())
 
     def get(self, id: str) -> Row | None:
         """A kernel by its id."""
@@ -221,7 +219,7 @@ class Store:
             found: list[dict[str, Any]] = query.limit(limit).to_list()
             return found
 
-        return [_row(found) for found in self._guard("searched", ask)]
+        return [row_of(found) for found in self._guard("searched", ask)]
 
     def count(self) -> dict[str, int]:
         """Rows a table."""
@@ -240,7 +238,7 @@ class Store:
     def _merge(self, name: str, rows: list[dict[str, Any]]) -> None:
         import pyarrow as pa
 
-        data = pa.Table.from_pylist(list({row["id"]: row for row in rows}.values()), schema=_schema(name))
+        data = pa.Table.from_pylist(list({row["id"]: row for row in rows}.values()), schema=schema(name))
         table = self._table(name)
         self._write(
             lambda: table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(data)
@@ -254,7 +252,7 @@ class Store:
     def _open(self, name: str) -> Any:
         tables = self._db.list_tables().tables
         if name not in tables:
-            return self._db.create_table(name, schema=_schema(name), exist_ok=True)
+            return self._db.create_table(name, schema=schema(name), exist_ok=True)
         table = self._db.open_table(name)
         if name == KERNELS:
             for column, length in (("logic", LOGIC), ("shape", SHAPE)):
@@ -272,7 +270,7 @@ class Store:
         if not rows:
             import pyarrow as pa
 
-            first = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=_schema(META))
+            first = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))
             self._write(lambda: meta.merge_insert("id").when_not_matched_insert_all().execute(first))
             return
         version = int(next(row["record"] for row in rows if row["id"] == "version"))
@@ -292,10 +290,10 @@ class Store:
             old = self._guard("opened", lambda: self._db.open_table(KERNELS))
             if old.schema.field("logic").type.list_size != LOGIC or old.schema.field("shape").type.list_size != SHAPE:
                 return  # the vectors themselves are others: opening the table says what to do
-            rows = [_kernel_row(_row(found)) for found in self._guard("read", old.search().to_list)]
-            data = pa.Table.from_pylist(rows, schema=_schema(KERNELS))
+            rows = [kernel_row(row_of(found)) for found in self._guard("read", old.search().to_list)]
+            data = pa.Table.from_pylist(rows, schema=schema(KERNELS))
             self._guard("written", lambda: self._db.create_table(KERNELS, data, mode="overwrite"))
-        now = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=_schema(META))
+        now = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))
         meta = self._table(META)
         self._write(lambda: meta.merge_insert("id").when_matched_update_all().execute(now))
 
@@ -332,80 +330,6 @@ def _first_line(error: Exception) -> str:
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def _schema(name: str) -> pa.Schema:
-    import pyarrow as pa
-
-    text = pa.string()
-    columns: dict[str, list[tuple[str, Any]]] = {
-        META: [],
-        KERNELS: [
-            ("graph", text), ("task", text), *((column, text) for column in _FILTERS), ("dtype", text),
-            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text), ("made", text),
-            ("draft", pa.float32()), ("draft_uses", pa.int32()), ("refine", pa.float32()), ("refine_uses", pa.int32()),
-            ("thumb", pa.int32()), ("pinned", pa.bool_()),
-            ("logic", pa.list_(pa.float32(), LOGIC)), ("shape", pa.list_(pa.float32(), SHAPE)),
-        ],
-        FAILURES: [("graph", text), ("dsl", text), ("operator_class", text), ("signature", text)],
-        SKILLS: [("operator_class", text), ("dsl", text), ("chip", text), ("approved", pa.bool_())],
-    }  # fmt: skip
-    return pa.schema([("id", text), *columns[name], ("record", text)])
-
-
-def _kernel_row(row: Row) -> dict[str, Any]:
-    kernel = row.kernel
-    return {
-        "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dsl": kernel.dsl, "backend": kernel.backend,
-        "operator_class": kernel.operator_class, "chip": kernel.chip, "dtype": kernel.dtype,
-        "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
-        "text": " ".join((kernel.name, kernel.operator_class, *kernel.words, kernel.rationale)),
-        "made": hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16],
-        "draft": kernel.draft.mean, "draft_uses": kernel.draft.uses, "refine": kernel.refine.mean,
-        "refine_uses": kernel.refine.uses, "thumb": kernel.thumb, "pinned": kernel.pinned,
-        "logic": row.logic.astype(np.float32), "shape": row.shape.astype(np.float32),
-        "record": kernel.model_dump_json(),
-    }  # fmt: skip
-
-
-def _failure_row(failure: Failure) -> dict[str, Any]:
-    return {
-        "id": failure.id, "graph": failure.graph, "dsl": failure.dsl, "operator_class": failure.operator_class,
-        "signature": failure.signature, "record": failure.model_dump_json(),
-    }  # fmt: skip
-
-
-def _skill_row(skill: Skill) -> dict[str, Any]:
-    return {
-        "id": skill.id, "operator_class": skill.operator_class, "dsl": skill.dsl, "chip": skill.chip,
-        "approved": skill.approved, "record": skill.model_dump_json(),
-    }  # fmt: skip
-
-
-def _near(found: Any) -> list[Near]:
-    """The rows of an Arrow table; its vectors are read as arrays, not number by number."""
-    count = found.num_rows
-    logic, shape = (
-        np.concatenate([np.asarray(chunk.flatten()) for chunk in found[name].chunks]).reshape(count, length)
-        if count
-        else np.empty((0, length))
-        for name, length in (("logic", LOGIC), ("shape", SHAPE))
-    )
-    told = found.select([*_NEAR, "record", "_distance"]).to_pylist()
-    return [
-        Near(
-            **{name: row[name] for name in _NEAR if not name.startswith(("draft", "refine"))},
-            draft=Value(mean=row["draft"], uses=row["draft_uses"]),
-            refine=Value(mean=row["refine"], uses=row["refine_uses"]),
-            logic=logic[at], shape=shape[at], cosine=1.0 - float(row["_distance"]), record=row["record"],
-        )
-        for at, row in enumerate(told)
-    ]  # fmt: skip
-
-
-def _row(found: Mapping[str, Any]) -> Row:
-    kernel = Kernel.model_validate_json(found["record"])
-    return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
 
 
 __all__ = ["VERSION", "Near", "Row", "Store"]

@@ -26,12 +26,15 @@ class MemoryDefaults(BaseModel):
 
     ``use`` is "on", "off", a store's place (any URI that LanceDB takes), or "": where the workspace has a store.
     ``offer`` says what becomes of verified kernels at a session's or a run's end: "ask" a person, "always", "never".
+    ``embed`` names an embedding model for searches by words, "model:NAME" at the endpoint of ``[models]`` or
+    "local:NAME" by sentence-transformers; "" does without.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     use: str = ""
     offer: Literal["ask", "always", "never"] = "ask"
+    embed: str = ""
 
 
 class Defaults(BaseModel):

@@ -12,13 +12,17 @@ from typing import Any
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import KernellabError, MemoryStoreError
+from kernellab.errors import KernellabError, MemoryStoreError, ModelError
 from kernellab.lowering.headers import with_headers
+from kernellab.memory.embedding import open_embedder
 from kernellab.memory.features import features
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.retrieval import Query
 from kernellab.memory.stale import stale
+from kernellab.memory.tables import text_of
+from kernellab.memory.texts import Texts, fused
+from kernellab.session.config import memory_defaults, model_settings
 from kernellab.session.offer import is_worth, kernel_of
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier
@@ -48,10 +52,13 @@ class Found:
         }  # fmt: skip
 
 
-def by_task(memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False) -> list[Found]:
-    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. Raises CaptureError, TargetError."""
+def by_task(
+    memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
+) -> list[Found]:
+    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``said`` are operations that somebody
+    names beside the graph's. Raises CaptureError, TargetError."""
     graph = capture(task)
-    seen, target = features(task, graph), detect_target(dsl) if dsl else None
+    seen, target = features(task, graph, said=said), detect_target(dsl) if dsl else None
     backend, chip = (target.backend.value, target.chip.name) if target else ("", "")
     query = Query(
         seen, dsl, backend, family_of(graph).value, chip, without=(seen.hash,) if leave_out else ()
@@ -60,9 +67,27 @@ def by_task(memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bo
     return [Found(h.kernel, h.why, h.score, h.logic, h.shape, h.value, h.relaxed) for h in hits]
 
 
-def by_words(memory: Memory, words: str, k: int = 5) -> list[Found]:
-    """Kernels whose name, operations or rationale hold ``words``, best first."""
-    return [Found(row.kernel, f"{row.kernel.name}: {figures(row.kernel)}") for row in memory.store.words(words, k)]
+def by_words(
+    memory: Memory, words: str, k: int = 5, workspace: Path | None = None, tell: Callable[[str], None] = lambda _: None
+) -> list[Found]:
+    """Kernels whose name, operations or rationale hold ``words``, best first.
+
+    Where ``[memory] embed`` of the ``workspace`` names an embedding model, what means nearly the same counts as well;
+    a fault of that model leaves the words alone, and ``tell`` is given it.
+    """
+    found = {row.kernel.id: row.kernel for row in memory.store.words(words, k)}
+    ranked = list(found)
+    embed = memory_defaults(workspace).embed if workspace is not None else ""
+    if embed and workspace is not None:
+        try:
+            embedder = open_embedder(embed, model_settings(workspace))
+            entries = ((row.kernel.id, text_of(row.kernel)) for row in memory.store.kernels())
+            near = Texts(memory.store.uri, embedder).nearest(words, entries, k, tell)
+            ranked = fused(ranked, near)[:k]
+        except (ModelError, MemoryStoreError) as error:
+            tell(f"Words alone: {error}")
+    kernels = [found.get(id) or row.kernel for id in ranked if id in found or (row := memory.store.get(id))]
+    return [Found(kernel, f"{kernel.name}: {figures(kernel)}") for kernel in kernels]
 
 
 def figures(kernel: Kernel) -> str:

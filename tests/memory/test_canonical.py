@@ -61,6 +61,15 @@ def test_a_product_with_a_bias_is_a_product_and_a_sum() -> None:
     assert one.words == {"product": 1, "add": 1}
 
 
+def test_an_operation_that_somebody_names_makes_kernels_with_it_nearer() -> None:
+    text = "import torch\n\n\ndef reference(x):\n    return x + 1\n\n\ndef inputs():\n    return torch.randn(6, 10)\n"
+    task = load_task(text, "op")
+    plain, told = features(task, capture(task)), features(task, capture(task), said=["_softmax"])
+    softmax = of("return torch.softmax(x, -1) + w")
+    assert told.hash == plain.hash
+    assert told.logic @ softmax.logic > plain.logic @ softmax.logic + 0.1
+
+
 def test_relatives_are_nearer_than_strangers() -> None:
     rms = of(RMS)
     residual = of("h = x + w\n    return h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6)")

@@ -175,6 +175,27 @@ def test_recall_counts_relatives_among_the_first() -> None:
     assert recall_at(["a", "b"], {"a", "b", "c"}, 2) == 1.0
 
 
+def test_many_small_files_are_merged_and_nothing_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 3)
+    for number in range(6):
+        store.put([row(f"op{number}", number)])
+    before = store._table("kernels").stats()["fragment_stats"]["num_fragments"]
+    assert store.tend()
+    assert store._table("kernels").stats()["fragment_stats"]["num_fragments"] < before
+    assert not store.tend()
+    assert {r.kernel.name for r in store.kernels()} == {f"op{n}" for n in range(6)}
+    (near,) = store.near(vector(4), {"dsl": "cpp"}, 1)
+    assert [r.kernel.name for r in store.rows([near])] == ["op4"]
+
+
+def test_a_hit_whose_row_moved_or_went_is_read_by_its_id_or_left_out(store: Store) -> None:
+    store.put([row("a", 0), row("b", 1)])
+    found = store.near(vector(0, 1), {}, 2)
+    store.put([row("a", 0, stale="another compiler")])
+    store.remove([next(n.id for n in found if n.graph == "graph of b")])
+    assert [(r.kernel.name, r.kernel.stale) for r in store.rows(found)] == [("a", "another compiler")]
+
+
 def test_an_index_is_made_for_a_large_store_and_finds_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_INDEXED_FROM", 300)
     rng = np.random.default_rng(0)

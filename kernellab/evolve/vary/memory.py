@@ -119,9 +119,15 @@ def skills(
     ]  # fmt: skip
 
 
+def may_remember(state: RunState) -> bool:
+    """Has the run ended with a candidate that the memory may keep, and may it keep anything?"""
+    passed = any(is_worth(verdict) for verdict in state.verdicts.values())
+    return state.status.ended and state.begun.memory != OFF and passed
+
+
 def wants_all(workspace: Path) -> bool:
     """Does ``[memory]`` say that a run's verified candidates are remembered without asking?"""
     return memory_defaults(workspace).offer == "always"
 
 
-__all__ = ["at_end", "offer_run", "seeds", "skills", "wants_all"]
+__all__ = ["at_end", "may_remember", "offer_run", "seeds", "skills", "wants_all"]

@@ -25,7 +25,7 @@ def page(session: Session, body: Body) -> MemoryPage:
         return {"hits": [], "note": _NONE}
     asked = words(body, "words").strip()
     if asked:
-        found = by_words(memory, asked, _MOST)
+        found = by_words(memory, asked, _MOST, session.workspace)
     else:
         from kernellab.task import load_task
 

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.errors import counted
 from kernellab.notebook.magics.base import KernelMagic, command, session_names
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class MemoryMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("word", help="search, add, forget, judge, stats, skills, approve, seed, import, export or rebuild")
-    @argument("what", nargs="*", help="a session or words (search), a session (add), ids (forget, judge), a file")
+    @argument("what", nargs="*", help="a session or words (search), a session or a run (add), ids, a file")
     @argument("-k", type=int, default=5, help="how many hits; default 5")
     @argument("--thumb", type=int, choices=(-1, 0, 1), help="judge: -1 never shows it, 1 prefers it")
     @argument("--pin", action="store_true", help="judge: never drop it")
@@ -38,7 +39,7 @@ class MemoryMagics(KernelMagic):
 
             %kernel_memory search rms_norm        kernels of computations like the session's
             %kernel_memory search layer norm      kernels whose words match
-            %kernel_memory add rms_norm           remember what the session has verified
+            %kernel_memory add rms_norm           remember what the session, or a run, has verified
             %kernel_memory forget ID              out of the store and of every later prompt
             %kernel_memory import kernels.jsonl   verify others' kernels in the background
 
@@ -67,6 +68,7 @@ def _needs(args: argparse.Namespace, what: str) -> list[str]:
 
 
 def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.content import find_workspace
     from kernellab.session.memories import by_task, by_words
 
     words = _needs(args, "a session or words")
@@ -77,15 +79,23 @@ def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
         created = magic.session(words[0]).state.created
         found = by_task(memory, load_task(created.text, created.name), created.dsl or "", args.k)
     else:
-        found = by_words(memory, " ".join(words), args.k)
+        found = by_words(memory, " ".join(words), args.k, find_workspace(), lambda said: print(said, file=sys.stderr))
     scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in found]
     lines = [f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(found, scored, strict=True)]
     print("\n".join(lines) or "Nothing found.")
 
 
 def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.evolve import Run
+    from kernellab.evolve.run import open_run, runs
+
     name = args.what[0] if args.what else None
-    print(f"{magic.session(name).remember()} kernels remembered.")
+    held = magic.namespace.get(name) if name else None
+    if isinstance(held, Run) or name in runs():
+        run = held if isinstance(held, Run) else open_run(str(name))
+        print(f"{counted(run.remember(), 'kernel')} remembered.")
+    else:
+        print(f"{counted(magic.session(name).remember(), 'kernel')} remembered.")
 
 
 def _forget(magic: MemoryMagics, args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernellab.errors import EvolveError, KernellabError
+from kernellab.errors import EvolveError, KernellabError, counted
 from kernellab.evolve.run import Run
 from kernellab.notebook.board.body import Body, number, words
 from kernellab.notebook.monitor.head import KNOBS
@@ -90,6 +90,11 @@ def _direction(desk: Desk, body: Body) -> str:
     return "Models are told it from their next proposal on."
 
 
+def _remember(desk: Desk, body: Body) -> str:
+    kept = desk.run.remember()
+    return f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: all of it was remembered, or forgotten."
+
+
 def _open(desk: Desk, body: Body) -> str:
     return desk.open(number(body, "number"))
 
@@ -108,4 +113,5 @@ ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "scratchpad": _scratchpad,
     "direction": _direction,
     "open": _open,
+    "remember": _remember,
 }

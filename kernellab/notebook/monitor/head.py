@@ -8,6 +8,7 @@ from kernellab.evolve.policies.map_elites import grid
 from kernellab.evolve.records import Knobs, Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
+from kernellab.evolve.vary.memory import may_remember
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
 from kernellab.notebook.monitor.rows import value
@@ -42,6 +43,7 @@ def head(follower: Follower, works_here: bool, message: str = "") -> Head:
         "can": {
             "pause": state.status is Status.RUNNING, "resume": state.status is Status.PAUSED, "stop": going,
             "steer": going, "work": going and not works_here,
+            "remember": may_remember(state),
         },
         "best": best, "best_text": figures_of(state, best), "first_text": figures_of(state, _first(state)),
         "candidates": done, "waiting": len(state.proposals) - done, "round": state.round,

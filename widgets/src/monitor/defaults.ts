@@ -15,7 +15,7 @@ const HEAD: Head = {
   measure: "speedup",
   policy: "",
   works_here: false,
-  can: { pause: false, resume: false, stop: false, steer: false, work: false },
+  can: { pause: false, resume: false, stop: false, steer: false, work: false, remember: false },
   best: null,
   best_text: "",
   first_text: "",

@@ -34,7 +34,7 @@ export interface Head {
   policy: string;
   /** does the kernel of this notebook work on it? */
   works_here: boolean;
-  can: Record<"pause" | "resume" | "stop" | "steer" | "work", boolean>;
+  can: Record<"pause" | "resume" | "stop" | "steer" | "work" | "remember", boolean>;
   best: number | null;
   best_text: string;
   first_text: string;
@@ -185,7 +185,7 @@ export interface Checked {
   diagnostics: Diagnostic[];
 }
 
-/** A person's decision; each but the last is an event of the run. */
+/** A person's decision; each but the last two is an event of the run. */
 export type Act =
   | { action: "pause" | "resume" | "stop" | "work" }
   | { action: "inject"; text: string; island: number; why: string }
@@ -193,7 +193,8 @@ export type Act =
   | { action: "freeze" | "thaw"; island: number }
   | { action: "knob"; name: string; value: string }
   | { action: "scratchpad" | "direction"; text: string }
-  | { action: "open"; number: number };
+  | { action: "open"; number: number }
+  | { action: "remember" }; // what an ended run has verified goes into the memory
 
 export type Ask =
   | { ask: "rows"; since: number }

@@ -99,7 +99,7 @@ function Header({ view }: { view: MonitorView }) {
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
   const sending = view.sending.value;
-  const act = (action: "pause" | "resume" | "stop" | "work", name: string, title: string, sign?: string) => (
+  const act = (action: "pause" | "resume" | "stop" | "work" | "remember", name: string, title: string, sign?: string) => (
     <Button
       action={action}
       sign={sign}
@@ -155,6 +155,7 @@ function Header({ view }: { view: MonitorView }) {
           {act("pause", "Pause", "Finish what runs, begin nothing new (p)", "pause")}
           {act("resume", "Resume", "Go on after a pause (r)", "run")}
           {act("stop", "Stop", "End the run; what was found stays (Shift+X)", "stop")}
+          {can.remember && act("remember", "Remember", "Keep what was verified for later designs")}
           {can.work && act("work", "Work here", "Work on it in this kernel, where no other process does")}
           <Button action="report" title="A read-only page for colleagues" onClick={report}>
             Report

@@ -1,0 +1,122 @@
+"""Vectors of entries' texts beside the kernels, where a person has named an embedding model: for searches by words.
+
+They are made from the entries and hold nothing else, so another model, or one whose vectors have another length, makes
+them anew. Nothing that a design begins from depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernellab.errors import MemoryStoreError
+from kernellab.memory.embedding import Embedder
+
+TABLE = "texts"
+#: entries whose texts are embedded at a time
+_PART = 256
+#: rank from which on a place says little, in the fusion of two rankings (Cormack, Clarke and Buettcher 2009)
+_FUSED = 60
+
+
+class Texts:
+    """The vectors at ``uri`` by a model. Raises MemoryStoreError: they cannot be read or written."""
+
+    def __init__(self, uri: str, embedder: Embedder) -> None:
+        import lancedb
+
+        self.uri, self._embedder = uri, embedder
+        self._db = self._guard(lambda: lancedb.connect(uri, read_consistency_interval=timedelta(0)))
+
+    def nearest(
+        self, words: str, entries: Iterable[tuple[str, str]], limit: int, tell: Callable[[str], None] = lambda _: None
+    ) -> list[str]:
+        """Ids of those ``entries`` (id, text) whose texts mean most nearly what ``words`` do, best first.
+
+        Texts without a vector are embedded first. ``tell`` is given a sentence where all are, because another model
+        made what is held, or the model's vectors have another length now.
+
+        Raises:
+            MemoryStoreError. ModelError: the model gives no vectors.
+        """
+        vector = self._embedder.vectors([words])[0]
+        self._update(dict(entries), len(vector), tell)
+        if TABLE not in self._guard(self._names):
+            return []
+        table = self._guard(lambda: self._db.open_table(TABLE))
+        query = table.search(vector, vector_column_name="vector").distance_type("cosine").select(["id", "_distance"])
+        return [row["id"] for row in self._guard(lambda: query.limit(limit).to_list())]
+
+    def _update(self, given: Mapping[str, str], length: int, tell: Callable[[str], None]) -> None:
+        table = self._held(length, tell)
+        there = set(self._guard(lambda: _ids(table))) if table is not None else set()
+        new = [id for id in given if id not in there]
+        for at in range(0, len(new), _PART):
+            part = new[at : at + _PART]
+            vectors = self._embedder.vectors([given[id] for id in part])
+            self._guard(partial(self._add, part, vectors))
+        gone = sorted(there - set(given))
+        if gone and table is not None:
+            listed = ", ".join("'" + id.replace("'", "''") + "'" for id in gone)
+            self._guard(lambda: self._db.open_table(TABLE).delete(f"id IN ({listed})"))
+
+    def _held(self, length: int, tell: Callable[[str], None]) -> Any:
+        """The table, where there is one of this model with vectors of that length."""
+        if TABLE not in self._guard(self._names):
+            return None
+        table = self._guard(lambda: self._db.open_table(TABLE))
+        made = json.loads((table.schema.metadata or {}).get(b"model", b'""'))
+        held, name = table.schema.field("vector").type.list_size, self._embedder.name
+        if (made, held) == (name, length):
+            return table
+        by = f"by the model {made}" if made != name else f"of length {held}, and {name} gives {length} now"
+        tell(f"The texts' vectors are {by}: all texts are embedded anew.")
+        self._guard(lambda: self._db.drop_table(TABLE))
+        return None
+
+    def _names(self) -> list[str]:
+        found: list[str] = self._db.list_tables().tables
+        return found
+
+    def _add(self, ids: Sequence[str], vectors: np.ndarray) -> None:
+        import pyarrow as pa
+
+        length = vectors.shape[1]
+        schema = pa.schema(
+            [("id", pa.string()), ("vector", pa.list_(pa.float32(), length))],
+            metadata={b"model": json.dumps(self._embedder.name).encode()},
+        )
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float32).ravel()), length)
+        data = pa.Table.from_arrays([pa.array(list(ids)), listed], schema=schema)
+        table = self._db.create_table(TABLE, schema=schema, exist_ok=True)
+        table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(data)
+
+    def _guard(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as error:  # LanceDB raises RuntimeError, ValueError, OSError for faults of files
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise MemoryStoreError(
+                f"The texts' vectors at {self.uri} cannot be used: {said}", "Run `kernellab memory compact`."
+            ) from error
+
+
+def _ids(table: Any) -> list[str]:
+    return [row["id"] for row in table.search().select(["id"]).to_list()]
+
+
+def fused(*rankings: Sequence[str]) -> list[str]:
+    """One ranking of several: each place adds 1 / (60 + place)."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for place, id in enumerate(ranking, 1):
+            scores[id] = scores.get(id, 0.0) + 1 / (_FUSED + place)
+    return sorted(scores, key=lambda id: -scores[id])
+
+
+__all__ = ["Texts", "fused"]
