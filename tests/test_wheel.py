@@ -57,6 +57,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
         "kernellab/notebook/static/monitor.js",
         "kernellab/notebook/static/monitor.css",
         "kernellab/evolve/part.html.j2",
+        "kernellab/memory/library.jsonl",
         "kernellab/_content/notebooks/01_quickstart.ipynb",
     ],
 )

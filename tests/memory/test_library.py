@@ -1,0 +1,69 @@
+"""The library that ships: of every class, verified, small, today's computations, and never seen by its own task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernellab.bench.suites import load_suite
+from kernellab.capture import capture
+from kernellab.capture.family import Family
+from kernellab.dsls.machine import detect_target
+from kernellab.memory.features import features
+from kernellab.memory.library import FILE, seed, shipped
+from kernellab.memory.memory import Memory
+from kernellab.memory.recall import Recall
+from kernellab.memory.records import Purpose
+from kernellab.memory.stale import stale
+from kernellab.memory.store import Row
+from kernellab.records import Trust
+from kernellab.sketch.check import load_program
+from kernellab.task import load_task
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return list(shipped())
+
+
+def test_it_has_verified_kernels_of_every_class_with_their_licence_and_is_small(rows: list[Row]) -> None:
+    assert {row.kernel.operator_class for row in rows} >= {family.value for family in Family if family.value}
+    assert FILE.stat().st_size < 1_000_000
+    assert len({row.kernel.id for row in rows}) == len(rows)
+    for row in rows:
+        kernel, measured = row.kernel, row.kernel.measured
+        assert measured.trust in (Trust.T2, Trust.T3, Trust.T4)
+        assert measured.time_ms and measured.speedup and measured.verifier
+        assert (kernel.provenance.origin, kernel.provenance.licence) == ("library", "Apache-2.0")
+        assert kernel.sketch and load_program(kernel.sketch).kernels
+        assert np.linalg.norm(row.logic) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["softmax/softmax", "reduction/row_sum"])
+def test_its_computations_are_named_as_this_version_names_them(rows: list[Row], name: str) -> None:
+    (listed,) = load_suite("builtin", f"^{name}$")
+    task = load_task(listed.text, listed.name)
+    now = features(task, capture(task))
+    (row,) = [r for r in rows if r.kernel.provenance.place == f"builtin/{name}" and r.kernel.dsl == "cpp"]
+    assert row.kernel.graph == now.hash
+    assert float(np.dot(row.logic, now.logic)) > 0.999
+    assert stale(row.kernel, "another chip") == f"measured on {row.kernel.chip}"
+
+
+def test_a_workspace_takes_it_once_forgets_for_good_and_holds_out_a_tasks_own(rows: list[Row], tmp_path: Path) -> None:
+    memory = Memory.open(tmp_path)
+    assert seed(memory) == len(rows)
+    assert seed(memory) == 0
+    gone = rows[0].kernel.id
+    memory.forget(gone)
+    assert memory.rebuild() == len(rows) - 1
+    assert memory.store.get(gone) is None
+    (listed,) = load_suite("builtin", "^softmax/softmax$")
+    task = load_task(listed.text, listed.name)
+    own = features(task, capture(task)).hash
+    found = Recall(memory, task, detect_target("cpp"), held_out=True).hits(Purpose.DRAFT, 5)
+    assert found
+    assert own not in {hit.kernel.graph for hit in found}
+    assert own in {hit.kernel.graph for hit in Recall(memory, task, detect_target("cpp")).hits(Purpose.DRAFT, 5)}
