@@ -17,7 +17,7 @@ from kernellab.memory.records import Kernel, Purpose, Value
 from kernellab.memory.store import Near, Row, Store
 
 #: candidates of the first step for each hit that is asked for
-_WIDTH = 16
+_WIDTH = 10
 #: a computation less similar than this is no relative
 LEAST_SIMILAR = 0.35
 #: shares of the score: computation, shape, value
@@ -129,7 +129,7 @@ def _candidate(query: Query, near: Near, dropped: Sequence[str]) -> _Candidate:
     logic = 1.0 if near.graph == query.features.hash else min(near.cosine, 0.99)
     shape = shape_similarity(query.features.shape, near.shape)
     value = worth(near, query.purpose)
-    score = float(np.dot(query.weights, (logic, shape, value))) * 0.85 ** len(relaxed)
+    score = sum(w * part for w, part in zip(query.weights, (logic, shape, value), strict=True)) * 0.85 ** len(relaxed)
     return _Candidate(near, logic, shape, value, score * (0.8 if near.stale else 1.0), relaxed)
 
 
@@ -142,21 +142,20 @@ def worth(kernel: Kernel | Near, purpose: Purpose) -> float:
 
 def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
     """Maximal marginal relevance: each next hit is good and unlike those before it."""
-    chosen: list[_Candidate] = []
-    left = list(ranked)
-    redundant = dict.fromkeys((c.near.id for c in left), 0.0)
-    while left and len(chosen) < k:
-        best = max(left, key=lambda c: c.score - _REDUNDANCY * redundant[c.near.id])
+    if not ranked:
+        return []
+    logic, scores = np.stack([c.near.logic for c in ranked]), np.array([c.score for c in ranked])
+    made = [c.near.made for c in ranked]
+    redundant, chosen = np.zeros(len(ranked)), list[int]()
+    while len(chosen) < min(k, len(ranked)):
+        worths = scores - _REDUNDANCY * redundant
+        worths[chosen] = -np.inf
+        best = int(np.argmax(worths))
         chosen.append(best)
-        left.remove(best)
-        for c in left:
-            redundant[c.near.id] = max(redundant[c.near.id], _likeness(c.near, best.near))
-    return sorted(chosen, key=lambda c: -c.score)
-
-
-def _likeness(one: Near, other: Near) -> float:
-    """Do two hits teach the same? By what they compute, and whether one sketch made both."""
-    return 1.0 if one.made == other.made else max(0.0, float(np.dot(one.logic, other.logic))) * 0.8
+        # two hits teach the same as far as they compute the same, and wholly where one sketch made both
+        alike = 0.8 * np.clip(logic @ logic[best], 0.0, None)
+        redundant = np.maximum(redundant, np.where([m == made[best] for m in made], 1.0, alike))
+    return [ranked[at] for at in sorted(chosen)]
 
 
 def recall_at(ranked: Sequence[str], relatives: Mapping[str, bool] | set[str], k: int) -> float:

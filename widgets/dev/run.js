@@ -60,7 +60,7 @@ export function head(all) {
     measure: "speedup",
     policy: "islands",
     works_here: true,
-    can: { pause: true, resume: false, stop: true, steer: true, work: false },
+    can: { pause: true, resume: false, stop: true, steer: true, work: false, remember: false },
     best: best?.number ?? null,
     best_text: best?.text ?? "",
     first_text: all[0].text,

@@ -99,7 +99,12 @@ function Header({ view }: { view: MonitorView }) {
   const link = view.link.value;
   const words = link === "gone" ? "kernel gone" : link === "busy" ? "kernel busy" : head.status_text || head.status;
   const sending = view.sending.value;
-  const act = (action: "pause" | "resume" | "stop" | "work" | "remember", name: string, title: string, sign?: string) => (
+  const act = (
+    action: "pause" | "resume" | "stop" | "work" | "remember",
+    name: string,
+    title: string,
+    sign?: string,
+  ) => (
     <Button
       action={action}
       sign={sign}

@@ -132,6 +132,14 @@ describe("the table", () => {
 });
 
 describe("decisions", () => {
+  it("offers to remember what an ended search has verified", async () => {
+    const { kernel, el, does, click } = await show();
+    expect(el.querySelector("[data-action=remember]")).toBeNull();
+    await does(() => kernel.head({ status: "finished", can: { remember: true } } as never));
+    await click("[data-action=remember]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "remember" });
+  });
+
   it("sends each as its action, and shows a refusal as a sentence", async () => {
     const { kernel, find, does, click } = await show();
     await click("[data-action=pause]");
