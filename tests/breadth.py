@@ -27,6 +27,7 @@ SHARES = {
     "lowering/test_triton_compiles.py": 3,
     "designer/test_designer.py": 3,
     "designer/test_aten.py": 20,
+    "bench/test_bench_memory.py": 4,
     "bench/test_builtin.py": 14,
     "bench/test_scale.py": 7,
     "teach/test_answers.py": 4,

@@ -36,22 +36,15 @@ class Reader:
         self._table: Any = None
 
     def search(self, what: Search) -> Any:
-        """The rows found, as an Arrow table, nearest first, with their places. Raises what LanceDB raises."""
+        """The rows found, as an Arrow table, nearest first. Raises what LanceDB raises."""
         return _run(lambda: self._search(what))
-
-    def take(self, places: Sequence[int], columns: Sequence[str]) -> Any:
-        """The rows at ``places``, as an Arrow table, in any order. Raises what LanceDB raises."""
-        return _run(lambda: self._take(places, columns))
 
     async def _search(self, what: Search) -> Any:
         query = (await self._open()).query().nearest_to(what.vector).column(what.column).distance_type("cosine")
         query = query.nprobes(what.probes).refine_factor(what.refine) if what.probes else query.bypass_vector_index()
         if what.where:
             query = query.where(what.where)
-        return await query.with_row_id().select([*what.columns, "_distance"]).limit(what.limit).to_arrow()
-
-    async def _take(self, places: Sequence[int], columns: Sequence[str]) -> Any:
-        return await (await self._open()).take_row_ids(list(places)).select(list(columns)).to_arrow()
+        return await query.select([*what.columns, "_distance"]).limit(what.limit).to_arrow()
 
     async def _open(self) -> Any:
         if self._table is None:

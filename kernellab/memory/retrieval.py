@@ -105,10 +105,7 @@ def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
         if len(found) >= k:
             break
     chosen = _diverse(sorted(found.values(), key=lambda c: -c.score), k)
-    rows = {row.kernel.id: row for row in store.rows([c.near for c in chosen])}
-    return [
-        Hit(rows[c.near.id], c.logic, c.shape, c.value, c.score, c.relaxed) for c in chosen if c.near.id in rows
-    ]  # fmt: skip
+    return [Hit(c.near.row, c.logic, c.shape, c.value, c.score, c.relaxed) for c in chosen]
 
 
 @dataclass(frozen=True)

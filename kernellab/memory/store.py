@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ import numpy as np
 from kernellab.errors import MemoryStoreError
 from kernellab.memory.features import LOGIC, SHAPE
 from kernellab.memory.reader import Reader, Search
-from kernellab.memory.records import Failure, Kernel, Skill
+from kernellab.memory.records import Failure, Skill
 from kernellab.memory.tables import (
     FAILURES,
     FILTERS,
@@ -165,27 +164,9 @@ class Store:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
         probes = 0 if exact else _PROBES
         wanted = Search(
-            logic.astype(np.float32), "logic", " AND ".join(clauses), ["facts", "logic"], limit, probes, _REFINE
+            logic.astype(np.float32), "logic", " AND ".join(clauses), ["record", "logic"], limit, probes, _REFINE
         )
         return nearest(self._guard("searched", lambda: self._reader.search(wanted)))
-
-    def rows(self, found: Sequence[Near]) -> list[Row]:
-        """The kernels of hits with their vectors, in the same order; one that is gone meanwhile is left out."""
-        records: dict[str, str] = {}
-        if found:
-            # a write or a compaction in between gives rows other places, or takes them away
-            with suppress(Exception):
-                table = self._reader.take([near.place for near in found], ["id", "record"])
-                records = dict(zip(table["id"].to_pylist(), table["record"].to_pylist(), strict=True))
-        rows = []
-        for near in found:
-            kernel = Kernel.model_validate_json(records[near.id]) if near.id in records else self._kernel(near.id)
-            rows += [Row(kernel, near.logic, near.shape)] if kernel is not None else []
-        return rows
-
-    def _kernel(self, id: str) -> Kernel | None:
-        row = self.get(id)
-        return row.kernel if row else None
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""

@@ -23,7 +23,8 @@ FILTERS = ("dsl", "backend", "operator_class", "chip")
 
 @dataclass(frozen=True)
 class Near:
-    """What a search tells of a kernel: what it is ranked by. ``made`` names its sketch, ``place`` is the row's."""
+    """What a search tells of a kernel: what it is ranked by, and its record, read when it is chosen. ``made`` names its
+    sketch."""
 
     id: str
     graph: str
@@ -40,7 +41,11 @@ class Near:
     logic: np.ndarray
     shape: np.ndarray
     cosine: float
-    place: int
+    record: bytes
+
+    @property
+    def row(self) -> Row:
+        return Row(Kernel.model_validate_json(self.record), self.logic, self.shape)
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,14 @@ def schema(name: str) -> pa.Schema:
         META: [],
         KERNELS: [
             ("graph", text), ("task", text), *((column, text) for column in FILTERS), ("dtype", text),
-            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text), ("facts", pa.binary()),
+            ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text),
             ("logic", pa.list_(pa.float32(), LOGIC)), ("shape", pa.list_(pa.float32(), SHAPE)),
         ],
         FAILURES: [("graph", text), ("dsl", text), ("operator_class", text), ("signature", text)],
         SKILLS: [("operator_class", text), ("dsl", text), ("chip", text), ("approved", pa.bool_())],
     }  # fmt: skip
-    return pa.schema([("id", text), *columns[name], ("record", text)])
+    record = ("record", pa.binary() if name == KERNELS else text)
+    return pa.schema([("id", text), *columns[name], record])
 
 
 def kernel_row(row: Row) -> dict[str, Any]:
@@ -76,9 +82,8 @@ def kernel_row(row: Row) -> dict[str, Any]:
         "operator_class": kernel.operator_class, "chip": kernel.chip, "dtype": kernel.dtype,
         "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
         "text": text_of(kernel),
-        "facts": _facts(row),
         "logic": row.logic.astype(np.float32), "shape": row.shape.astype(np.float32),
-        "record": kernel.model_dump_json(),
+        "record": _packed(row),
     }  # fmt: skip
 
 
@@ -101,8 +106,9 @@ def skill_row(skill: Skill) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _facts(row: Row) -> bytes:
-    """All that a hit is ranked by in one value: a search reads it once a row, not a column at a time."""
+def _packed(row: Row) -> bytes:
+    """All of a kernel in one value, what hits are ranked by first: a search reads it once a row, and a read costs by
+    its number more than by its bytes. The shape vector, the length of the facts, the facts, the record."""
     kernel = row.kernel
     made = hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16]
     told = [
@@ -110,7 +116,16 @@ def _facts(row: Row) -> bytes:
         kernel.draft.mean, kernel.draft.uses, kernel.refine.mean, kernel.refine.uses, kernel.thumb, kernel.pinned,
         bool(kernel.stale),
     ]  # fmt: skip
-    return row.shape.astype(np.float32).tobytes() + json.dumps(told).encode()
+    facts = json.dumps(told).encode()
+    parts = row.shape.astype(np.float32).tobytes(), len(facts).to_bytes(4, "little"), facts
+    return b"".join((*parts, kernel.model_dump_json().encode()))
+
+
+def _unpacked(value: bytes) -> tuple[bytes, bytes]:
+    """The facts and the record, both JSON."""
+    start = 4 * SHAPE + 4
+    end = start + int.from_bytes(value[start - 4 : start], "little")
+    return value[start:end], value[end:]
 
 
 def near(found: Any) -> list[Near]:
@@ -119,18 +134,21 @@ def near(found: Any) -> list[Near]:
     if not count:
         return []
     logic = np.concatenate([np.asarray(chunk.flatten()) for chunk in found["logic"].chunks]).reshape(count, LOGIC)
-    cosines, places = 1.0 - found["_distance"].to_numpy(), found["_rowid"].to_pylist()
+    cosines = 1.0 - found["_distance"].to_numpy()
     rows = []
-    for at, facts in enumerate(found["facts"].to_pylist()):
-        *names, draft, drafts, refine, refines, thumb, pinned, stale = json.loads(facts[4 * SHAPE :])
-        shape = np.frombuffer(facts, np.float32, SHAPE)
+    for at, value in enumerate(found["record"].to_pylist()):
+        facts, record = _unpacked(value)
+        *names, draft, drafts, refine, refines, thumb, pinned, stale = json.loads(facts)
+        shape = np.frombuffer(value, np.float32, SHAPE)
         values = Value(mean=draft, uses=drafts), Value(mean=refine, uses=refines)
-        rows.append(Near(*names, *values, thumb, pinned, stale, logic[at], shape, float(cosines[at]), places[at]))
+        rows.append(Near(*names, *values, thumb, pinned, stale, logic[at], shape, float(cosines[at]), record))
     return rows
 
 
 def row_of(found: Mapping[str, Any]) -> Row:
-    kernel = Kernel.model_validate_json(found["record"])
+    """A row with its vectors; of the second layout and the first the record is text."""
+    record = found["record"] if isinstance(found["record"], str) else _unpacked(found["record"])[1]
+    kernel = Kernel.model_validate_json(record)
     return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
 
 

@@ -14,13 +14,14 @@ from kernellab.memory.memory import Memory
 from tests.memory.test_use import kernel_for, text
 
 
+@pytest.mark.parametrize("body", ["torch.matmul(a, b)"])
 def test_a_run_is_told_of_relatives_alone_and_leaves_the_memory_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
     monkeypatch.setattr(one, "BASELINES", ("eager",))
     memory = Memory.open(tmp_path)
     values = {"BM": 32, "BN": 64, "BK": 64}
-    own, other = text("torch.matmul(a, b)", 96), text("torch.relu(a @ b)", 96)
+    own, other = text(body, 96), text("torch.relu(a @ b)", 96)
     for name, task in (("own", own), ("other", other)):
         assert memory.remember(kernel_for(task, values, name=name), task)
     events = len(memory.events())
