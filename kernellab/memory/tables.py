@@ -139,9 +139,14 @@ def near(found: Any) -> list[Near]:
     for at, value in enumerate(found["record"].to_pylist()):
         facts, record = _unpacked(value)
         *names, draft, drafts, refine, refines, thumb, pinned, stale = json.loads(facts)
-        shape = np.frombuffer(value, np.float32, SHAPE)
-        values = Value(mean=draft, uses=drafts), Value(mean=refine, uses=refines)
-        rows.append(Near(*names, *values, thumb, pinned, stale, logic[at], shape, float(cosines[at]), record))
+        id, graph, dsl, backend, operator_class, chip, made = names
+        rows.append(
+            Near(
+                id, graph, dsl, backend, operator_class, chip, made, Value(mean=draft, uses=drafts),
+                Value(mean=refine, uses=refines), thumb, pinned, stale, logic[at],
+                np.frombuffer(value, np.float32, SHAPE), float(cosines[at]), record,
+            )
+        )  # fmt: skip
     return rows
 
 

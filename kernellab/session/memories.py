@@ -86,8 +86,11 @@ def by_words(
             ranked = fused(ranked, near)[:k]
         except (ModelError, MemoryStoreError) as error:
             tell(f"Words alone: {error}")
-    kernels = [found.get(id) or row.kernel for id in ranked if id in found or (row := memory.store.get(id))]
-    return [Found(kernel, f"{kernel.name}: {figures(kernel)}") for kernel in kernels]
+    for id in ranked:
+        row = None if id in found else memory.store.get(id)
+        if row is not None:
+            found[id] = row.kernel
+    return [Found(found[id], f"{found[id].name}: {figures(found[id])}") for id in ranked if id in found]
 
 
 def figures(kernel: Kernel) -> str:
