@@ -93,7 +93,8 @@ def _unit(rows: object, count: int) -> np.ndarray:
     found = np.asarray(rows, dtype=np.float32)
     if found.ndim != 2 or len(found) != count or not np.isfinite(found).all():
         raise ValueError(f"{count} texts, and an answer of shape {found.shape}")
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    unit: np.ndarray = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    return unit
 
 
 __all__ = ["Embedder", "open_embedder"]
