@@ -51,6 +51,8 @@ class Goals(_Data):
 
     ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
     most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations, at least.
+    ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions that compute with
+    floats in the compiled C++ the share that works on whole vectors, at least; asked where the compiler makes x86 code.
     ``uses``, ``avoids``: words of the sketch.
     """
 
@@ -58,6 +60,8 @@ class Goals(_Data):
     launches: int | None = Field(default=None, gt=0)
     footprint: int | None = Field(default=None, gt=0)
     parallel: int | None = Field(default=None, gt=0)
+    choices: int | None = Field(default=None, gt=0)
+    packed: float | None = Field(default=None, gt=0, le=1)
     uses: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from kernellab.errors import KernellabError
 from kernellab.sketch.cost import Cost, cost
@@ -97,9 +98,17 @@ def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> It
                 "goal-parallel",
                 f"{found.parallel} iterations can run at once; at least {goals.parallel} is asked.",
             )
+    spanned = choices(program)
+    if goals.choices is not None and spanned < goals.choices:
+        yield Missed("goal-choices", f"Its tunables span {spanned} designs; at least {goals.choices} are asked.")
     for word in goals.uses:
         if not _has(plain, word):
             yield Missed("goal-uses", f"It does not use {word} yet.")
+
+
+def choices(program: Program) -> int:
+    """How many designs the sketch's tunables span, those that break a ``require`` among them."""
+    return prod(len(c.choices) for c in program.tunables)
 
 
 def _has(text: str, word: str) -> bool:
@@ -117,5 +126,9 @@ def asked(goals: Goals) -> list[str]:
         said.append(f"tiles of one parallel iteration take at most {goals.footprint} bytes")
     if goals.parallel is not None:
         said.append(f"at least {goals.parallel} iterations can run at once")
+    if goals.choices is not None:
+        said.append(f"its tunables span at least {goals.choices} designs")
+    if goals.packed is not None:
+        said.append(f"at least {goals.packed:.0%} of its float instructions work on whole vectors")
     said += [f"uses {word}" for word in goals.uses]
     return said + [f"does without {word}" for word in goals.avoids]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from kernellab.errors import CourseError
+from kernellab.evolve.lab.curves import USUAL, contender
+from kernellab.evolve.lab.pool import load
+from kernellab.evolve.lab.replay import replay
+from kernellab.notebook.learn.walk import walk
 from kernellab.teach.exercise import solution
+from kernellab.teach.progress import text_hash
+from kernellab.teach.recorded import Recording, write
 
 WRONG = """sketch two_inputs {
     symbols: N;
@@ -50,6 +58,44 @@ def test_a_measurement_stands_beside_its_prediction(shell: InteractiveShell, cap
     assert "Your first word counts: 2x" in capsys.readouterr().out
     drawn = shell.run_line_magic("kernel_progress", "--curve")
     assert [len(trace.x) for trace in drawn.data] == [1, 1]
+
+
+def test_what_another_chip_measured_is_marked_as_recorded(
+    shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (solution("two-inputs") or "").strip()
+    row = Recording(
+        name="far", task="two-inputs", text=text_hash(text), chip="NVIDIA H200", dsl="triton", ms=0.5, speedup=3.0,
+        against="about 3x eager", date="2026-11-23", versions="torch 2.11",
+    )  # fmt: skip
+    monkeypatch.setattr("kernellab.teach.recorded.content", lambda name: tmp_path)
+    missing = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
+    assert "nobody has recorded it on an NVIDIA H200" in repr(missing)
+    (tmp_path / "replays").mkdir()
+    write([row], tmp_path / "replays" / "measured.json")
+    shell.run_line_magic("kernel_predict", "far 2x")
+    found = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
+    assert "0.5 ms, about 3x eager" in repr(found) and "You expected 2x, measured 3.00x" in repr(found)
+    assert "Recorded on one NVIDIA H200 on 2026-11-23" in repr(found) and "dashed" in found._repr_html_()
+    with pytest.raises(CourseError, match="with another text than this cell's"):
+        shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text + "# changed")
+
+
+def test_a_ratio_that_the_notebook_computed_meets_its_prediction(shell: InteractiveShell) -> None:
+    shell.user_ns["ratio"], shell.user_ns["word"] = 20.0, "x"
+    shell.run_line_magic("kernel_predict", "uniform 2")
+    found = shell.run_line_magic("kernel_measure", "uniform --value ratio")
+    assert "You expected 2x, measured 20.00x: off by 10.0x" in repr(found)
+    with pytest.raises(CourseError, match="no positive number"):
+        shell.run_line_magic("kernel_measure", "uniform --value word")
+
+
+def test_a_walk_through_a_recorded_space_ends_where_the_replay_ends() -> None:
+    found = walk("softmax", "greedy")
+    pool = load("softmax")
+    best = pool.points[replay(pool, contender("greedy", USUAL), 0.0)[-1]].speedup
+    assert f"the best {best:.2f}x" in found.text
+    assert "role='img'" in found.html and "prefers-reduced-motion" in found.html
 
 
 def test_the_moving_figure_tells_each_step_in_words_too(shell: InteractiveShell) -> None:

@@ -123,6 +123,11 @@ class _Answers:
 
 def replay(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[int, ...]:
     """The point that a run of ``knobs`` holds to be its best after each evaluation; nothing is built or measured."""
+    return tuple(best for _, best in steps(pool, knobs, noise))
+
+
+def steps(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[tuple[int, int], ...]:
+    """Evaluation by evaluation the point that was tried, and the one that the run then holds to be its best."""
     begun = Begun(name=pool.name, text=pool.text, dsl=pool.dsl, knobs=knobs, time=0.0)
     state = fold([(1, begun)])
     lines = _Lines(state)
@@ -133,7 +138,10 @@ def replay(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[int, ...]:
         analyse=lambda state: Plan(prefer=preferred(state)), changed=lines.changed,
     )  # fmt: skip
     scheduler.work()
-    return tuple(_point(state.proposals[number].sketch) for number in lines.best)
+    return tuple(
+        (_point(state.proposals[tried].sketch), _point(state.proposals[best].sketch))
+        for tried, best in zip(state.evaluations, lines.best, strict=True)
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,23 +19,67 @@ if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.task import Task
 
+#: a dashed frame: these figures are of another machine
+_RECORDED = "border:2px dashed #cc79a7;padding:4px 10px;margin:4px 0"
 Rank = Callable[["Task", "Source", "Target"], "Ranking"]
 
 
-def measured(name: str, text: str, task: Task, rank: Rank) -> Shown:
-    """Times ``text``, keeps the figures under ``name``, and sets them beside the prediction.
+def measured(name: str, text: str, task: Task, rank: Rank, target: Target | None = None) -> Shown:
+    """Times ``text``, keeps the figures under ``name``, and sets them beside the prediction. ``target`` is this
+    machine's usual one by default.
 
     Raises:
         CourseError: it is not right, so that no time means anything.
     """
     from kernellab.dsls.machine import detect_target
 
-    source = source_of(text, task)
-    target = detect_target(source.dsl)
+    source = source_of(text, task, target.dsl if target else None)
+    target = target or detect_target(source.dsl)
     found = figures(task, target, rank(task, source, target))
     before = progress.read()
     progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
     return _beside(f"{name}: {found.text}", name, found.speedup, before)
+
+
+def replayed(name: str, text: str, chip: str) -> Shown:
+    """What was measured of ``text`` on a chip that is not here, marked as recorded, beside the prediction.
+
+    Raises:
+        CourseError: the recording is of another text.
+    """
+    from kernellab.teach.recorded import chip_name, recording
+
+    found = recording(name, text, chip_name(chip))
+    if found is None:
+        return unrecorded(name, chip)
+    before = progress.read()
+    progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
+    return _beside(found.said, name, found.speedup, before, found.mark)
+
+
+def unrecorded(name: str, chip: str) -> Shown:
+    """Said of a measurement that nobody has made on that chip yet."""
+    from kernellab.teach.recorded import chip_name
+
+    said = f"{name}: nobody has recorded it on an {chip_name(chip)} yet. Without --on it is measured here."
+    return Shown(said, f"<div style='{_RECORDED}'>{escape(said)}</div>")
+
+
+def stated_value(name: str, value: object) -> Shown:
+    """A ratio that the notebook computed, beside the prediction.
+
+    Raises:
+        CourseError: it is no positive number.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise CourseError(f"{value!r} is no positive number.", "Give --value the name of one.")
+    before = progress.read()
+    progress.record(Measured(name=name, ms=0.0, speedup=number, time=time.time()))
+    return _beside(f"{name}: {number:.3g}", name, number, before)
 
 
 def compared(name: str, known: Progress) -> Shown:
@@ -52,7 +96,7 @@ def compared(name: str, known: Progress) -> Shown:
     return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, known)
 
 
-def _beside(said: str, name: str, ratio: float | None, known: Progress) -> Shown:
+def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: str = "") -> Shown:
     stated = known.prediction(name)
     if stated is None and known.expects(name):
         told = ""
@@ -64,4 +108,10 @@ def _beside(said: str, name: str, ratio: float | None, known: Progress) -> Shown
         off = max(ratio / stated.expected, stated.expected / ratio)
         near = "near" if off <= progress.NEAR else f"off by {off:.1f}x: what did you not count?"
         told = f"You expected {stated.expected:g}x, measured {ratio:.2f}x: {near}"
-    return Shown(f"{said}\n  {told}".rstrip(), f"<b>{escape(said)}</b><br>{escape(told)}")
+    html = f"<b>{escape(said)}</b><br>{escape(told)}"
+    if not mark:
+        return Shown(f"{said}\n  {told}".rstrip(), html)
+    return Shown(
+        f"{said}\n  {mark}\n  {told}".rstrip(),
+        f"<div style='{_RECORDED}'><b>{escape(said)}</b><br><i>{escape(mark)}</i><br>{escape(told)}</div>",
+    )

@@ -43,7 +43,7 @@ def wrong_svg(found: Wrong) -> str:
             )
     seen = [mark for mark in _MARKS if any(mark in row for row in rows)]
     legend = ", ".join(f"{_MARKS[mark][1]} {_NAMES[mark]}" for mark in seen)
-    picture = _svg(width, height, "".join(parts), found.words)
+    picture = svg(width, height, "".join(parts), found.words)
     return f"<figure style='margin:6px 0'>{picture}<figcaption>{escape(found.words)} ({legend})</figcaption></figure>"
 
 
@@ -74,7 +74,6 @@ def moving_svg(found: Touches, names: Sequence[str] = ()) -> str:
         )
         height, widths = max(height, 16 + rows * cell), x + width
         x += width + 22
-    total = max(len(steps), 1) * _SECONDS
     for number, step in enumerate(steps):
         marks = "".join(
             _region(places[part["tensor"]], part["ranges"], cell, part["write"])
@@ -86,16 +85,22 @@ def moving_svg(found: Touches, names: Sequence[str] = ()) -> str:
             f"<text x='0' y='{height + 14}' font-size='10' fill='currentColor'>"
             f"step {number + 1} of {found['total']}: {escape(step['at'] or 'once')}</text></g>"
         )
-    share = 100 / max(len(steps), 1)
-    style = (
-        f"<style>.kl-moving .klm{{opacity:0;animation:kl-{len(steps)} {total:.1f}s infinite}}"
-        f"@keyframes kl-{len(steps)}{{0%,{_FADE * share:.2f}%{{opacity:1}}{share:.2f}%,100%{{opacity:0}}}}"
+    words = f"{found['total']} steps at {found['sizes']}; loads in blue, stores framed in orange."
+    return moving_style(len(steps)) + svg(
+        widths, height + 20, "".join(parts), words, f"kl-moving kl-moving-{len(steps)}"
+    )
+
+
+def moving_style(frames: int) -> str:
+    """The style sheet that shows the groups of class ``klm`` in turn; each says its own delay, 0.7 s apart."""
+    share, total = 100 / max(frames, 1), max(frames, 1) * _SECONDS
+    return (
+        f"<style>.kl-moving-{frames} .klm{{opacity:0;animation:kl-{frames} {total:.1f}s infinite}}"
+        f"@keyframes kl-{frames}{{0%,{_FADE * share:.2f}%{{opacity:1}}{share:.2f}%,100%{{opacity:0}}}}"
         ".kl-moving:hover .klm{animation-play-state:paused}"
         "@media (prefers-reduced-motion:reduce){.kl-moving .klm{animation:none}.kl-moving .klm:last-of-type{opacity:1}}"
         "</style>"
     )
-    words = f"{found['total']} steps at {found['sizes']}; loads in blue, stores framed in orange."
-    return style + _svg(widths, height + 20, "".join(parts), words, "kl-moving")
 
 
 def _cell_of(shapes: Sequence[Sequence[int]]) -> float:
@@ -137,10 +142,11 @@ def bar(share: float, words: str) -> str:
         f"<rect width='160' height='10' fill='none' {_LINE}/>"
         f"<rect width='{160 * part:.0f}' height='10' fill='{GREEN}' fill-opacity='.8'/>"
     )
-    return f"{_svg(160, 10, inside, words)} {escape(words)}"
+    return f"{svg(160, 10, inside, words)} {escape(words)}"
 
 
-def _svg(width: float, height: float, inside: str, words: str, name: str = "") -> str:
+def svg(width: float, height: float, inside: str, words: str, name: str = "") -> str:
+    """A picture with its words as a title and for screen readers."""
     kind = f" class='{name}'" if name else ""
     size = f"width='{width + 2:.0f}' height='{height + 2:.0f}' viewBox='-1 -1 {width + 2:.0f} {height + 2:.0f}'"
     return (

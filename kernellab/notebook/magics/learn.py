@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
@@ -117,19 +118,31 @@ class LearnMagics(KernelMagic):
     @magic_arguments()
     @argument("name", help="what the measurement is called")
     @argument("--task", help="a task of the lesson, an exercise, a challenge, a variable or a file; default: NAME")
+    @argument("--on", metavar="CHIP", help="on that GPU; where there is none, the lesson's recording, marked as such")
+    @argument("--value", metavar="NAME", help="without a cell: a ratio that the notebook computed, by its variable")
     @command
     def kernel_measure(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Time the sketch or kernel in the cell beside PyTorch eager, quickly, and set it beside your prediction.
 
         Without a cell (%kernel_measure A/B) compare two measurements.
         """
-        from kernellab.notebook.learn.measure import compared, measured
+        from kernellab.notebook.learn.measure import compared, measured, replayed, stated_value, unrecorded
         from kernellab.teach import progress
+        from kernellab.teach.recorded import here
 
+        if cell is None and args.value:
+            if args.value not in self.namespace:
+                raise UsageError(f"there is no variable {args.value!r}")
+            return stated_value(args.name, self.namespace[args.value])
         if cell is None:
-            return compared(args.name, progress.read())
+            known = progress.read()
+            missing = args.on and known.ratio(args.name) is None
+            return unrecorded(args.name, args.on) if missing else compared(args.name, known)
+        target = here(args.on) if args.on else None
+        if args.on and target is None:
+            return replayed(args.name, cell, args.on)
         task = self._task(args.task or args.name)
-        return measured(args.name, cell, task, self._ranked)
+        return measured(args.name, cell, task, self._ranked, target)
 
     @no_var_expand
     @line_cell_magic

@@ -52,6 +52,7 @@ class WorkMagics(KernelMagic):
     @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
     @argument("--allow-library", action="store_true", help="a kernel may compose with the framework's library")
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
+    @argument("--fresh", action="store_true", help="a new session, though this cell began one before; the old is kept")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
         """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
@@ -83,6 +84,8 @@ class WorkMagics(KernelMagic):
                 options[name] = getattr(self.lab, name)
         if args.improve is not None:
             options["improve"] = args.improve
+        if args.fresh:
+            options["fresh"] = True
         check_coder(options.get("dsl"), options.get("roles"))
         asked: dict[str, Any] = {"baselines": args.baseline} if args.baseline else {}
         if args.allow_library:
@@ -212,6 +215,7 @@ class WorkMagics(KernelMagic):
         words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         words += [f"--baseline {name}" for name in args.baseline or ()]
         words += ["--allow-library"] if args.allow_library else []
+        words += ["--fresh"] if args.fresh else []
         if args.improve is not None:
             words.append("--improve" if args.improve else "--no-improve")
         return " ".join(["%%kernel_design", args.name, *words])
