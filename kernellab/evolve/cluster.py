@@ -6,6 +6,7 @@ that a device times one candidate at a time. What a worker that died had in hand
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Callable
@@ -125,10 +126,13 @@ class DaskWorkers:
                     "resources": {DEVICE: 1} if at < devices else {},
                     "env": environment,
                     "memory_limit": 0,
+                    "silence_logs": logging.ERROR,
                 },
             }
         scheduler = {"cls": dask.Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
-        return dask.SpecCluster(workers=specs, scheduler=scheduler)
+        # what Dask says of its own start and end would stand under a person's cell
+        logging.getLogger("distributed").setLevel(logging.ERROR)
+        return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
 
 
 _judge: LocalJudge | None = None
