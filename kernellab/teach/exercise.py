@@ -52,7 +52,8 @@ class Goals(_Data):
     ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
     most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations, at least.
     ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions that compute with
-    floats in the compiled C++ the share that works on whole vectors, at least; asked where the compiler makes x86 code.
+    floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
+    compiler makes no x86 code.
     ``uses``, ``avoids``: words of the sketch.
     """
 

@@ -129,6 +129,8 @@ def asked(goals: Goals) -> list[str]:
     if goals.choices is not None:
         said.append(f"its tunables span at least {goals.choices} designs")
     if goals.packed is not None:
-        said.append(f"at least {goals.packed:.0%} of its float instructions work on whole vectors")
+        said.append(
+            f"at least {goals.packed:.0%} of the float instructions in its hottest compiled loop work on whole vectors"
+        )
     said += [f"uses {word}" for word in goals.uses]
     return said + [f"does without {word}" for word in goals.avoids]

@@ -149,11 +149,16 @@ class LearnMagics(KernelMagic):
     @magic_arguments()
     @argument("task", help="a task of the lesson, an exercise, a challenge, a variable or a file")
     @argument("--only", nargs="+", default=[], metavar="TENSOR", help="draw these tensors alone")
+    @argument("--compiled", action="store_true", help="what the C++ compiler makes of it: its hottest loop, with facts")
     @command
     def kernel_watch(self, args: argparse.Namespace, cell: str = "") -> Any:
         """Watch the sketch in the cell: which elements each step loads and stores, at a small size, step by step."""
         from kernellab.notebook.learn.watch import watched
 
+        if args.compiled:
+            from kernellab.notebook.learn.compiled import compiled
+
+            return compiled(cell, self._task(args.task))
         return watched(cell, self._task(args.task), args.only)
 
     @no_var_expand
