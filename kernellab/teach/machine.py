@@ -1,4 +1,4 @@
-"""What the compiler made of an answer: its hottest loop, and how much of the arithmetic there works on whole vectors."""
+"""What the compiler made of an answer: its hottest loop, and how much of that works on whole vectors."""
 
 from __future__ import annotations
 
