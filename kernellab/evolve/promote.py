@@ -57,10 +57,17 @@ class Promotion:
         return [ordered[0], *near] if near and fresh else []
 
     def unverified(self) -> int | None:
-        """The next candidate that needs a verdict: an island's best, or one that leads the verified best."""
+        """The next candidate that needs a verdict: the first design, which all others are compared with, then the
+        islands' best."""
+        if not self.state.verdicts and (first := self._first()) is not None:
+            return first
         heads = [ordered[0] for numbers in self.state.islands.values() if (ordered := self.state.ordered(numbers))]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
         return waiting[0] if waiting else None
+
+    def _first(self) -> int | None:
+        seeds = (n for n in sorted(self.state.proposals) if not self.state.proposals[n].parents)
+        return next((n for n in seeds if self.state.alive(n)), None)
 
     def _remeasured(self, numbers: list[int]) -> Remeasured:
         scores, seconds = {}, 0.0

@@ -34,6 +34,9 @@ from kernellab.evolve.records import (
 from kernellab.models.ledger import added
 from kernellab.records import Usage, Verdict
 
+#: quick looks that a verdict's timing counts as, where later ones are pooled with it
+VERDICT_RUNS = 4
+
 
 @dataclass
 class Tally:
@@ -140,11 +143,22 @@ class RunState:
         return [n for at, n in enumerate(best) if at < self.knobs.elites or n in self.protected]
 
     def best(self) -> int | None:
-        """The fastest candidate with a clean verdict; where nothing is verified (``score`` is the model), the best."""
+        """The fastest candidate with a clean verdict; where nothing is verified (``score`` is the model), the best.
+
+        Who was verified before stays the best unless a later one leads by more than its own noise.
+        """
         if self.knobs.score == "model":
             return max((n for n in self.evaluations if self.alive(n)), key=lambda n: (self.worth(n), -n), default=None)
-        passed = [n for n, v in self.verdicts.items() if v.passed and not v.flags and n not in self.dropped]
-        return max(passed, key=self.worth, default=None)
+        leader: int | None = None
+        for number, verdict in self.verdicts.items():
+            clean = verdict.passed and not verdict.flags and number not in self.dropped
+            if clean and (leader is None or self._leads(number, leader)):
+                leader = number
+        return leader
+
+    def _leads(self, number: int, other: int) -> bool:
+        score = self.scores.get(number)
+        return self.worth(other) < (score.low if score is not None else self.worth(number))
 
     def children(self, number: int) -> list[int]:
         return [p.number for p in self.proposals.values() if number in p.parents]
@@ -222,6 +236,12 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
 
 def _verified(state: RunState, event: Verified) -> None:
     state.verdicts[event.number] = event.verdict
+    verdict, figure = event.verdict, event.verdict.against("eager")
+    if verdict.passed and verdict.time is not None and figure is not None:
+        # a candidate is chosen for its verdict by the highest of many quick looks, so those flatter it
+        state.scores[event.number] = Score(
+            time=verdict.time, speedup=figure.speedup, low=figure.low, high=figure.high, runs=VERDICT_RUNS
+        )
     tally = state.tallies[Step.VERIFY]
     tally.seen += 1
     tally.refused += not event.verdict.passed

@@ -151,16 +151,28 @@ def test_pooled_measurements_hold_both_and_never_pretend_to_know_more() -> None:
     assert found.time.samples == 100
 
 
-def test_islands_heads_are_verified_first_and_a_refused_one_gives_way() -> None:
+def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives_way() -> None:
     found = state([1.0, 2.0, 3.0, 1.5])
     promotion = Promotion(found, lambda n: None, None)  # type: ignore[arg-type, return-value]
+    assert promotion.unverified() == 0
+    verify(found, 0, 1.0)
     assert promotion.unverified() == 2
     verify(found, 2, 3.0, passed=False)
     assert promotion.unverified() == 1
     verify(found, 1, 2.0)
-    assert promotion.unverified() == 0
-    verify(found, 0, 1.0)
     assert promotion.unverified() is None
+    assert found.best() == 1
+
+
+def test_a_verdict_outweighs_the_quick_looks_and_a_lead_inside_its_noise_is_none() -> None:
+    found = state([1.0, 5.0, 1.5])
+    verify(found, 0, 1.0)
+    verify(found, 1, 0.9)
+    assert found.worth(1) == 0.9
+    assert found.best() == 0
+    verify(found, 2, 1.01)
+    assert found.best() == 0
+    verify(found, 1, 1.3)
     assert found.best() == 1
 
 
@@ -177,6 +189,7 @@ def test_a_kernel_that_somebody_wrote_waits_for_its_verdict_before_others_come_f
     found = state([1.0, 5.0])
     found.proposals[1] = found.proposals[1].model_copy(update={"source": Source(dsl="cpp", files={"kernel.py": ""})})
     assert found.elites(1) == [] and found.elites(0) == [0]
+    verify(found, 0, 1.0)
     assert Promotion(found, lambda n: None, None).unverified() == 1  # type: ignore[arg-type, return-value]
     verify(found, 1, 5.0)
     assert found.elites(1) == [1]
