@@ -45,8 +45,6 @@ def lab(
     Options that are not listed here are JupyterLab's: kernellab lab --no-browser --port=9000 --allow-root. Write their
     values with "=".
     """
-    import shutil
-
     from kernellab.content import content
 
     # the parser takes the first word for the notebook, also one that begins with a dash
@@ -68,12 +66,23 @@ def lab(
         chosen = chosen or [name for name in names if notebook and notebook in name]
         if not chosen:
             raise KernellabError(f"There is no tutorial {notebook!r}.", f"Choose one of {', '.join(names) or 'none'}.")
-        out.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            if not (out / name).exists():
-                shutil.copyfile(source / name, out / name)
+        copy_tutorials(out)
         place = out / chosen[0]
     return subprocess.run([sys.executable, "-m", "jupyterlab", str(place), *options], check=False).returncode and 1
+
+
+def copy_tutorials(out: Path) -> None:
+    """Copies the tutorials with their pictures and recordings to ``out``. What is there already is kept."""
+    import shutil
+
+    from kernellab.content import content
+
+    source = content("notebooks")
+    for path in (*source.glob("*.ipynb"), *source.glob("images/*"), *source.glob("replays/*")):
+        place = out / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            shutil.copyfile(path, place)
 
 
 def copy_course(out: Path, solutions: bool, lesson: str | None = None) -> Path:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from teach_parts import LESSONS, exercises
+from teach_parts import LESSONS, ROOT, exercises
 
-from kernellab.cli.tools import copy_course
+from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError
 from kernellab.teach.exercise import course, solution
 
@@ -45,12 +45,20 @@ def test_no_notebook_holds_a_reference_answer() -> None:
         assert not [name for name, answer in plain.items() if answer in cells], path.name
 
 
-def test_links_between_lessons_lead_somewhere() -> None:
-    for path in LESSONS:
+def test_links_between_notebooks_lead_somewhere() -> None:
+    for path in (*LESSONS, *(ROOT / "notebooks").glob("*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
                 for link in re.findall(r"\]\(([^)#]+)\)", cell.source):
                     assert link.startswith("https://") or (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_a_tutorial_is_copied_with_its_pictures_and_recordings(tmp_path: Path) -> None:
+    copy_tutorials(tmp_path)
+    for path in tmp_path.glob("*.ipynb"):
+        book = nbformat.read(path, as_version=4)
+        named = {n for cell in book.cells for n in re.findall(r"\b(?:images|replays)/[\w.-]+\w", cell.source)}
+        assert not [name for name in named if not (tmp_path / name).exists()], path.name
 
 
 def test_a_workspace_adds_a_lesson_by_a_file(tmp_path: Path) -> None:
