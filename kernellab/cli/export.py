@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernellab.cli.output import emit, say
 from kernellab.errors import SessionError, counted
+
+if TYPE_CHECKING:
+    from kernellab.takehome import Package, Taken
 
 replay_app = typer.Typer(
     help="Recorded exchanges with models, to be played again.", no_args_is_help=True, rich_markup_mode=None
@@ -18,34 +21,104 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")
 
 
 def export(
-    session: Annotated[str | None, typer.Argument(help="A session's id, or its name for the newest.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The module to write.")] = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sessions by id or name: several kernels of one task become one operator."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The module to write, or the folder of --layout.")] = None,
+    layout: Annotated[
+        str,
+        typer.Option(help="Of --out: module (one file), package (a folder), kernels (Hugging Face's kernels)."),
+    ] = "module",
+    wheel: Annotated[Path | None, typer.Option(help="A folder for a wheel.")] = None,
+    prebuilt: Annotated[bool, typer.Option("--prebuilt", help="Compile the wheel's C++ here.")] = False,
+    version: Annotated[str, typer.Option(help="The wheel's version.")] = "0.1.0",
+    capsule: Annotated[
+        Path | None,
+        typer.Option(help="A file of all that the verdict rests on; `kernellab verify FILE` repeats it."),
+    ] = None,
+    solution: Annotated[
+        Path | None, typer.Option(help="A file for flashinfer-bench's Solution; its Definition goes beside it.")
+    ] = None,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Launch several kernels of one call as one CUDA graph.")
+    ] = False,
     trajectories: Annotated[
         Path | None, typer.Option(help="A .jsonl or .parquet file for what models were asked; all sessions if none.")
     ] = None,
-    licence: Annotated[str, typer.Option(help="Under which the trajectories may be used.")] = "unspecified",
+    licence: Annotated[str, typer.Option(help="Of the trajectories, or of a kernels repository.")] = "unspecified",
     json: Json = False,
 ) -> int:
-    """Write a session's best kernel as a stand-alone module, or what its models were asked as training data."""
-    if (out is None) == (trajectories is None):
-        raise SessionError("There is nothing to write.", "Pass --out FILE, --trajectories FILE, or both.")
+    """Write verified kernels as an operator that stands alone, or what models were asked as training data."""
+    wanted = any(path is not None for path in (out, wheel, capsule, solution))
+    if wanted == (trajectories is not None):
+        raise SessionError(
+            "There is nothing to write." if not wanted else "Kernels and trajectories are two exports.",
+            "Pass --out, --wheel, --capsule or --solution for kernels, or --trajectories FILE.",
+        )
     if trajectories is not None:
-        return _trajectories(session, trajectories, licence, json)
-    if session is None:
+        if len(sessions or []) > 1:
+            raise SessionError("Trajectories are of one session, or of all.", "Name one session, or none.")
+        return _trajectories(sessions[0] if sessions else None, trajectories, licence, json)
+    if not sessions:
         raise SessionError("Which session's kernel?", "kernellab export SESSION --out FILE.")
-    assert out is not None
+    if layout not in _LAYOUTS:
+        raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
+    if len(sessions) > 1 and (capsule or solution):
+        raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
+    if prebuilt and wheel is None:
+        raise SessionError("--prebuilt is for a wheel.", "Pass --wheel FOLDER too.")
+    from kernellab.takehome import package
+
+    kernels = [_taken(session) for session in sessions]
+    files: dict[str, str] = {}
+    if out is not None or wheel is not None:
+        made = package(kernels, graph=graph)
+        if out is not None:
+            files[layout] = str(_write(made, layout, out, licence))
+        if wheel is not None:
+            from kernellab.takehome.wheel import write_wheel
+
+            files["wheel"] = str(write_wheel(made, wheel, version, prebuilt))
+    if capsule is not None:
+        from kernellab.takehome.capsule import write_capsule
+
+        files["capsule"] = str(write_capsule(kernels[0], capsule))
+    if solution is not None:
+        from kernellab.takehome.layouts import write_solution
+
+        one, beside = write_solution(kernels[0], solution)
+        files |= {"solution": str(one), "definition": str(beside)}
+    if json:
+        sources = [kernel.source.hash for kernel in kernels]
+        emit({"file": next(iter(files.values())), "files": files, "source": sources[0], "sources": sources,
+              "verified": [kernel.said for kernel in kernels]})  # fmt: skip
+    else:
+        for path in files.values():
+            say(f"wrote {path}")
+    return 0
+
+
+_LAYOUTS = ("module", "package", "kernels")
+
+
+def _taken(session: str) -> Taken:
     from kernellab.session import open_session
 
     found = open_session(session, resume=False)
-    best = found.state.best()
-    if best is None:
+    if found.state.best() is None:
         raise SessionError(f"{found.name} has no kernel that passed.", "Design it to its end first.")
-    path = found.export(out)
-    if json:
-        emit({"file": str(path), "session": found.id, "turn": best.turn.number, "source": best.candidate.source.hash})
-    else:
-        say(f"wrote {path}")
-    return 0
+    return found.taken()
+
+
+def _write(made: Package, layout: str, out: Path, licence: str) -> Path:
+    from kernellab.takehome import module_text
+    from kernellab.takehome.layouts import write_kernels
+    from kernellab.takehome.package import written
+
+    if layout == "module":
+        return written(out, module_text(made))
+    return made.write(out) if layout == "package" else write_kernels(made, out, licence)
 
 
 def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> int:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kernellab.cli.output import emit, say, settings
+from kernellab.errors import KernellabError
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
+
+if TYPE_CHECKING:
+    from kernellab.verifier import VerifyOptions
 
 
 def verify(
-    task: Annotated[Path, typer.Argument(help="The task's Python file.")],
+    task: Annotated[Path, typer.Argument(help="The task's Python file, or a capsule alone.")],
     source: Annotated[
-        Path, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
-    ],
+        Path | None, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
+    ] = None,
     dsl: Annotated[str | None, typer.Option(help="Language of SOURCE; default: detected.")] = None,
     allow_library: Annotated[
         bool, typer.Option("--allow-library", help="Accept a candidate that calls library operators.")
@@ -39,7 +43,10 @@ def verify(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed."""
+    """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed.
+
+    A capsule (`kernellab export SESSION --capsule FILE`) brings both along, and its own verdict is put beside this one.
+    """
     from kernellab.dsls.detect import dsl_of
     from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source, with_constants
@@ -52,6 +59,8 @@ def verify(
     options = verify_options(baseline, level, repeat, allow_library, dsl)
     options = options.model_copy(update={"unsandboxed": unsandboxed})
     values = settings(set_ or [])
+    if source is None:
+        return _verify_capsule(task, options, json)
     candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
     if dsl is None and dsl_of(candidate.files) is None:
         say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")
@@ -66,6 +75,26 @@ def verify(
     else:
         print(verdict_text(verdict))
     return 0 if verdict.passed else 1
+
+
+def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
+    """Exit 0 when its kernel passes here as it did there."""
+    if path.suffix != ".json":
+        raise KernellabError(
+            f"{path} comes without a source, and is no capsule.", "kernellab verify TASK SOURCE, or one capsule's file."
+        )
+    from kernellab.takehome.capsule import again, facts, read_capsule
+
+    capsule = read_capsule(path)
+    with Progress() as told:
+        found = again(capsule, options, told)
+    if json:
+        emit({**verdict_dict(found.verdict, capsule.source), "capsule": facts(found)})
+    else:
+        print(verdict_text(found.verdict))
+        print(f"The capsule of {capsule.name} ({capsule.target}, {capsule.made_by}) says: {capsule.verdict.text}")
+        print("\n".join(f"  {line}" for line in found.differences) or "  nothing differs")
+    return 0 if found.passed else 1
 
 
 def rank(

@@ -32,6 +32,7 @@ from kernellab.session.turn.explaining import Explanation, explain
 from kernellab.session.turn.work import rank
 from kernellab.session.waiting import Teller, rest, wait
 from kernellab.takehome import Taken, module_text, package
+from kernellab.takehome.package import written
 from kernellab.target import Backend, Target
 
 if TYPE_CHECKING:
@@ -454,13 +455,7 @@ class Session:
 
     def export(self, path: str | Path) -> Path:
         """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab."""
-        text, target = self.exported(), Path(path)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise SessionError(f"{target} cannot be written: {error.strerror}.", "Give another path.") from None
-        return target
+        return written(Path(path), self.exported())
 
     def exported(self) -> str:
         """The text of that module."""

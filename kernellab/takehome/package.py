@@ -15,7 +15,7 @@ from kernellab.takehome.reference import reference_text
 from kernellab.takehome.taken import Taken
 from kernellab.task import Arg
 
-_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "torch_op.py")
+_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py", "torch_op.py")
 
 _INIT = '''\
 """{doc}
@@ -63,13 +63,18 @@ class Package:
     def write(self, folder: Path) -> Path:
         """The package as a folder inside ``folder``. Raises KernellabError where it cannot be written."""
         for name, text in self.files.items():
-            path = folder / self.name / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another folder.") from None
+            written(folder / self.name / name, text)
         return folder / self.name
+
+
+def written(path: Path, text: str) -> Path:
+    """``text`` in a file, whose folder is made. Raises KernellabError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
+    return path
 
 
 def package(kernels: Sequence[Taken], *, graph: bool = False) -> Package:

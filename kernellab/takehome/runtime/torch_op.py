@@ -7,11 +7,9 @@ reference, and so do gradients; the first of each kind says so.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ import torch
 
 from .guards import Parameter, Refusal, ShapeClass, value_of
 from .launcher import Launcher, Unavailable, said
+from .prebuilt import imported, load
 
 #: calls that look different and whose class is remembered
 _MOST_LOOKS = 1024
@@ -120,7 +119,8 @@ class Operator:
         if found.interpreted:
             os.environ.setdefault("TRITON_INTERPRET", "1")
         path = self.folder / found.folder / found.entry_file
-        function = getattr(_module(path, f"_{self.name}_{found.folder.replace('/', '_')}"), found.entry)
+        module = load(path, f"_{self.name}_{found.folder.replace('/', '_')}_{id(self)}")
+        function = getattr(module, found.entry)
 
         def kernel(*args: Any) -> Any:
             return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
@@ -258,7 +258,7 @@ class _Reference:
     def __call__(self, *args: Any) -> list[torch.Tensor]:
         if self._module is None:
             with _real():
-                self._module = _module(self.path, f"_{self.path.parent.name}_reference_{id(self)}")
+                self._module = imported(self.path, f"_{self.path.parent.name}_reference_{id(self)}")
                 self._module.prepare()
         device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
         results = _leaves(self._module.call(*args))
@@ -270,15 +270,6 @@ def _real() -> Any:
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     return unset_fake_temporarily()
-
-
-def _module(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _leaves(result: Any) -> list[torch.Tensor]:
