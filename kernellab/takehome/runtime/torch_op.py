@@ -25,6 +25,8 @@ from .prebuilt import imported, load
 #: calls that look different and whose class is remembered
 _MOST_LOOKS = 1024
 _KINDS = {"int64": "SymInt", "float64": "float", "bool": "bool"}
+#: the kinds of a refusal, in the order in which guards are asked
+_NEARER = ("number", "device", "dtype", "shape", "dim", "strides", "alignment")
 _COUNT = itertools.count(2)
 
 
@@ -79,6 +81,14 @@ class Operator:
                 found = refusal
         if isinstance(found, Refusal):
             return self._by_reference(found, args)
+        try:
+            return self._by_kernel(found, args)
+        except (TypeError, ValueError) as error:  # a kernel's own checks of its arguments are guards too
+            refusal = Refusal(f"{found.folder} refuses", str(error).rstrip("."))
+            self._looks[look] = refusal
+            return self._by_reference(refusal, args)
+
+    def _by_kernel(self, found: ShapeClass, args: tuple[Any, ...]) -> Any:
         kernel = self._kernel(found)
         if self.launcher is None or not found.repeatable or (found.domain and self.check_values == "always"):
             return kernel(*args)
@@ -98,7 +108,8 @@ class Operator:
             if refusal is None:
                 return candidate
             refusals.append(refusal)
-        return refusals[-1]  # the broadest class's
+        # of the class that came nearest to taking it
+        return max(refusals, key=lambda refusal: _NEARER.index(refusal.key.rpartition(" ")[2]))
 
     def _by_reference(self, refusal: Refusal, args: Sequence[Any]) -> Any:
         said(
