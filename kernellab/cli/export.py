@@ -91,7 +91,7 @@ def export(
         files |= {"solution": str(one), "definition": str(beside)}
     if json:
         sources = [kernel.source.hash for kernel in kernels]
-        emit({"file": next(iter(files.values())), "files": files, "source": sources[0], "sources": sources,
+        emit({"file": next(iter(files.values())), "files": files, "sessions": list(sessions), "sources": sources,
               "verified": [kernel.said for kernel in kernels]})  # fmt: skip
     else:
         for path in files.values():
