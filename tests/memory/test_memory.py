@@ -15,9 +15,9 @@ from kernellab.errors import MemoryStoreError
 from kernellab.lowering.headers import with_headers
 from kernellab.memory.features import features
 from kernellab.memory.memory import Memory
-from kernellab.memory.records import Purpose
+from kernellab.memory.records import Kernel, Purpose
 from kernellab.memory.retrieval import Query
-from kernellab.records import Trust
+from kernellab.records import Source, Trust
 from kernellab.session.offer import failures, kernels
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.state import State, fold
@@ -187,6 +187,25 @@ def test_an_imported_kernel_is_verified_first_and_an_import_goes_on_where_it_sto
     # what was judged, kept or refused, is not judged again
     assert main(["memory", "import", "some.jsonl", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["refused"] == []
+    poisoned_or_outdated(memory, row.kernel, task, capsys)
+
+
+def poisoned_or_outdated(memory: Memory, kernel: Kernel, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An entry that says what is not so is stale, and gone when it is judged; one that holds gets today's figures."""
+    measured = kernel.measured.model_copy(update={"verifier": "an older one", "speedup": 99.0})
+    source = Source(dsl="cpp", files={"kernel.py": GOOD.replace("FACTOR", "3")})
+    false = kernel.model_copy(update={"source": source, "measured": measured})
+    assert memory.remember(false, task)
+    assert main(["memory", "verify", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 0}
+    assert [row.kernel.id for row in memory.store.kernels()] == [kernel.id]
+    assert main(["memory", "verify", kernel.id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 1}
+    (again,) = memory.store.kernels()
+    assert again.kernel.provenance.origin == "verified again"
+    assert again.kernel.provenance.licence == "MIT"
+    assert main(["memory", "verify", "nobody"]) == 2
+    assert "not in the journal" in capsys.readouterr().err
 
 
 GOOD = '''import torch
