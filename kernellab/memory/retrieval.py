@@ -16,7 +16,8 @@ from kernellab.memory.features import Features, shape_similarity
 from kernellab.memory.records import Kernel, Purpose, Value
 from kernellab.memory.store import Near, Row, Store
 
-#: candidates of the first step for each hit that is asked for
+#: candidates of the first step for each hit that is asked for, of three hits at least: the index is right to a byte, so
+#: that the nearest are sure to be among several times as many
 _WIDTH = 10
 #: a computation less similar than this is no relative
 LEAST_SIMILAR = 0.35
@@ -99,7 +100,7 @@ def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
         if drop:
             where = {column: value for column, value in where.items() if column != drop}
             dropped.append(drop)
-        for near in store.near(query.features.logic, where, _WIDTH * k, query.without):
+        for near in store.near(query.features.logic, where, _WIDTH * max(k, 3), query.without):
             if near.cosine >= LEAST_SIMILAR and near.thumb >= 0:
                 found.setdefault(near.id, _candidate(query, near, dropped))
         if len(found) >= k:

@@ -43,7 +43,7 @@ _MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
 #: cells of the vector index that a search looks into, and how many times more of its rows are compared exactly
-_PROBES, _REFINE = 16, 2
+_PROBES, _REFINE = 16, 1
 T = TypeVar("T")
 
 
@@ -144,8 +144,8 @@ class Store:
                 self._write(partial(table.create_index, column, config=BTree()))
         if rows >= _INDEXED_FROM:
             parts = max(16, int(rows**0.5) // 2)
-            # a byte a number: near enough to the vectors that few of them are read again to compare them exactly, which
-            # is what a query costs most, and trained in a tenth of the time of product quantisation
+            # a byte a number: near enough to the vectors that only those which are returned are read again to compare
+            # them exactly, which is what a query costs most; and trained in a tenth of product quantisation's time
             config = IvfSq(distance_type="cosine", num_partitions=parts, max_iterations=15, sample_rate=64)
             self._write(partial(table.create_index, "logic", config=config, replace=True))
 

