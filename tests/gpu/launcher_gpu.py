@@ -175,6 +175,9 @@ def host_costs() -> dict[str, float]:
         before = table.hits
         found[f"launcher, {name} arguments, bare"] = host_us(partial(table, *args))
         assert table.hits > before, "the launcher's plan was not taken"
+        # a plan that launches nothing: what finding it costs
+        table.add(table.key(*args), (), (), 3, (), None)
+        found[f"  of it without the driver's launch, {name} arguments"] = host_us(partial(table, *args))
         parts(found, name, call, args)
     for name, task, text in (("5", FIVE, FIVE_KERNEL), ("19", NINETEEN, NINETEEN_KERNEL)):
         operator = packed(f"op{name}", task, text)
@@ -348,7 +351,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 FRESH = """
 import sys, time, warnings
-sys.path[:] = [p for p in sys.path if p and "kernellab" not in p]
+sys.path[:] = [p for p in sys.path if p and p != sys.argv[2]]
 sys.modules["kernellab"] = None
 sys.path.insert(0, sys.argv[1])
 import torch
@@ -417,7 +420,8 @@ def away(seconds: float) -> int:
         (folder / "add_rms.py").write_text(ADD_RMS)
         began = time.monotonic()
         command = [sys.executable, "-m", "kernellab.cli", "design", "add_rms.py", "--dsl", "triton", "--out", "made"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *others])}
         done = subprocess.run(command, cwd=folder, env=environment, timeout=seconds, check=False, capture_output=True,
                               text=True)  # fmt: skip
         print("\n".join(done.stdout.splitlines()[-4:]))
@@ -425,9 +429,8 @@ def away(seconds: float) -> int:
             print(done.stderr[-1500:])
             return 1
         print(f"  designed, verified and exported in {time.monotonic() - began:.0f} s", flush=True)
-        environment.pop("PYTHONPATH")
-        away_from = {**environment, "XDG_CACHE_HOME": str(folder / "cache")}
-        ran = subprocess.run([sys.executable, "-c", FRESH, str(folder / "made")], cwd=folder, env=away_from,
+        away_from = {**environment, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(others)}
+        ran = subprocess.run([sys.executable, "-c", FRESH, str(folder / "made"), str(ROOT)], cwd=folder, env=away_from,
                              timeout=seconds, check=False, capture_output=True, text=True)  # fmt: skip
         print(ran.stdout, end="")
         if ran.returncode:
