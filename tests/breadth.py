@@ -29,6 +29,7 @@ SHARES = {
     "designer/test_aten.py": 20,
     "bench/test_bench_memory.py": 4,
     "bench/test_builtin.py": 14,
+    "whole/test_gradient.py": 3,
     "bench/test_scale.py": 7,
     "teach/test_answers.py": 4,
     "teach/test_wrong_answers.py": 4,

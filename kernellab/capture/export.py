@@ -19,6 +19,8 @@ from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.fakes import fake_arguments
 from kernellab.task.faking import TRACING, faking
 
+#: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
+PLAIN = "plain"
 #: distinct primes >= 2, so that no Dim specialises and no two are taken for one
 _SAMPLES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
 #: operations that stay whole, so that the Designer sees the family
@@ -122,6 +124,8 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
 
 def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
     """The reference on flattened arguments; a Model is built before tracing starts, so only its forward is traced."""
+    if callable(plain := module.namespace.get(PLAIN)):
+        return lambda args: plain(*module.bind(args)[0])
     if task.form is not TaskForm.KERNELBENCH:
         return module.call  # type: ignore[no-any-return]
     from torch.func import functional_call

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
+from kernellab.cli.whole.gradient import backward_of, said_true
 from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def design(
         found |= {"asked": role.value, "brief": str(brief)}
     if out is not None:
         found["files"] = _write(session, out)
+    if found["passed"] and said_true(session.state.created.text, "GRAD"):
+        found["backward"] = backward_of(session, request)
     if json:
         emit(found)
     else:
@@ -143,7 +146,7 @@ def design(
         print(f"session {session.id}")
         if found["passed"]:
             _offer(session)
-    return 0 if found["passed"] else 1
+    return 0 if found["passed"] and found.get("backward", {}).get("passed", True) else 1
 
 
 def _offer(session: Session) -> None:

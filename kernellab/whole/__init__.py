@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernellab.whole.auto import go_down
+    from kernellab.whole.gradient.pair import Pair, pair
     from kernellab.whole.ranked import Profile, profile
     from kernellab.whole.swap.install import install, uninstall
 
-__all__ = ["Profile", "go_down", "install", "profile", "uninstall"]
+__all__ = ["Pair", "Profile", "go_down", "install", "pair", "profile", "uninstall"]
 
 _HOMES = {
     "go_down": "kernellab.whole.auto",
+    "Pair": "kernellab.whole.gradient.pair",
+    "pair": "kernellab.whole.gradient.pair",
     "Profile": "kernellab.whole.ranked",
     "profile": "kernellab.whole.ranked",
     "install": "kernellab.whole.swap.install",

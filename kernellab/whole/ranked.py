@@ -134,12 +134,13 @@ class Profile:
         share = REACH if reach is None else reach
         return self.predict_rows([(r, r.time_ms / max(r.time_ms - share * r.gain_ms, 1e-9)) for r in self.apart()])
 
-    def predict_rows(self, rates: Iterable[tuple[Row, float]]) -> float:
-        """As :meth:`predict`, for rows and how many times as fast each becomes."""
+    def predict_rows(self, rates: Iterable[tuple[Row, float]], backward: Mapping[Row, float] | None = None) -> float:
+        """As :meth:`predict`, for rows and how many times as fast each becomes, and its ``backward``."""
         saved, taken = 0.0, frozenset[tuple[str, int]]()
         for row, factor in rates:
             if factor > 0 and not row.taken & taken:
                 saved += row.time_ms * (1 - 1 / factor)
+                saved += row.backward_ms * (1 - 1 / (backward or {}).get(row, 1.0))
                 taken |= row.taken
         return max(self.step_ms - saved * self._scale, 1e-9)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,13 +94,22 @@ def _call(node: Node, names: Mapping[Node, str]) -> str:
 
 
 def _written(value: Any, names: Mapping[Node, str]) -> str:
+    return literal(value, names.__getitem__)
+
+
+def literal(value: Any, name: Callable[[Any], str]) -> str:
+    """An argument of an operation as Python's text; ``name`` gives a node's.
+
+    Raises:
+        ProfileError: it is of a kind that a text cannot hold.
+    """
     import torch
     from torch.fx import Node
 
     if isinstance(value, Node):
-        return names[value]
+        return name(value)
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(_written(v, names) for v in value)}]"
+        return f"[{', '.join(literal(v, name) for v in value)}]"
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return str(value)
     if isinstance(value, float) and value - value != 0:
@@ -153,4 +162,4 @@ def _values(shape: list[int], dtype: str, stat: Seen) -> str:
     return f"{scaled} + {mean:.3g}" if mean else scaled
 
 
-__all__ = ["Seen", "argument_names", "reference_text", "seen", "task_text"]
+__all__ = ["Seen", "argument_names", "literal", "reference_text", "seen", "task_text"]

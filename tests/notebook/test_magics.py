@@ -26,7 +26,8 @@ LINE = [
     "run", "show", "step", "stop", "watch",
 ]  # fmt: skip
 CELL = [
-    "answer", "challenge", "code", "design", "evolve", "exercise", "measure", "sketch", "task", "verify", "watch",
+    "answer", "challenge", "code", "design", "evolve", "exercise", "measure", "profile", "sketch", "task", "verify",
+    "watch",
 ]  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def fault(given: Given, hidden: Sequence[Expected]) -> Fault | None:
             odd = min(now.keys() ^ one.before.keys())
             return Fault(f"{odd}, which only one of them has,", float("inf"), 0, 0)
         for name, value in now.items():
-            found = _compared(name, value, one.before[name], one.exact.get(name) if one.exact else None)
+            found = compared(name, value, one.before[name], one.exact.get(name) if one.exact else None)
             if found is not None:
                 return found
     return None
@@ -114,7 +114,8 @@ def results(given: Given, model: Any, call: Call) -> dict[str, Tensor]:
         return found | {f"the gradient of {n}": g for n, g in gradients.items()}
 
 
-def _compared(name: str, now: Tensor, before: Tensor, exact: Tensor | None) -> Fault | None:
+def compared(name: str, now: Tensor, before: Tensor, exact: Tensor | None) -> Fault | None:
+    """How ``now`` differs from ``before`` beyond what its precision class allows; ``exact``: the float64 value."""
     import torch
 
     if now.shape != before.shape or now.dtype != before.dtype:
@@ -163,4 +164,4 @@ def _widened(call: Call) -> Call:
     return wide
 
 
-__all__ = ["DRAWS", "Expected", "Fault", "expected", "fault", "misfit", "results"]
+__all__ = ["DRAWS", "Expected", "Fault", "compared", "expected", "fault", "misfit", "results"]

@@ -13,7 +13,7 @@ from typing import Any
 from kernellab.whole.given import Given
 from kernellab.whole.measure import graphed, kept_state, run_step
 from kernellab.whole.ranked import Row
-from kernellab.whole.swap.call import compiled_reference
+from kernellab.whole.swap.call import Stand, compiled_reference, gradients
 from kernellab.whole.values import inputs_of
 
 _PAIRS, _SECONDS = 40, 3.0
@@ -54,13 +54,13 @@ def paired(given: Given, paused: Callable[[], AbstractContextManager[None]]) -> 
             run_step(given, args, kwargs)
 
     with kept_state(given.model):
-        clock = _by_turns(as_before, step, given.device.type)
+        clock = by_turns(as_before, step, given.device.type)
         with paused():
             before = graphed(given, args, kwargs)
         after = graphed(given, args, kwargs) if before else None
         if before is None or after is None:
             return clock
-        found = _by_turns(before, after, "cuda")
+        found = by_turns(before, after, "cuda")
         return Paired(
             found.before_ms, found.after_ms, found.speedup, found.low, found.high, "CUDA graph",
             clock.before_ms, clock.after_ms,
@@ -74,10 +74,31 @@ def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
     values = inputs_of(given, row.places[0])
     reference = compiled_reference(row.places[0])
     with torch.no_grad():
-        return _by_turns(lambda: reference(*values), lambda: kernel(*values), given.device.type, 1.0).speedup
+        return by_turns(lambda: reference(*values), lambda: kernel(*values), given.device.type, 1.0).speedup
 
 
-def _by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, seconds: float = _SECONDS) -> Paired:
+def backward_alone(given: Given, row: Row, stand: Stand) -> float:
+    """How many times as fast as autograd's backward of the region the stand's is; 1 where the model does not train."""
+    import torch
+
+    if not given.train:
+        return 1.0
+    values = [v.detach() for v in inputs_of(given, row.places[0])]
+    leaves = [v.clone().requires_grad_(v.is_floating_point()) for v in values]
+    with torch.enable_grad():
+        made = stand.reference(*leaves)
+    above = [torch.ones_like(o) for o in made]
+    smooth = [leaf for leaf in leaves if leaf.requires_grad]
+    if not any(o.requires_grad for o in made):
+        return 1.0
+    return by_turns(
+        lambda: torch.autograd.grad(made, smooth, above, retain_graph=True, allow_unused=True),
+        lambda: gradients(stand, values, above), given.device.type, 1.0,
+    ).speedup  # fmt: skip
+
+
+def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, seconds: float = _SECONDS) -> Paired:
+    """Two pieces of work by turns, in random order, each waited for."""
     import torch
 
     def once(work: Callable[[], Any]) -> float:
@@ -104,4 +125,4 @@ def _by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, 
     return Paired(before, after, statistics.median(ratios), low, high)
 
 
-__all__ = ["Paired", "alone", "paired"]
+__all__ = ["Paired", "alone", "backward_alone", "by_turns", "paired"]

@@ -20,7 +20,7 @@ from kernellab.whole.regions import Region
 from kernellab.whole.swap.build import build
 from kernellab.whole.swap.call import Stand, callable_of, stand_of
 from kernellab.whole.swap.check import expected, fault, misfit
-from kernellab.whole.swap.clock import Paired, alone, paired
+from kernellab.whole.swap.clock import Paired, alone, backward_alone, paired
 from kernellab.whole.unit import Unit
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernellab.session import Session
     from kernellab.session.kernel import BestKernel
+    from kernellab.whole.gradient.pair import Pair
 
     Module = torch.nn.Module
 
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Swap:
     """A kernel in its places. ``factor`` is how many times as fast as the region it is by itself; ``predicted_ms`` of
-    a step follows from it and the profile alone; ``time`` is what was measured, None where that was not asked for."""
+    a step follows from it and the profile alone; ``time`` is what was measured, None where that was not asked for.
+    ``backward`` is the factor of its gradients where the model trains: below 1 without a backward kernel, since the
+    reference's forward then runs again."""
 
     row: Row
     label: str
@@ -43,6 +46,7 @@ class Swap:
     predicted_ms: float
     profiled_ms: float
     time: Paired | None = None
+    backward: float = 1.0
 
     @property
     def predicted(self) -> float:
@@ -96,7 +100,7 @@ _INSTALLED: weakref.WeakKeyDictionary[Any, Installed] = weakref.WeakKeyDictionar
 def install(
     model: Module | Profile,
     at: int | str | Row,
-    kernel: Session | BestKernel | Callable[..., Any],
+    kernel: Session | BestKernel | Pair | Callable[..., Any],
     *,
     measure: bool = True,
 ) -> Swap:
@@ -115,13 +119,13 @@ def install(
             f"This {type(model).__name__} was not profiled.", "p = kernellab.profile(model, *inputs), then install it."
         )
     row = found.row(at)
-    function, label, factor = _kernel(kernel, row)
+    function, label, factor, backward = _kernel(kernel)
     owner = found.given.model
     state = _INSTALLED.setdefault(owner, Installed(found.given))
     _check_free(state, row)
     places: list[tuple[Unit, Region, Callable[..., Any]]] = []
     for region in row.places:
-        stand = stand_of(region, function, label)
+        stand = stand_of(region, function, label, backward)
         if region is row.places[0]:
             _check_fits(found.given, row, stand)
         places.append((region.unit, region, callable_of(stand, len(region.inputs), len(region.outputs))))
@@ -151,8 +155,11 @@ def install(
             f"With {label} at {row.where} the model fails: {type(error).__name__}: {str(error).splitlines()[:1]}.",
             "It was taken out again; see that the kernel takes the row's inputs in order.",
         ) from error
-    predicted = found.predict_rows([*((s.row, s.factor) for s in state.swaps), (row, factor)])
-    swap = Swap(row, label, factor, predicted, found.step_ms, paired(found.given, state.paused) if measure else None)
+    back = backward_alone(found.given, row, stand_of(row.places[0], function, label, backward))
+    backs = {**{s.row: s.backward for s in state.swaps}, row: back}
+    predicted = found.predict_rows([*((s.row, s.factor) for s in state.swaps), (row, factor)], backs)
+    time = paired(found.given, state.paused) if measure else None
+    swap = Swap(row, label, factor, predicted, found.step_ms, time, back)
     state.swaps.append(swap)
     return swap
 
@@ -251,20 +258,26 @@ def _check_fits(given: Given, row: Row, stand: Stand) -> None:
         raise SwapError(f"{stand.label} does not fit {row.where}: {wrong}.", remedy)
 
 
-def _kernel(kernel: Any, row: Row) -> tuple[Callable[..., Any], str, float | None]:
-    """The function, what it is called, and how many times as fast as the region the judge found it."""
+def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callable[..., Any] | None]:
+    """The function, what it is called, how many times as fast as the region the judge found it, and its backward."""
     from kernellab.session import Session
     from kernellab.session.kernel import BestKernel
+    from kernellab.whole.gradient.pair import Pair
+
+    if isinstance(kernel, Pair):
+        function, backward = kernel.kernels
+        return function, kernel.task.name, kernel.forward.best.verdict.speedup, kernel.gradients_by(backward)
 
     best = kernel.best if isinstance(kernel, Session) else kernel
     if isinstance(best, BestKernel):
         best.check_allowed()
-        return best.function, best.name, best.verdict.speedup
+        return best.function, best.name, best.verdict.speedup, None
     if not callable(best):
         raise SwapError(
-            f"A {type(kernel).__name__} is no kernel.", "Give a session, its best, or a function of the row's inputs."
+            f"A {type(kernel).__name__} is no kernel.",
+            "Give a session, its best, a pair, or a function of the row's inputs.",
         )
-    return best, getattr(best, "__name__", "kernel").strip("<>"), None
+    return best, getattr(best, "__name__", "kernel").strip("<>"), None, None
 
 
 __all__ = ["Installed", "Swap", "install", "installed", "uninstall"]
