@@ -6,13 +6,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError
+from kernellab.task import load_task
+from kernellab.whole.gradient.derive import backward_text
+from kernellab.whole.gradient.pair import Pair
 from kernellab.whole.measure import join
 from kernellab.whole.ranked import Profile, Row
 from kernellab.whole.regions import is_product
 from kernellab.whole.swap.install import Swap, install, installed, uninstall
+
+if TYPE_CHECKING:
+    from kernellab.session import Session
 
 #: a row is tried where a kernel at the bound would save this share of the step
 _LEAST_GAIN = 0.01
@@ -124,15 +130,35 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
                 session.stop()
             return step("no kernel", error.message)
         factor = best.verdict.speedup
-        if factor is not None and factor < _LEAST_FACTOR and not named:
+        trained = _trained(row, session, seconds, options) if found.given.train else None
+        if factor is not None and factor < _LEAST_FACTOR and not named and trained is None:
             return step("no faster", "", factor)
-        swap = install(found, row, best)
+        swap = install(found, row, trained or best)
     except KernellabError as error:
         return step("refused", error.message)
     if swap.time is not None and swap.time.high < before and not named:
         uninstall(found, row)
         return step("taken out", "the model is no faster with it", swap=swap)
     return step("kept", swap=swap)
+
+
+def _trained(row: Row, forward: Session, seconds: float, options: dict[str, Any]) -> Pair | None:
+    """The row with a backward kernel too; None where there is none, so that the backward stays the reference's."""
+    from kernellab.session import design
+
+    task = load_task(row.text, row.name)
+    try:
+        backward = design(backward_text(task), name=f"{row.name}_backward", **options)
+    except KernellabError:
+        return None
+    try:
+        backward.wait(timeout=seconds)
+        backward.best.check_allowed()
+    except KernellabError:
+        if not backward.status.ended:
+            backward.stop()
+        return None
+    return Pair(task, forward, backward)
 
 
 __all__ = ["Step", "go_down", "order"]

@@ -102,12 +102,14 @@ def install(
     at: int | str | Row,
     kernel: Session | BestKernel | Pair | Callable[..., Any],
     *,
+    backward: Callable[..., Any] | None = None,
     measure: bool = True,
 ) -> Swap:
     """Put ``kernel`` in the place of a row of the model's profile: its number, its name, or a module's path.
 
     The model's outputs (and, where it trains, all gradients) are compared with what they were on hidden inputs; then
-    the model is timed with and without. ``kernel`` is a session, its ``best``, or a function of the row's inputs.
+    the model is timed with and without. ``kernel`` is a session, its ``best``, a pair, or a function of the row's
+    inputs; ``backward(gradients, inputs)`` gives the inputs' gradients where it is a function.
 
     Raises:
         ProfileError: the model was not profiled, or has no such row.
@@ -119,7 +121,8 @@ def install(
             f"This {type(model).__name__} was not profiled.", "p = kernellab.profile(model, *inputs), then install it."
         )
     row = found.row(at)
-    function, label, factor, backward = _kernel(kernel)
+    function, label, factor, own = _kernel(kernel)
+    backward = backward or own
     owner = found.given.model
     state = _INSTALLED.setdefault(owner, Installed(found.given))
     _check_free(state, row)
