@@ -87,8 +87,8 @@ def own_share(stages: Stages) -> str:
             stages.context.findings.composed = "It composes with the library, whose work is not its own."
         return "share of own kernels not measured in the interpreter"
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
-    share, names = _traced(stages, case)
-    if stages.replays and not any(_own(name, stages.replays) for name in getattr(stages.worker, "kernels", ())):
+    share, names, ran = _traced(stages, case)
+    if stages.replays and not any(_own(name, stages.replays) for name in ran):
         # a launch that was seen only once may never be repeated
         share = 0.0
     counts = _counted(stages, case)
@@ -114,8 +114,9 @@ def own_share(stages: Stages) -> str:
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
 
 
-def _traced(stages: Stages, case: Case) -> tuple[float, list[str]]:
-    """The share outside the framework's compute operators and the names of those, as the worker's process says it."""
+def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
+    """The share outside the framework's compute operators, the names of those, and of all kernels that ran on the
+    device, as the worker's process says it."""
     layout = lay_out(case.args)
     stages.worker.write(0, layout, case.args)
     try:
@@ -123,11 +124,12 @@ def _traced(stages: Stages, case: Case) -> tuple[float, list[str]]:
             answer = stages.worker.trace(layout, 0, stages.context.left(3 * stages.call_deadline(case)))
         stages.traced = case, seen
         total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
+        ran = list(map(str, answer.get("kernels") or ()))
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     except (KeyError, TypeError, ValueError):
         raise Refused("The worker's answer to the trace is malformed.", Evidence(signature="protocol")) from None
-    return max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0, list(library)
+    return max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0, list(library), ran
 
 
 def _counted(stages: Stages, case: Case) -> Counted:
