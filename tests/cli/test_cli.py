@@ -120,7 +120,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["verify", "task.py", "foreign.py", "--set", "BLOCK"], "NAME=NUMBER"),
         (["verify", "task.py", "foreign.py", "--set", "BLOCK=4"], "sets no constant BLOCK"),
         (["verify", "foreign.py", "foreign.py"], "inputs"),
-        (["verify", "task.py"], "Missing argument"),
+        (["verify", "task.py"], "without a source, and is no capsule"),
         (["sketch", "check", "nowhere.sketch"], "cannot be read"),
         (["sketch", "run", "op.sketch"], "--task"),
         (["sketch", "run", "nowhere.sketch"], "nowhere.sketch cannot be read"),
