@@ -15,6 +15,7 @@ from kernellab.errors import KernellabError, counted
 
 if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge, Passage
+    from kernellab.knowledge.draft import Like
     from kernellab.knowledge.execute import Outcome
 
 docs_app = typer.Typer(help="The documents that teach the roles.", no_args_is_help=True, rich_markup_mode=None)
@@ -32,23 +33,30 @@ def new(
 ) -> int:
     """Draft a DSL's folder: an annotated spec and the four parts, with FILL IN where something belongs."""
     from kernellab.content import find_workspace
-    from kernellab.dsls.spec import SPEC, knowledge_roots, read_spec
     from kernellab.knowledge.draft import draft
-    from kernellab.knowledge.draft import like as taken_from
 
-    specs = {path.parent.name: path for root in reversed(knowledge_roots()) for path in root.glob(f"dsl/*/{SPEC}")}
-    if like not in specs:
-        raise KernellabError(f"There is no DSL {like!r} to start from.", f"Choose one of {', '.join(sorted(specs))}.")
     folder = out or find_workspace() / "knowledge" / "dsl" / name
     if folder.exists() and any(folder.iterdir()):
         raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
-    written = write_files(folder, draft(name, taken_from(read_spec(specs[like]))))
+    written = write_files(folder, draft(name, _like(like)))
     if json:
         emit({"files": written})
     else:
         print("\n".join(written))
-        print("Fill in what is marked, then: kernellab docs lint, kernellab docs run, kernellab verify.")
+        print("Fill in what is marked (kernellab docs import does, as far as a module or a document tells), then:")
+        print("kernellab docs lint, kernellab docs run, kernellab verify.")
     return 0
+
+
+def _like(name: str) -> Like:
+    """What a draft takes over from the DSL ``name``."""
+    from kernellab.dsls.spec import read_spec, spec_files
+    from kernellab.knowledge.draft import like
+
+    specs = spec_files()
+    if name not in specs:
+        raise KernellabError(f"There is no DSL {name!r} to start from.", f"Choose one of {', '.join(sorted(specs))}.")
+    return like(read_spec(specs[name]))
 
 
 @docs_app.command("lint")
@@ -139,21 +147,33 @@ def show(
 
 @docs_app.command("import")
 def import_(
-    raw: Annotated[str, typer.Argument(help="A Markdown or HTML file, a folder of them, or python:MODULE.")],
+    raw: Annotated[
+        str,
+        typer.Argument(help="A Markdown or HTML file, a folder of them, or 'python:MODULE as NAME, MODULE as NAME'."),
+    ],
     dsl: Annotated[str, typer.Option(help="The DSL's name.")],
+    like: Annotated[str, typer.Option(help="The DSL whose spec is the start; default: the draft that is there.")] = "",
     out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
     model: Annotated[str, typer.Option(help="Places what the rules cannot: model, model:NAME, replay:FILE.")] = "",
     json: Json = False,
 ) -> int:
-    """Turn raw documentation into the DocSpec form, with a report. Exit 1 when something could not be placed."""
+    """Turn raw documentation into the DocSpec form, with a report; of a draft, what it leaves to fill in.
+
+    Exit 1 when something could not be placed.
+    """
     from kernellab.content import find_workspace
     from kernellab.knowledge.importer import import_raw
 
     folder = out or find_workspace() / "knowledge" / "dsl" / dsl
-    if folder.exists() and any(folder.iterdir()):
-        raise KernellabError(f"{folder} is not empty.", "Choose another --out; nothing is overwritten.")
-    found = import_raw(raw, dsl, place=_placer(model) if model else None)
-    written = write_files(folder, found.files)
+    drafted, own = _drafted(folder)
+    if own and not drafted:
+        raise KernellabError(
+            f"{folder} is not empty, and nothing there is left to fill in.",
+            "Choose another --out; what somebody wrote is not overwritten.",
+        )
+    start = _like(like) if like else drafted
+    found = import_raw(raw, dsl, like=start, place=_placer(model) if model else None)
+    written = write_files(folder, {name: text for name, text in found.files.items() if name not in own})
     report = write_files(folder.parent, {f"{folder.name}-import.md": found.report()})[0]
     unplaced = [{"heading": heading, "line": line, "reason": reason} for heading, line, reason in found.unplaced]
     if json:
@@ -163,6 +183,16 @@ def import_(
         print(f"{placed}; {counted(len(written), 'file')} in {folder}")
         print(f"report in {report}")
     return 1 if unplaced else 0
+
+
+def _drafted(folder: Path) -> tuple[Like | None, set[str]]:
+    """The start of a draft that something is left to fill in of, and the files that are somebody's own."""
+    from kernellab.dsls.spec import PLACEHOLDER, SPEC, read_spec
+    from kernellab.knowledge.draft import like
+
+    texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    own = {name for name, path in texts.items() if not PLACEHOLDER.search(path.read_text(encoding="utf-8"))}
+    return (like(read_spec(folder / SPEC)) if SPEC in texts and own != texts.keys() else None), own
 
 
 def _placer(spec: str) -> Callable[[str], str]:

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import packages_distributions
 
 from kernellab.dsls.spec import DslSpec
+from kernellab.knowledge.modules import Module, Offer
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.prompts import prompt
 
@@ -47,22 +47,6 @@ def {entry}(x):
 
 
 @dataclass(frozen=True)
-class Module:
-    """The installed module that a draft is for: as it is imported, as code calls it, and its distribution."""
-
-    name: str = ""
-    alias: str = ""
-
-    @property
-    def package(self) -> str:
-        return self.name.partition(".")[0]
-
-    @property
-    def distribution(self) -> str:
-        return next(iter(packages_distributions().get(self.package, ())), self.package)
-
-
-@dataclass(frozen=True)
 class Like:
     """What a draft takes over from another DSL's spec."""
 
@@ -82,25 +66,28 @@ def like(spec: DslSpec) -> Like:
     )  # fmt: skip
 
 
-def spec_text(name: str, model: Like, module: Module | None = None) -> str:
-    """An annotated spec.toml, filled in as far as the other DSL and the module tell.
+def spec_text(name: str, model: Like, modules: Sequence[Module] = (), offered: Offer | None = None) -> str:
+    """An annotated spec.toml, filled in as far as the other DSL and the modules tell.
 
     Raises:
         DocumentError: the name cannot name a DSL.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise DocumentError(f"{name!r} cannot name a DSL.", "Use lower-case letters, digits and underscores.")
-    known = module is not None and bool(module.name)
-    package = module.package if known and module else "FILL_IN"
+    first = modules[0] if modules else None
+    packages = list(dict.fromkeys(m.package for m in modules)) or ["FILL_IN"]
+    pattern = offered.pattern if offered and not offered.decorators else ""
+    decorators = offered.decorators if offered and offered.decorators else () if pattern else model.decorators
+    toolchain = ", ".join(f'{m.alias} = "{m.name}"' for m in modules)
     return prompt(
         "spec", dsl=name, title=name, like=model.name, call=model.call,
-        backends=_list(model.backends), frameworks=_list(model.frameworks), package=package,
-        summary=f"What {module.name} offers." if known and module else _SUMMARY,
-        remedy=f"pip install {module.distribution}." if known and module else "pip install FILL_IN.",
-        preload=_list([*(model.frameworks if "torch" in model.frameworks else []), package]),
-        decorators=_list(model.decorators) if model.decorators else "", called=str(model.called).lower(),
-        toolchain=f'{{ {module.alias} = "{module.name}" }}' if known and module else "{}",
-        versions=_list([module.distribution, "torch"] if known and module else ["torch"]),
+        backends=_list(model.backends), frameworks=_list(model.frameworks), package=packages[0],
+        summary=f"What {first.name} offers." if first else _SUMMARY,
+        remedy=f"pip install {first.distribution}." if first else "pip install FILL_IN.",
+        preload=_list([*(model.frameworks if "torch" in model.frameworks else []), *packages]),
+        decorators=_list(decorators) if decorators else "", called=str(model.called).lower(), pattern=pattern,
+        toolchain=f"{{ {toolchain} }}" if modules else "{}",
+        versions=_list([*dict.fromkeys(m.distribution for m in modules), "torch"]),
     )  # fmt: skip
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernellab.errors import KernellabError
-from kernellab.knowledge.draft import Like, Module, spec_text
+from kernellab.knowledge.draft import Like, spec_text
+from kernellab.knowledge.modules import PREFIX, Module, Offer, modules_of, offer, operations_of
 from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words
-from kernellab.knowledge.toolchain import missing_names, toolchain
-from kernellab.sketch.program.ops import OPS
+from kernellab.knowledge.toolchain import missing_names
 
 PARTS = ("basic", "api", "suggestions")
 #: endings of the files that a folder is searched for
@@ -64,18 +63,27 @@ class Imported:
         lines += ["", "## Not placed", ""]
         lines += [f"- {heading or 'the beginning'} (line {line}): {reason}" for heading, line, reason in self.unplaced]
         lines += [] if self.unplaced else ["Nothing."]
-        return "\n".join([*lines, "", "Fill in spec.toml and run kernellab docs lint.", ""])
+        return "\n".join([*lines, "", "Look over spec.toml, and run kernellab docs lint: it says what is missing.", ""])
 
 
-def import_raw(raw: str, dsl: str, *, framework: str = "torch", place: Place | None = None) -> Imported:
-    """The DocSpec files for ``dsl`` from ``raw``: a ``.md`` or ``.html`` file, a folder of them, or ``python:MODULE``.
+def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | None = None) -> Imported:
+    """The DocSpec files for ``dsl`` from ``raw``: a ``.md`` or ``.html`` file, a folder of them, or installed modules.
+
+    Modules are written as an import is: ``python:jax.experimental.pallas as pl, jax.numpy as jnp``. The first is the
+    DSL, told in full; of the others, what carries out an operation of a sketch. ``like`` is what the spec takes over
+    where nothing else is known.
 
     Raises:
         DocumentError: nothing is there, the file is code and no document, or the module is not installed.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", dsl):
         raise DocumentError(f"{dsl!r} cannot name a DSL.", "Use lower-case letters, digits and underscores.")
-    sections = [section for text in _texts(raw) for section in parse_page(text).sections]
+    like = like or Like()
+    framework = like.frameworks[0]
+    modules = modules_of(raw)
+    offered = offer(modules) if modules else None
+    texts = [offered.text] if offered else _texts(raw)
+    sections = [section for text in texts for section in parse_page(text).sections]
     if not sections:
         raise DocumentError(f"{raw} holds no text.", "Give Markdown, HTML or python:MODULE.")
     found = Imported()
@@ -94,30 +102,35 @@ def import_raw(raw: str, dsl: str, *, framework: str = "torch", place: Place | N
             found.unplaced.append((" / ".join(section.path), section.line, why))
             continue
         found.placed.append((" / ".join(section.path), where))
-    module = _module(raw)
+    if offered:
+        parts["basic"].insert(0, _introduction(offered, modules))
     for part in PARTS:
-        body = "\n".join(parts[part]) or "Nothing of the raw documentation belongs here.\n"
-        found.files[f"{part}.md"] = _without_unknown(f"# {dsl}: {part}\n\n{body}", module)
-    found.files["spec.toml"] = spec_text(dsl, Like(frameworks=(framework,)), module)
+        # a page that says nothing is a page that lint asks for; suggestions may be missing
+        if parts[part] or part != "suggestions":
+            text = "\n".join([f"# {dsl}: {part}\n", *parts[part]])
+            found.files[f"{part}.md"] = _without_unknown(text, modules)
+    found.files["spec.toml"] = spec_text(dsl, like, modules, offered)
     return found
 
 
-def _module(raw: str) -> Module | None:
-    """The installed module that the documentation is of, as code calls it."""
-    if not raw.startswith("python:"):
-        return None
-    name = raw.removeprefix("python:")
-    return Module(name, name.rpartition(".")[2])
+def _introduction(offered: Offer, modules: Sequence[Module]) -> str:
+    """What can be said of a module by rule: its own words, how it is imported, what marks and launches kernels."""
+    alias = modules[0].alias
+    imports = "\n".join(f"import {m.name}" + (f" as {m.alias}" if m.alias != m.name else "") for m in modules)
+    lines = ["## What it is", "", offered.introduction.strip(), "", f"```python\n{imports}\n```", ""]
+    if offered.decorators:
+        lines.append(f"Kernels are marked by {' or '.join(f'`@{alias}.{name}`' for name in offered.decorators)}.")
+    if offered.launchers:
+        lines.append(f"Kernels are launched by {' or '.join(f'`{alias}.{name}`' for name in offered.launchers)}.")
+    return "\n".join([*lines, ""])
 
 
-def _without_unknown(text: str, module: Module | None) -> str:
-    """``text`` without the roots of names that the installed module does not have: its docstrings may speak of parts
-    that are imported apart."""
-    if module is None:
-        return text
-    modules = {module.alias: module.name}
-    for name in sorted(missing_names(modules, set(dotted(text, modules))), key=len, reverse=True):
-        text = text.replace(name, name.rpartition(".")[2])
+def _without_unknown(text: str, modules: Sequence[Module]) -> str:
+    """``text`` without the roots of names that the installed modules do not have: docstrings may speak of parts that
+    are imported apart."""
+    known = {module.alias: module.name for module in modules}
+    for name in sorted(missing_names(known, set(dotted(text, known))), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.]){re.escape(name)}\b", name.rpartition(".")[2], text)
     return text
 
 
@@ -172,24 +185,6 @@ def _as_second_level(section: Section) -> str:
     return f"## {section.title or 'Introduction'}\n\n{line}{body}\n"
 
 
-#: what DSLs call operations of the sketch language, where they call them otherwise
-_CALLED = {
-    "load": "load", "store": "store", "gemm": "gemm", "matmul": "dot", "mma": "gemm", "maximum": "max",
-    "minimum": "min", "fmax": "max", "fmin": "min", "sum": "reduce_sum", "prod": "reduce_prod", "amax": "reduce_max",
-    "amin": "reduce_min", "power": "pow", "fabs": "abs", "absolute": "abs", "negative": "neg", "logistic": "sigmoid",
-    "select": "where", "swapaxes": "transpose", "broadcast_to": "broadcast", "concatenate": "concat",
-    "astype": "cast", "take": "gather", "atomic_add": "atomic_add", "zeros": "alloc", "empty": "alloc",
-}  # fmt: skip
-
-
-def operations_of(heading: str) -> tuple[str, ...]:
-    """The sketch's operations that a function is for, by its name: ``pl.load(ref, idx)`` loads."""
-    name = re.match(r"[`\s]*(?:[\w]+\.)*(\w+)\s*\(", heading)
-    word = name[1].lower() if name else ""
-    known = _CALLED.get(word) or (word if word in OPS else "")
-    return (known,) if known else ()
-
-
 def _example(section: Section, name: str) -> str:
     program = next(b.text for b in section.blocks if b.language in ("python", "py"))
     title = section.title or name
@@ -213,8 +208,6 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _texts(raw: str) -> list[str]:
-    if raw.startswith("python:"):
-        return [_docstrings(raw.removeprefix("python:"))]
     path = Path(raw)
     if path.is_dir():
         return [_text(file) for file in sorted(path.rglob("*")) if file.suffix.lower() in _DOCUMENTS]
@@ -224,7 +217,7 @@ def _texts(raw: str) -> list[str]:
         )
     # Markdown is often served as llms.txt
     if path.suffix.lower() not in (*_DOCUMENTS, ".txt"):
-        remedy = f"For a module's docstrings give python:{path.stem}." if path.suffix == ".py" else "Convert it."
+        remedy = f"For a module's docstrings give {PREFIX}{path.stem}." if path.suffix == ".py" else "Convert it."
         raise DocumentError(f"{raw} is not a document: Markdown and HTML are read.", remedy)
     return [_text(path)]
 
@@ -265,19 +258,3 @@ def html_to_markdown(text: str) -> str:
             lead = "- " if tag.name == "li" else ""
             lines.append(lead + " ".join(tag.get_text().split()))
     return "\n".join(lines) + "\n"
-
-
-def _docstrings(module: str) -> str:
-    """The functions and classes of an installed module as an API document."""
-    try:
-        offered = toolchain({module: module})
-    except KernellabError as error:
-        raise DocumentError(error.message, error.remedy) from None
-    if offered.missing:
-        raise DocumentError(f"The module {module} is not installed.", "Install it, or give Markdown or HTML.")
-    lines, called = [f"# {module} API", ""], module.rpartition(".")[2]
-    for name in offered.names.values():
-        if name.signature and name.doc and name.name.count(".") <= module.count(".") + 1:
-            spelled = name.name.replace(module, called, 1)
-            lines += [f"## `{spelled}{name.signature}`", "", "```text", name.doc.replace("```", "'''"), "```", ""]
-    return "\n".join(lines)

@@ -25,6 +25,10 @@ from kernellab.target.chips import read_chip
 _PARTS = ("basic.md", "api.md", "suggestions.md")
 #: optional where nothing can be run here
 _NEEDED = ("basic.md", "api.md")
+_SAYS = {
+    "basic.md": "Write what a kernel is, how it is launched, and how memory is named.",
+    "api.md": "Write a section for each function that a kernel may call.",
+}
 #: what api.md may name beside operations and hints: statements' words and launch constants
 _WORDS = {
     "alloc", "load", "store", "atomic_add", "gather", "scatter", "pad", "gemm", "dot", "precision", "kernel", "launch",
@@ -82,6 +86,8 @@ def _folders(root: Path) -> Iterator[Fault]:
                 yield Fault(
                     place, f"It has no {name}.", "Write it, or import raw documents with kernellab docs import."
                 )
+            elif not any(section.text.partition("\n")[2].strip() for section in read_page(folder / name).sections):
+                yield Fault(f"{place}/{name}", "It says nothing yet.", _SAYS[name], "warning")
         for path in sorted(folder.rglob("*")):
             known = path.name in (*_PARTS, SPEC, ADAPTER) or (
                 path.suffix == ".py" and path.parents[1].name == "examples"
@@ -155,6 +161,7 @@ def _document(path: Path, root: Path) -> Iterator[Fault]:
             if line.startswith("Sketch operations:"):
                 yield from _operations(line, f"{place}:{section.line + at}")
     if spec is not None:
+        yield from _unfilled(path, place)
         for block in page.blocks:
             yield from _names(block.text, place, block.line + 1, spec)
         for span, number in page.spans:

@@ -13,6 +13,7 @@ from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
 from kernellab.errors import KernellabError
 from kernellab.knowledge.cut import Shorten, cut, shorten
 from kernellab.knowledge.examples import Example, read_example
+from kernellab.knowledge.modules import short_signature
 from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
@@ -133,7 +134,8 @@ class Knowledge:
         page = read_page(documents.folder / "api.md")
         chosen = cut(page.sections, wanted, error, budget * 2 // 3)
         text = _join(chosen)
-        signatures, versions = self._signatures(documents.spec, f"{text}\n{' '.join(wanted)}", error)
+        told = {section.title for section in chosen}
+        signatures, versions = self._signatures(documents.spec, f"{text}\n{' '.join(wanted)}", error, told)
         source = documents.api.source
         room = budget - tokens(text)
         installed = _fit(signatures, room)
@@ -144,13 +146,19 @@ class Knowledge:
             text = shorten(text, wanted, error, model, user_cache() / _MODEL_CACHE)
         return Passage(documents.api.title, source, text)
 
-    def _signatures(self, spec: DslSpec, text: str, error: str) -> tuple[list[str], str]:
+    def _signatures(self, spec: DslSpec, text: str, error: str, told: Collection[str]) -> tuple[list[str], str]:
         modules = spec.documents.toolchain
         if not modules:
             return [], ""
         offered = toolchain(modules)
         asked = [*dotted(error, modules), *dotted(text, modules)]
-        rows = [_entry(offered.names[name], name in error) for name in dict.fromkeys(asked) if name in offered.names]
+        known = [offered.names[name] for name in dict.fromkeys(asked) if name in offered.names]
+        # a section that was imported begins with the signature
+        rows = [
+            _entry(n, n.name in error)
+            for n in known
+            if n.name in error or f"{n.name}{short_signature(n.signature)}" not in told
+        ]
         return rows, ", ".join(f"{name} {number}" for name, number in offered.versions.items())
 
     def examples(self, dsl: str, family: str = "", k: int = 2, words: str = "") -> tuple[Passage, ...]:
@@ -267,7 +275,7 @@ def _entry(name: Name, whole: bool) -> str:
     """A signature with its docstring: the first paragraph, or all of it for what an error speaks of."""
     doc = name.doc if whole else name.doc.split("\n\n")[0]
     doc = "\n".join(f"    {line}" for line in doc.strip().splitlines())
-    return f"{name.name}{name.signature}\n{doc}".rstrip()
+    return f"{name.name}{short_signature(name.signature)}\n{doc}".rstrip()
 
 
 def _fit(rows: Sequence[str], budget: int) -> str:

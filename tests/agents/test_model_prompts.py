@@ -11,6 +11,7 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.prompts.assembly import PromptError
+from kernellab.agents.model.prompts.facts import bound_lines
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.knowledge import Knowledge
@@ -136,6 +137,27 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
     assert "is refused" in told and "composes" not in told
     free = "\n".join(m.content for m in prompt(replace(brief, allow_library=True), knowledge).messages)
     assert "may compose with the framework's library" in free and "is refused" not in free
+
+
+def test_a_sketch_that_was_not_run_is_not_said_to_have_been(knowledge: Knowledge) -> None:
+    unrun = Attempt(sketch=briefs(CPU)["code"].sketch, gate=GateResult(state=GateState.NOT_RUNNABLE, reason="opaque"))
+    for name in ("design", "code"):
+        brief = briefs(CPU)[name]
+        told = prompt(brief, knowledge).messages[0].content
+        without = prompt(replace(brief, ablation=frozenset({"gate"})), knowledge).messages[0].content
+        assert "run against the reference" in told and "run against the reference" not in without
+    brief = replace(briefs(CPU)["code"], history=(unrun,))
+    assert "run against the reference" not in prompt(brief, knowledge).messages[0].content
+
+
+def test_a_bound_that_moved_is_said_to_have(knowledge: Knowledge) -> None:
+    brief = briefs(CPU)["design"]
+    facts = next(line for line in bound_lines(brief) if line.startswith("The bound"))
+    assert "Verifier" not in facts
+    moved = next(line for line in bound_lines(replace(brief, bound_ms=0.75)) if line.startswith("The bound"))
+    assert moved.startswith(
+        "The bound is 0.75 ms on this machine (as the Verifier measured it; by the chip's facts alone"
+    )
 
 
 def test_the_same_brief_gives_the_same_prompt(knowledge: Knowledge) -> None:

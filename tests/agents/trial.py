@@ -2,6 +2,7 @@
 
     python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...]
                                  [--only WORD,WORD] [--improve] [--turns 12] [--out FILE]
+                                 [--dsl cpp] [--tasks DIR] [--workspace DIR]
 
 An arm leaves a part of the method out (``full`` leaves nothing out). The endpoint puts an error into a share of the
 player's replies: which replies, and which error, follow from the seed, the operator and the reply's number alone, so
@@ -11,6 +12,9 @@ is a program is made anew. With ``--player DIR`` prompts are files that a person
 
 ``rules`` is a scripted player: it answers with the rules' own designs and code, uses no hint, and cannot answer where
 the rules cannot. It measures what errors cost on each road, not what a model makes of a prompt.
+
+``--dsl`` is of the documents in ``--workspace``, if kernellab has none of it: its folder ``knowledge`` is copied into
+each session's own workspace.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import tempfile
 from dataclasses import asdict, dataclass
@@ -82,8 +87,11 @@ def session(arm: str, path: Path, player: Player, given: argparse.Namespace) -> 
     with tempfile.TemporaryDirectory() as folder:
         with FakeServer(endpoint(player, path.stem, given.errors, given.seed, wrong)) as server:
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
+            if given.workspace is not None:
+                shutil.copytree(given.workspace / "knowledge", Path(folder) / "knowledge")
+                os.chdir(folder)
             done = design(
-                path.read_text(), dsl="cpp", roles={"designer": "model", "coder": "model"}, name=path.stem,
+                path.read_text(), dsl=given.dsl, roles={"designer": "model", "coder": "model"}, name=path.stem,
                 workspace=folder, ablation=ARMS[arm], max_turns=given.turns, improve=given.improve, options=OPTIONS,
             ).wait(7200)  # fmt: skip
         best, total = done.state.best(), done.ledger()["total"]
@@ -126,11 +134,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--improve", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--dsl", default="cpp")
+    parser.add_argument("--tasks", type=Path, default=TASKS)
+    parser.add_argument("--workspace", type=Path)
     given = parser.parse_args()
     for name in [name for name in os.environ if name.startswith(("KERNELLAB_MODEL", "OPENAI_"))]:
         del os.environ[name]
     rows: list[Row] = []
-    for path in sorted(TASKS.glob("*.py")):
+    for path in sorted(given.tasks.resolve().glob("*.py")):
         for arm in given.arms.split(",") if any(word in path.stem for word in given.only.split(",")) else ():
             player = Scripted() if given.player == "rules" else Filed(Path(given.player) / arm / path.stem)
             rows.append(session(arm, path, player, given))

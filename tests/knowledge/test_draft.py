@@ -17,8 +17,9 @@ from kernellab.content import content
 from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import read_spec
 from kernellab.knowledge import Knowledge
-from kernellab.knowledge.importer import import_raw, operations_of
+from kernellab.knowledge.importer import import_raw
 from kernellab.knowledge.lint import lint
+from kernellab.knowledge.modules import operations_of, short_signature
 from kernellab.records import Source
 from kernellab.target import Backend, Target
 from tests.agents.model_parts import AFFINE, CHIP, SKETCH
@@ -97,10 +98,51 @@ def test_an_import_fills_the_spec_maps_operations_and_passes_its_own_lint(place:
     spec = read_spec(folder / "spec.toml")
     assert [need.package for need in spec.ready.needs] == [tiles]
     assert spec.worker.preload == ("torch", tiles) and spec.documents.toolchain == {tiles: tiles}
+    # launch() takes a kernel and a grid: what is handed to it is a kernel
+    assert (spec.static.decorators, spec.static.files) == ((), (".py",))
+    handed = Source(dsl="tiles", files={"kernel.py": "def double(x): ...\n\n\ndef kernel(x):\n    launch(double, 4)\n"})
+    assert DocumentedAdapter(spec).static(handed) == []
     assert faults(place / "knowledge") == []
     api = (folder / "api.md").read_text()
     assert "Sketch operations: load" in api and "Sketch operations: max" in api
     assert "hidden.Index" not in api and "Index" in api
+
+
+def test_an_import_fills_a_draft_and_leaves_what_somebody_wrote(place: Path, tiles: str) -> None:
+    folder = place / "knowledge" / "dsl" / "tiles"
+    assert main(["docs", "new", "tiles", "--like", "numba"]) == 0
+    (folder / "basic.md").write_text("# Tiles\n\nA kernel is a function.\n")
+    assert main(["docs", "import", f"python:{tiles} as t, math as m", "--dsl", "tiles"]) == 0
+    spec = read_spec(folder / "spec.toml")
+    assert dict(spec.documents.toolchain) == {"t": tiles, "m": "math"} and spec.static.pattern
+    assert (folder / "basic.md").read_text().endswith("A kernel is a function.\n")
+    api = (folder / "api.md").read_text()
+    # of a second module what carries out an operation of a sketch, and no more
+    assert "## `t.launch(kernel, grid)`\n\nSketch operations: launch, parallel" in api
+    assert "## `m.exp(" in api and "m.gcd" not in api
+    # what is left of the draft is named: the example, and what is fast
+    assert {fault.partition(":")[0].rpartition("/")[2] for fault in faults(place / "knowledge")} == {
+        "softmax.py", "suggestions.md",
+    }  # fmt: skip
+    for path in (folder / "suggestions.md", *folder.glob("examples/*/*.py")):
+        path.unlink()
+    assert main(["docs", "import", f"python:{tiles}", "--dsl", "tiles"]) == 2
+
+
+def test_a_page_that_says_nothing_is_named(place: Path, tiles: str) -> None:
+    folder = place / "knowledge" / "dsl" / "tiles"
+    folder.mkdir(parents=True)
+    for name, text in import_raw(f"python:{tiles}", "tiles").files.items():
+        (folder / name).write_text(text)
+    assert not [fault for fault in faults(place / "knowledge", "warning") if "says nothing" in fault]
+    (folder / "basic.md").write_text("# tiles: basic\n")
+    assert [fault for fault in faults(place / "knowledge", "warning") if "says nothing" in fault]
+
+
+def test_signatures_are_short_and_the_same_at_every_import() -> None:
+    assert short_signature("(a: 'int', b=<object object at 0x7f22>) -> None") == "(a, b=...)"
+    assert short_signature("(x: 'Array') -> 'Array'") == "(x: 'Array') -> 'Array'"
+    assert short_signature(f"(kernel: '{'A' * 200}', *, grid: 'B' = ())") == "(kernel, *, grid=())"
 
 
 def test_the_imported_api_is_in_the_coders_first_prompt(place: Path, tiles: str) -> None:

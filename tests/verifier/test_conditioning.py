@@ -233,3 +233,43 @@ def test_factors_of_tf32_are_excused_before_a_norm_that_takes_a_large_mean_away(
     # and without the task's word for TF32 there is no excuse
     strict = Case(load_task(CONV_NORM.replace("'tf32'", "'ieee'"), name="strict"), (), Family.OFFSET, 5)
     assert compare(answer(strict, 10), strict.nudged[0], Limits.of("float32"))[0] is not None
+
+
+NUCLEUS = """
+import torch
+
+def reference(p):
+    kept = p.cumsum(-1) - p < 0.9
+    return p * kept / (p * kept).sum(-1, keepdim=True)
+
+def inputs():
+    return (torch.rand(64, 100).softmax(-1).sort(-1, descending=True).values,)
+"""
+
+
+def nucleus(p: torch.Tensor, cut: float = 0.9) -> torch.Tensor:
+    kept = p.double().cumsum(-1) - p.double() < cut
+    return (p * kept / (p * kept).sum(-1, keepdim=True)).float()
+
+
+def test_where_a_formula_cuts_either_order_of_a_sum_is_right() -> None:
+    """Ninety hundredths, each a little less, reach nine tenths or do not, as they are rounded: 90 are kept, or 91."""
+    case, limits = Case(load_task(NUCLEUS, name="nucleus"), (), Family.OWN, 7), Limits.of("float32")
+    (p,) = case.args
+    p[3] = 0.01 * (1 - 5e-7)
+    case.__dict__["args"] = (p,)
+    other = nucleus(p)
+    assert int(other[3].count_nonzero()) == int(case.references[0].native[3].count_nonzero()) == 91
+    other[3] = (torch.arange(100) < 90) / 90
+    assert compare(other, case.references[0], limits)[0] is not None
+    assert compare(other, case.nudged[0], limits)[0] is None
+
+    # a word less than either, another cut, fewer bits: no order of the sum gives that
+    less = other.clone()
+    less[3] = (torch.arange(100) < 89) / 89
+    for wrong in (less, nucleus(p, 0.88), nucleus(p).bfloat16().float(), nucleus(p.bfloat16().float())):
+        assert compare(wrong, case.nudged[0], limits)[0] is not None
+    # the other order's row, and an element of it that neither has
+    mixed = other.clone()
+    mixed[3, 99] = 1 / 91
+    assert compare(mixed, case.nudged[0], limits)[0] is not None

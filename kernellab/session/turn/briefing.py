@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.records import Role, Route, Verdict
@@ -64,7 +66,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         sketch=designed.sketch if designed else None,
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
-        verdict=last.verdict if last else None,
+        verdict=_with_bound(last.verdict, _bound_ms(state)) if last and last.verdict else None,
         # the rounds before the one that is judged
         history=rounds[:-1] if rounds and rounds[-1].route is None else rounds,
         turns_left=max(0, state.created.max_turns - state.unattended),
@@ -72,7 +74,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         notes=state.notes.get(Role.CONDUCTOR, ()),
         improve=improves(state),
         improvers=_improvers(state),
-        best=best.verdict if best else None,
+        best=_with_bound(best.verdict, _bound_ms(state)) if best else None,
         **_common(bench, state, parent),
     )
 
@@ -83,7 +85,7 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
         task=bench.task(),
         target=bench.target(),
         history=_attempts(state, parent),
-        best=best.verdict if best else None,
+        best=_with_bound(best.verdict, _bound_ms(state)) if best else None,
         best_turn=best.turn.number if best else None,
         question=question,
         notes=state.notes.get(Role.ANALYST, ()),
@@ -110,8 +112,25 @@ def headroom(verdict: Verdict) -> float | None:
 
 
 def _bound_ms(state: State) -> float | None:
-    """The task's bound, by the first verdict that has it: one number in all that a session says."""
-    return next((turn.verdict.sol_ms for turn in state.turns.values() if turn.verdict and turn.verdict.sol_ms), None)
+    return bound_of([turn.verdict for turn in state.turns.values() if turn.verdict is not None])
+
+
+def bound_of(verdicts: Sequence[Verdict]) -> float | None:
+    """The task's bound in ms, one number in all that a session says: that of the first verdict which has it.
+
+    Every verification measures the machine's rates anew. Where a kernel is faster than the first bound allows, that
+    was measured badly, and the lowest of all counts.
+    """
+    bounds = [verdict.sol_ms for verdict in verdicts if verdict.sol_ms]
+    if not bounds:
+        return None
+    told = [_with_bound(verdict, bounds[0]) for verdict in verdicts if verdict.sol_ms and verdict.time is not None]
+    return bounds[0] if all(verdict.bound_share is not None for verdict in told) else min(bounds)
+
+
+def _with_bound(verdict: Verdict, bound_ms: float | None) -> Verdict:
+    """A verdict as the session tells of it: with the session's bound."""
+    return verdict.model_copy(update={"sol_ms": bound_ms}) if verdict.sol_ms and bound_ms else verdict
 
 
 def route_to(state: State, parent: str | None) -> Route | None:
@@ -145,7 +164,7 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     designed = state.sketch_turn(parent) if parent else None
     pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
     return {
-        "headroom": headroom(best.verdict) if best else None,
+        "headroom": headroom(_with_bound(best.verdict, _bound_ms(state))) if best else None,
         "bound_ms": _bound_ms(state),
         "budget_left": budget_left(bench),
         "ablation": frozenset(bench.created.ablation),
@@ -154,8 +173,12 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     }
 
 
-def _attempts(state: State, parent: str | None) -> tuple[Any, ...]:
-    return state.attempts(parent) if parent else ()
+def _attempts(state: State, parent: str | None) -> tuple[Attempt, ...]:
+    bound = _bound_ms(state)
+    return tuple(
+        replace(attempt, verdict=_with_bound(attempt.verdict, bound)) if attempt.verdict else attempt
+        for attempt in (state.attempts(parent) if parent else ())
+    )
 
 
 def brief_of(bench: Bench, state: State, role: Role, parent: str | None) -> DesignBrief | CodeBrief | RouteBrief:

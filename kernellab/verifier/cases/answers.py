@@ -84,6 +84,22 @@ def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     return found
 
 
+def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> list[tuple[Tensor, ...]]:
+    """Float64's answers, each with its operations' results moved as another order of sums may move them."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import EXACT, Reordered
+
+    units = [torch.finfo(r.native.dtype).eps for r in found if r.native.is_floating_point()]
+    runs = []
+    for pattern in range(_PATTERNS if units else 0):
+        with Reordered(max(units), seed, EXACT, pattern):
+            outputs = in_double(task, args)
+        if outputs is not None and len(outputs) == len(found):
+            runs.append(outputs)
+    return runs
+
+
 def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
     """The references ``found`` with, beside integers and bools, what ties and roundings on the way leave open."""
     whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.protocol.rules import ERROR
@@ -29,6 +30,9 @@ class Reference:
     between: tuple[Tensor, Tensor] | None = None
     #: of indices: what they select from
     selection: Selection | None = None
+    #: float64's answers with sums rounded as another order of their terms may round them: what a cut in the formula
+    #: (a threshold, a bin) makes of that. Only asked for when a kernel is about to be refused
+    either: Callable[[], Sequence[Tensor]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def want(self) -> Tensor:

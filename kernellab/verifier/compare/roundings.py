@@ -11,6 +11,7 @@ of a GELU's far tail 1 + erf(x) leaves nothing, in float64 from -8.3 on, and a k
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -26,6 +27,12 @@ EXACT = frozenset((
     "minimum", "amax", "amin", "max", "min", "where", "gather", "index", "index_select", "embedding", "sort", "topk",
     "cat", "stack", "clone", "_to_copy", "contiguous", "flip", "roll", "tril", "triu", "constant_pad_nd", "masked_fill",
     "scatter", "zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like", "copy", "scalar_tensor",
+))  # fmt: skip
+#: operators that add up: over the longest of a tensor's dimensions, or over several of them
+SUMS = frozenset((
+    "sum", "mean", "cumsum", "cumprod", "prod", "logcumsumexp", "_softmax", "_log_softmax", "logsumexp", "var", "std",
+    "var_mean", "linalg_vector_norm", "norm", "native_layer_norm", "native_group_norm", "mm", "bmm", "addmm", "baddbmm",
+    "mv", "dot", "convolution",
 ))  # fmt: skip
 #: half a unit of the last of TF32's ten bits
 _TF32 = 2.0**-11
@@ -52,8 +59,12 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in self.exact or any(r.alias_info is not None for r in func._schema.returns):
             # a view, or a write in place: nothing was rounded anew, or it cannot be moved without moving another's
             return out
-        move = 1 + self.unit * self._way()
+        move = 1 + self.unit * self._terms(name, args, out) * self._way()
         return _each(out, lambda t: t * move)
+
+    def _terms(self, name: str, args: Sequence[Any], out: Any) -> float:
+        """How many roundings an operation's result may be off by."""
+        return 1.0
 
     def _way(self) -> int:
         self.done += 1
@@ -72,6 +83,18 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return made(*args, **kwargs)
 
         return apart
+
+
+class Reordered(Rounded):
+    """Inside, the result of a sum of n terms is moved by the square root of n roundings, as another order of its terms
+    may move it (the rule of thumb for the sum of n errors, Higham, section 2.8); others by one."""
+
+    def _terms(self, name: str, args: Sequence[Any], out: Any) -> float:
+        given = next((a for a in args if isinstance(a, torch.Tensor)), None)
+        if name not in SUMS or given is None or given.dim() == 0:
+            return 1.0
+        made = out if isinstance(out, torch.Tensor) else out[0]
+        return math.sqrt(max(given.numel() / max(made.numel(), 1), *given.shape, 1))
 
 
 class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -31,6 +31,8 @@ class ErrorRule:
     tau_tf32: float = 2e-2
     #: times the framework's own error against float64
     framework_factor: float = 8.0
+    #: elements of which a cut in the formula may have decided otherwise: of more, it is no matter of rounding
+    cut_share: float = 0.05
     tile: int = 64
     #: a tile may be off by this many floors
     tile_factor: float = 10.0

@@ -19,7 +19,7 @@ from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
 from kernellab.errors import KernellabError
 from kernellab.lowering.carried import bare, same_code
-from kernellab.records import Source, Verdict
+from kernellab.records import GateState, Source, Verdict
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
@@ -97,7 +97,7 @@ def lowered_code(brief: CodeBrief) -> tuple[Source | None, str]:
     try:
         return RulesCoder().code(brief).source, ""
     except KernellabError as error:
-        return None, str(error)
+        return None, error.message  # its remedy is a person's
 
 
 def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
@@ -113,12 +113,13 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     chip = library.chip(brief.target)
     documents = library.dsl(dsl)
     title = documents.spec.title if documents else dsl
+    gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
     parts = [
         Part(
             "role", _FILE,
             render(
                 "coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file,
-                lowered=base.lowered is not None, library=brief.allow_library,
+                lowered=base.lowered is not None, library=brief.allow_library, gated=gated,
             ),
             stable=True,
         ),
@@ -160,6 +161,12 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     return assemble(parts, options.token_budget, purpose=purpose)
 
 
+def _unrun(brief: CodeBrief) -> bool:
+    """Could the gate not run the sketch?"""
+    gates = [attempt.gate for attempt in brief.history if attempt.sketch == brief.sketch]
+    return bool(gates) and (gates[-1] is None or gates[-1].state is GateState.NOT_RUNNABLE)
+
+
 def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
     """What the Designer changed, and what was made by hand in the code before."""
     changed = diff_of(brief.previous_sketch or "", brief.sketch, "the sketch")
@@ -177,7 +184,7 @@ def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
     parts = []
     basics = () if base.lowered is not None else (("basics", documents.basic, 2),)
     for name, passage, rank in (*basics, ("suggestions", documents.suggestions, 7)):
-        if passage.text.strip():
+        if untitled(passage.text).strip():
             text = render("coder", "documents", title=passage.title, text=untitled(passage.text))
             name = f"{documents.spec.name} {name}"
             parts.append(Part(name, passage.source, text, rank=rank, stable=True, trims=True))
@@ -201,13 +208,16 @@ def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Ve
 
 
 def operations_of(sketch: str) -> list[str]:
-    """The operations that a sketch names, for looking up what the DSL calls them."""
+    """The operations and hints that a sketch names, for looking up what the DSL calls them."""
     import re
 
     from kernellab.sketch.program.ops import OPS
+    from kernellab.sketch.resolve.hints import LOOP_HINTS
 
     words = set(re.findall(r"\w+", sketch))
-    return sorted(words & (set(OPS) | {"load", "store", "atomic_add", "gather", "scatter"}))
+    if not words:
+        return []
+    return ["launch", *sorted(words & {*OPS, *LOOP_HINTS, "load", "store", "atomic_add", "gather", "scatter"})]
 
 
 def _code_parts(base: Base, judged_before: bool) -> list[Part]:

@@ -25,8 +25,9 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
     words = on_cores(language.text) if brief.target.chip.kind == "cpu" else language.text
     chip, fast = library.chip(brief.target), library.fast(brief.target.dsl)
     faults = mistakes() if language.source == OWN else None
+    gated = "gate" not in options.ablation | brief.ablation
     parts = [
-        Part("role", _FILE, render("designer", "role"), stable=True),
+        Part("role", _FILE, render("designer", "role", gated=gated), stable=True),
         Part("language", language.source, words, stable=True, rank=1, trims=True),
         *([Part("mistakes", faults.source, faults.text, stable=True, rank=8, trims=True)] if faults else []),
         Part(

@@ -14,6 +14,8 @@ from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 from kernellab.verifier.audit.trace import Cost, trace
 
+#: two bounds that differ by less are one
+_SAME = 0.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
@@ -73,7 +75,9 @@ def bound_lines(brief: Brief) -> list[str]:
     bound = brief.bound_ms or (found.ms if found else None)
     if found is not None and bound is not None:
         decides = "arithmetic" if found.flops_ms > found.bytes_ms else "memory traffic"
-        lines.append(f"The bound is {bound:.3g} ms on this machine; {decides} decides it.")
+        moved = brief.bound_ms is not None and abs(found.ms / bound - 1) > _SAME
+        by = f" (as the Verifier measured it; by the chip's facts alone {found.ms:.3g} ms)" if moved else ""
+        lines.append(f"The bound is {bound:.3g} ms on this machine{by}; {decides} decides it.")
     return lines
 
 
