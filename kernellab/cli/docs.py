@@ -166,9 +166,9 @@ def import_(
 
     folder = out or find_workspace() / "knowledge" / "dsl" / dsl
     drafted, own = _drafted(folder)
-    if own and not drafted:
+    if drafted is None and folder.exists() and any(folder.iterdir()):
         raise KernellabError(
-            f"{folder} is not empty, and nothing there is left to fill in.",
+            f"{folder} is not empty, and its api.md is written already.",
             "Choose another --out; what somebody wrote is not overwritten.",
         )
     start = _like(like) if like else drafted
@@ -186,13 +186,14 @@ def import_(
 
 
 def _drafted(folder: Path) -> tuple[Like | None, set[str]]:
-    """The start of a draft that something is left to fill in of, and the files that are somebody's own."""
+    """The start of a draft whose API is left to fill in, and the files that are somebody's own."""
     from kernellab.dsls.spec import PLACEHOLDER, SPEC, read_spec
     from kernellab.knowledge.draft import like
 
     texts = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     own = {name for name, path in texts.items() if not PLACEHOLDER.search(path.read_text(encoding="utf-8"))}
-    return (like(read_spec(folder / SPEC)) if SPEC in texts and own != texts.keys() else None), own
+    drafted = SPEC in texts and "api.md" in texts and "api.md" not in own
+    return (like(read_spec(folder / SPEC)) if drafted else None), own
 
 
 def _placer(spec: str) -> Callable[[str], str]:

@@ -89,7 +89,6 @@ def session(arm: str, path: Path, player: Player, given: argparse.Namespace) -> 
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
             if given.workspace is not None:
                 shutil.copytree(given.workspace / "knowledge", Path(folder) / "knowledge")
-                os.chdir(folder)
             done = design(
                 path.read_text(), dsl=given.dsl, roles={"designer": "model", "coder": "model"}, name=path.stem,
                 workspace=folder, ablation=ARMS[arm], max_turns=given.turns, improve=given.improve, options=OPTIONS,
@@ -141,7 +140,11 @@ def main() -> None:
     for name in [name for name in os.environ if name.startswith(("KERNELLAB_MODEL", "OPENAI_"))]:
         del os.environ[name]
     rows: list[Row] = []
-    for path in sorted(given.tasks.resolve().glob("*.py")):
+    tasks = given.tasks.resolve()
+    if given.workspace is not None:
+        os.chdir(given.workspace)  # where the Verifier looks for what a DSL needs
+        given.workspace = Path.cwd()
+    for path in sorted(tasks.glob("*.py")):
         for arm in given.arms.split(",") if any(word in path.stem for word in given.only.split(",")) else ():
             player = Scripted() if given.player == "rules" else Filed(Path(given.player) / arm / path.stem)
             rows.append(session(arm, path, player, given))

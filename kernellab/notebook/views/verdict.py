@@ -135,8 +135,8 @@ def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
                 words += f"; {OVER_THE_BOUND}"
             found.append(("bound", figure(verdict.bound_text, words)))
     if verdict.own_share is not None:
-        words = "share of the time that the candidate's own kernels took, the rest being library calls"
-        found.append(("own kernels", figure(f"{100 * verdict.own_share:.0f} %", words)))
+        words = "share of the time that the candidate's own code took, the rest being library calls"
+        found.append(("own code", figure(f"{100 * verdict.own_share:.0f} %", words)))
     if verdict.build_seconds is not None:
         found.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
     evidence = verdict.evidence
