@@ -85,7 +85,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return apart
 
 
-class Reordered(Rounded):
+class Reordered(Rounded):  # type: ignore[no-untyped-call]
     """Inside, the result of a sum of n terms is moved by the square root of n roundings, as another order of its terms
     may move it (the rule of thumb for the sum of n errors, Higham, section 2.8); others by one."""
 
