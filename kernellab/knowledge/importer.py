@@ -20,11 +20,12 @@ from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words
 from kernellab.knowledge.toolchain import missing_names
+from kernellab.sketch.program.ops import OPS
 
 PARTS = ("basic", "api", "suggestions")
 #: endings of the files that a folder is searched for
 _DOCUMENTS = (".md", ".markdown", ".html", ".htm")
-#: a function from a question to a word of PARTS, "examples" or "drop"
+#: a function from a question to its answer: a word of PARTS, "examples" or "drop", or lines of functions' operations
 Place = Callable[[str], str]
 
 
@@ -44,6 +45,9 @@ _ADVISES = _set(
 _DEFINES = _set("api reference function functions method methods class classes signature parameters operations ops")
 _DROPS = _set("license licence changelog contributing contributors acknowledgements citation toc contents footer")
 _SIGNATURE = re.compile(r"^\s*(?:(?:async )?def |class |[\w.]+\()[^\n]*\)?", re.MULTILINE)
+_OPERATIONS = "Sketch operations:"
+#: the name of the function that a section's heading spells
+_CALL = re.compile(r"## [`\s]*([\w.]+)\s*\(")
 _HEADING = re.compile(r"^#+[^\n]*\n?")
 
 
@@ -102,6 +106,8 @@ def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | N
             found.unplaced.append((" / ".join(section.path), section.line, why))
             continue
         found.placed.append((" / ".join(section.path), where))
+    if place is not None:
+        parts["api"] = _mapped(parts["api"], place)
     if offered:
         parts["basic"].insert(0, _introduction(offered, modules))
     for part in PARTS:
@@ -111,6 +117,26 @@ def import_raw(raw: str, dsl: str, *, like: Like | None = None, place: Place | N
             found.files[f"{part}.md"] = _without_unknown(text, modules)
     found.files["spec.toml"] = spec_text(dsl, like, modules, offered)
     return found
+
+
+def _mapped(sections: list[str], ask: Place) -> list[str]:
+    """Sections of the API, those whose operations no name tells with the ones that a model names."""
+    known = {*OPS, "load", "store", "atomic_add", "gather", "scatter"}
+    open_ = {
+        match[1]: at for at, text in enumerate(sections) if _OPERATIONS not in text and (match := _CALL.match(text))
+    }
+    if not open_:
+        return sections
+    heads = "\n".join(sections[at].partition("\n")[0].removeprefix("## ") for at in open_.values())
+    mapped = list(sections)
+    for line in ask(prompt("operations", operations=", ".join(sorted(known)), functions=heads)).splitlines():
+        name, _, words_ = line.strip(" -*`").partition(":")
+        named = [word for word in re.findall(r"\w+", words_) if word in known]
+        at = open_.pop(name.strip(" `"), None)
+        if at is not None and named:
+            head, _, rest = sections[at].partition("\n")
+            mapped[at] = f"{head}\n\n{_OPERATIONS} {', '.join(named)}\n{rest}"
+    return mapped
 
 
 def _introduction(offered: Offer, modules: Sequence[Module]) -> str:
@@ -181,7 +207,7 @@ def _is_program(text: str) -> bool:
 def _as_second_level(section: Section) -> str:
     body = _HEADING.sub("", section.text).strip()
     named = operations_of(section.title)
-    line = f"Sketch operations: {', '.join(named)}\n\n" if named and "Sketch operations:" not in body else ""
+    line = f"{_OPERATIONS} {', '.join(named)}\n\n" if named and _OPERATIONS not in body else ""
     return f"## {section.title or 'Introduction'}\n\n{line}{body}\n"
 
 

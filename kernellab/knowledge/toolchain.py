@@ -58,7 +58,9 @@ def _toolchain(modules: tuple[tuple[str, str], ...]) -> Toolchain:
     versions = {package: number for package in sorted(packages) if (number := _version(package))}
     if not present:
         return Toolchain({}, versions, missing)
-    key = json.dumps([present, versions, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
+    # a module of one's own has no version, and changes
+    own = {package: _changed(package) for package in sorted(packages - versions.keys())}
+    key = json.dumps([present, versions, own, sys.version, Path(__file__).stat().st_mtime_ns], sort_keys=True)
     path = user_cache() / "api" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
     found = _stored(path)
     if found is None:
@@ -87,6 +89,13 @@ def _installed(module: str) -> bool:
         return find_spec(module.split(".")[0]) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _changed(package: str) -> int:
+    spec = find_spec(package)
+    with suppress(OSError, TypeError):
+        return Path(spec.origin).stat().st_mtime_ns if spec and spec.origin else 0
+    return 0
 
 
 def _version(package: str) -> str:

@@ -37,6 +37,10 @@ def maximum(a, b):
     """The larger of each."""
 
 
+def stash(tile, ref):
+    """Writes a block."""
+
+
 def launch(kernel, grid):
     """Runs the kernel."""
 '''
@@ -127,6 +131,20 @@ def test_an_import_fills_a_draft_and_leaves_what_somebody_wrote(place: Path, til
     for path in (folder / "suggestions.md", *folder.glob("examples/*/*.py")):
         path.unlink()
     assert main(["docs", "import", f"python:{tiles}", "--dsl", "tiles"]) == 2
+
+
+def test_a_model_maps_what_names_do_not_tell(tiles: str) -> None:
+    asked: list[str] = []
+
+    def model(question: str) -> str:
+        asked.append(question)
+        return f"- `{tiles}.stash`: store, levitate\n{tiles}.load: gather\nnothing: load\nA word more."
+
+    plain, mapped = (import_raw(f"python:{tiles}", "tiles", place=place).files["api.md"] for place in (None, model))
+    assert "Sketch operations: store\n" in mapped and "Sketch operations: store" not in plain
+    # what a name tells is not asked, and stays
+    assert asked[0].partition("Functions:")[2].strip() == f"{tiles}.stash(tile, ref)"
+    assert "Sketch operations: load\n" in mapped and "gather" not in mapped
 
 
 def test_a_page_that_says_nothing_is_named(place: Path, tiles: str) -> None:
