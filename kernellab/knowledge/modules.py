@@ -103,8 +103,8 @@ def offer(modules: Sequence[Module]) -> Offer:
     first, *others = modules
     known = [_names(module) for module in modules]
     names = [n for n in known[0].names.values() if _is_public(n, first)]
-    launchers = tuple(_last(n) for n in names if _launches(n))
-    decorators = tuple(_last(n) for n in names if _marks(n))
+    launchers = _likest([_last(n) for n in names if _launches(n)], ("launch", "call", "run"))
+    decorators = _likest([_last(n) for n in names if _marks(n)], ("kernel", "jit"))
     # what a launcher's documentation speaks of by a name of its own is needed for a launch
     central = set(re.findall(r"\b[A-Z]\w+", " ".join(n.doc for n in names if _last(n) in launchers)))
     lines = [f"# {first.name} API", ""]
@@ -164,7 +164,13 @@ def _launches(name: Name) -> bool:
 def _marks(name: Name) -> bool:
     """Does its first sentence call it a decorator of kernels?"""
     first = name.doc.split("\n\n")[0].lower()
-    return "decorator" in first and ("kernel" in first or "jit" in _last(name)) and not first.startswith("returns")
+    return "decorator" in first and ("kernel" in first or "jit" in _last(name)) and not first.startswith("return")
+
+
+def _likest(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+    """Functions whose names have one of ``words``, where there are some; a class is none."""
+    functions = [name for name in names if name.islower() and not name.startswith("get_")]
+    return tuple([n for n in functions if any(word in n for word in words)] or functions)
 
 
 def _one_each(names: Iterable[Name]) -> list[tuple[tuple[str, ...], Name]]:
