@@ -108,10 +108,12 @@ class DiagnosticPart(_Part):
 
 
 class DocumentsPart(_Part):
-    """``toolchain``: the name that code uses -> the module whose names the documents may speak of. ``versions``: the
-    distributions whose versions are recorded when the code blocks pass. ``not_run`` says why no block is executed."""
+    """``toolchain``: the name that code uses -> the module whose names the documents may speak of; ``inside`` are those
+    that only the DSL's compiler knows (``wp.tid``), which the module has not. ``versions``: the distributions whose
+    versions are recorded when the code blocks pass. ``not_run`` says why no block is executed."""
 
     toolchain: Mapping[str, str] = Field(default_factory=dict)
+    inside: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     not_run: str = ""
 

@@ -189,11 +189,15 @@ def _operations(line: str, where: str) -> Iterator[Fault]:
 
 def _names(text: str, place: str, first: int, spec: DslSpec) -> Iterator[Fault]:
     modules = spec.documents.toolchain
-    for name in missing_names(modules, set(dotted(text, modules))):
+    for name in missing_names(modules, set(dotted(text, modules)) - set(spec.documents.inside)):
         line = first + text.count("\n", 0, text.find(name))
         offered = toolchain(modules).versions
         having = ", ".join(f"{package} {version}" for package, version in offered.items())
-        yield Fault(f"{place}:{line}", f"{having} has no {name}.", "Fix the name.")
+        yield Fault(
+            f"{place}:{line}",
+            f"{having} has no {name}.",
+            "Fix the name; one that only a compiler knows goes into documents.inside.",
+        )
 
 
 # -- chips, and the record
