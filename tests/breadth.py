@@ -35,8 +35,9 @@ SHARES = {
     "teach/test_answers.py": 4,
     "teach/test_wrong_answers.py": 4,
 }
-#: one of how many lessons' notebooks a commit's run executes
+#: one of how many lessons' notebooks, and of the tutorials from this name on, a commit's run executes
 LESSONS = 4
+LATER_TUTORIALS = "06_"
 
 
 def everything() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.breadth import LESSONS, SHARES, chosen, everything, seed
+from tests.breadth import LATER_TUTORIALS, LESSONS, SHARES, chosen, everything, seed
 
 # before torch is imported anywhere: two test machines' cores are enough for small shapes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -68,7 +68,7 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_spared(item: pytest.Item) -> bool:
-    if item.path.suffix == ".ipynb" and item.path.parent.name == "lessons":
+    if item.path.suffix == ".ipynb" and (item.path.parent.name == "lessons" or item.path.name >= LATER_TUTORIALS):
         return not chosen(item.path.stem, LESSONS, seed())
     parts = SHARES.get(_path(item), 1)
     return parts > 1 and hasattr(item, "callspec") and not chosen(item.nodeid, parts, seed())
