@@ -59,6 +59,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
         "kernellab/evolve/part.html.j2",
         "kernellab/memory/library.jsonl",
         "kernellab/_content/notebooks/01_quickstart.ipynb",
+        "kernellab/lens/page/page.js",
     ],
 )
 def test_files_that_the_code_reads_are_in_the_wheel(wheel: zipfile.ZipFile, name: str) -> None:

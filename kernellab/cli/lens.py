@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.output import emit, say, write_files
-from kernellab.errors import KernellabError, SessionError
+from kernellab.errors import KernellabError, SessionError, counted
 
 if TYPE_CHECKING:
     from kernellab.lens import Difference, Lens
@@ -150,4 +150,4 @@ def _tell_difference(change: Difference, names: list[str]) -> None:
     elif change.same:
         say("Only the compiler's numbers of registers, values and labels differ.")
     else:
-        say(f"{change.added} lines more, {change.removed} less.")
+        say(f"{counted(change.added, 'line')} more, {change.removed} less.")

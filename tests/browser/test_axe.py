@@ -20,6 +20,9 @@ sys.path.append(str(Path(__file__).parents[2] / "widgets/dev"))
 
 import look
 
+from kernellab.lens.page import page
+from kernellab.lens.records import Fact, Lens, Level, Link
+
 AXE = Path(__file__).parents[2] / "widgets/node_modules/axe-core/axe.min.js"
 
 pytestmark = [
@@ -28,11 +31,11 @@ pytestmark = [
     pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (python hatch_build.py run check)"),
 ]
 
-RUN = """async () => {
+RUN = """async (root) => {
     const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"];
     // a row of the timeline is named in words and shown in columns: the same facts in another order
     const rules = { "label-content-name-mismatch": { enabled: false } };
-    const found = await axe.run(".kl", { runOnly: { type: "tag", values: tags }, rules });
+    const found = await axe.run(root, { runOnly: { type: "tag", values: tags }, rules });
     return found.violations.filter((one) => ["serious", "critical"].includes(one.impact)).flatMap((one) =>
         one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} (${node.failureSummary.split("\\n")[1]})`));
 }"""
@@ -45,7 +48,7 @@ PRESSED = {"verdict": "explain-speed"}
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
+def dumps() -> Iterator[Any]:
     with look.served() as base, look.browser() as chromium:
         opened = chromium.new_page(viewport={"width": 1180, "height": 900})
         opened.base = base
@@ -55,14 +58,41 @@ def page() -> Iterator[Any]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("shot", SHOTS)
-def test_no_serious_finding(page: Any, shot: str, theme: str) -> None:
-    page.goto(look.address(page.base, **look.SHOTS[shot], theme=theme))
-    page.wait_for_selector("body[data-ready]")
+def test_no_serious_finding(dumps: Any, shot: str, theme: str) -> None:
+    dumps.goto(look.address(dumps.base, **look.SHOTS[shot], theme=theme))
+    dumps.wait_for_selector("body[data-ready]")
     if shot in PRESSED:
-        page.locator(f"[data-action={PRESSED[shot]}]").click()
-        page.get_by_role("region", name="explanation").get_by_role("list").wait_for()
+        dumps.locator(f"[data-action={PRESSED[shot]}]").click()
+        dumps.get_by_role("region", name="explanation").get_by_role("list").wait_for()
     if shot == "accesses":
-        page.get_by_label("step of the run").wait_for()
-    page.wait_for_timeout(250)  # the theme's style sheet, and what is drawn on the next frames
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(RUN) == []
+        dumps.get_by_label("step of the run").wait_for()
+    if shot == "code":
+        # the level, its facts, and the source beside it
+        dumps.locator("[role=tab]", has_text="asm").click()
+        dumps.locator(".kl-code-facts summary").click()
+    dumps.wait_for_timeout(250)  # the theme's style sheet, and what is drawn on the next frames
+    dumps.add_script_tag(path=AXE)
+    assert dumps.evaluate(RUN, ".kl") == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_of_the_lens_links_both_ways_by_keys_and_has_no_serious_finding(dumps: Any, theme: str) -> None:
+    asm = Level("asm", "one:\n\tmov\teax, 1\n\tret", (Link(2, 2), Link(3, 3)), "asm", "assembly")
+    other = Level("asm", "one:\n\tmov\teax, 2\n\tret", asm.lines, "asm", "assembly")
+    fact = Fact("stack frame", "0 B", "It keeps nothing on the stack.")
+    lenses = [Lens("k.cpp", "int one() {\n  return 1;\n}", "a CPU", (level,), (fact,)) for level in (asm, other)]
+    dumps.goto("about:blank")
+    dumps.set_content(page("one and two", lenses, ["a", "b"], theme))
+    dumps.locator("#source").focus()
+    dumps.keyboard.press("ArrowDown")
+    assert dumps.locator("#level .linked").inner_text().split()[1:] == ["ret"]
+    dumps.locator("#level").focus()
+    for _ in range(2):
+        dumps.keyboard.press("ArrowUp")
+    assert "return 1" in dumps.locator("#source .linked").inner_text()
+    assert dumps.locator("#said").inner_text() == "Line 2 of asm: line 2 of k.cpp."
+    dumps.add_script_tag(path=AXE)
+    assert dumps.evaluate(RUN, "body") == []
+    dumps.get_by_role("button", name="difference").click()
+    assert dumps.locator("#said").inner_text() == "1 line more, 1 less."
+    assert dumps.evaluate(RUN, "body") == []

@@ -105,6 +105,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["design", "task.py", "--roles", "modle"], "Did you mean 'model'"),
         (["design", "task.py", "--roles", "model"], "No endpoint is configured"),
         (["design", "task.py", "--roles", "coder=replay:nowhere.jsonl"], "no file nowhere.jsonl to replay"),
+        (["lens", "foreign.py"], "none was given"),
+        (["lens", "foreign.py", "--task", "task.py", "--chip", "h2oo"], "h2oo"),
         (["design", "task.py", "--set", "BLOCK"], "NAME=NUMBER"),
         (["design", "task.py", "--max-turns", "0"], "--max-turns"),
         (["design", "task.py", "--baseline", "fast"], "--baseline"),

@@ -331,6 +331,7 @@ def test_library_headers_and_assembly_come_when_they_are_asked_for(story: tuple[
     source = bench.texts["files"]["kernel.cpp"].splitlines()
     assert assembly["file"] == "kernel.cpp" and assembly["lines"]
     assert all(1 <= line <= len(source) for line in assembly["lines"].values())
+    assert {"vector width", "hottest loop"} <= {fact["name"] for fact in assembly["facts"]}
     assert "namespace kl" in page.ask("artefact", name="kl_tile.h")["text"]
 
 

@@ -55,6 +55,13 @@ def test_a_pointwise_sketch_moves_each_element_once() -> None:
     assert result.parallelism == 100
 
 
+def test_whole_tiles_are_counted_exactly_and_a_cut_off_one_is_not_taken_for_whole() -> None:
+    """Of 5,003 iterations not all are looked at: an average of some would be off in its last digits."""
+    program = load_program(ADD)
+    assert cost(program, {"N": 64 * 5003}).bytes_total == 3 * 64 * 5003 * 4
+    assert cost(program, {"N": 64 * 5003 - 10}).bytes_total == pytest.approx(3 * (64 * 5003 - 10) * 4, rel=1e-12)
+
+
 INTERLEAVED = """
 sketch twice {
     symbols: M, N;

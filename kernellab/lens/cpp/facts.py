@@ -52,7 +52,9 @@ def facts(made: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], l
 
 def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
     """Of the arithmetic in innermost loops; of all where there is no loop."""
-    inside = [text for loop in loops for text in loop.instructions] or [row.text.strip() for row in rows]
+    # of loops that come from the same lines the first is the loop, the others do its remainder
+    first = {frozenset(at for row in loop.rows for at in row.places): loop for loop in reversed(loops)}
+    inside = [text for loop in first.values() for text in loop.instructions] or [row.text.strip() for row in rows]
     kinds = Counter[str]()
     for text in inside:
         if (match := _ARITHMETIC.match(text)) is None:

@@ -133,7 +133,7 @@ function draw() {
   const change = state.difference && DATA.differences.find((one) => one.level === (state.level || level.name));
   if (change) {
     const words = !change.text ? "The same in both." : change.same
-      ? "Only the compiler's numbers of registers, values and labels differ." : `${change.added} lines more, ${change.removed} less.`;
+      ? "Only the compiler's numbers of registers, values and labels differ." : `${change.added} line${change.added === 1 ? "" : "s"} more, ${change.removed} less.`;
     $("facts").replaceChildren(change.facts.length
       ? table(change.facts.map((f) => [f.name, f.a || "–", f.b || "–"]), ["fact", ...DATA.names])
       : make("p", "dim", "No fact differs."));

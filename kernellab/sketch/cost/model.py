@@ -31,6 +31,8 @@ from kernellab.sketch.program.walk import statements
 _LOOKED_AT = 16
 #: combinations of loop variables that are looked at to average a clipped extent
 _COMBINATIONS = 256
+#: loops of a region whose corners are looked at, two to the power of these
+_CORNERED = 4
 
 
 Env = dict[str, int]
@@ -167,12 +169,28 @@ def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[st
     """Elements of one dimension of a region that lie inside the tensor, averaged over the loops that move it."""
     exprs = (item.at,) if isinstance(item, Point) else (item.start, item.step)
     moving = sorted(frozenset().union(*(e.loop_vars() for e in exprs)) & set(ranges))
+    whole = _whole_inside(item, size, env, {name: ranges[name] for name in moving})
+    if whole is not None:
+        return float(whole)
     limit = max(4, int(_COMBINATIONS ** (1 / max(1, len(moving)))))
     total = 0.0
     for combo in product(*(_weighted(ranges[v], limit) for v in moving)):
         at = {**env, **{name: value for name, (value, _) in zip(moving, combo, strict=True)}}
         total += prod(weight for _, weight in combo) * _inside(item, size, at)
     return total / prod(len(ranges[v]) for v in moving)
+
+
+def _whole_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> int | None:
+    """The extent, where the region lies inside at all corners of the loops and so everywhere; None where it may not."""
+    if len(ranges) > _CORNERED or not (item.at if isinstance(item, Point) else item.start).is_linear:
+        return None
+    if isinstance(item, Range) and (item.step.loop_vars() or item.extent.loop_vars()) & set(ranges):
+        return None
+    extent = 1 if isinstance(item, Point) else item.extent.evaluate(env)
+    for corner in product(*((turns[0], turns[-1]) for turns in ranges.values())):
+        if _inside(item, size, {**env, **dict(zip(ranges, corner, strict=True))}) != extent:
+            return None
+    return extent
 
 
 def _inside(item: Point | Range, size: int, at: Env) -> int:

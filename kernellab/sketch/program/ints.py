@@ -47,6 +47,15 @@ class IntExpr:
         return frozenset().union(*(a.loop_vars() for a in self.args)) if self.args else frozenset()
 
     @property
+    def is_linear(self) -> bool:
+        """Is it a sum of loop variables times what they do not change? Its extremes over ranges are at their ends."""
+        if self.kind is not IntKind.OP or not self.loop_vars():
+            return True
+        if self.op == "*":
+            return sum(bool(a.loop_vars()) for a in self.args) == 1 and all(a.is_linear for a in self.args)
+        return self.op in ("+", "-") and all(a.is_linear for a in self.args)
+
+    @property
     def is_one(self) -> bool:
         return self.kind is IntKind.NUM and self.value == 1
 

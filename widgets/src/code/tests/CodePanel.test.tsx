@@ -106,6 +106,28 @@ describe("the code panel", () => {
     expect(root.querySelector<HTMLElement>(".kl-origin span")?.title).toContain(`of ${artefact.file}`);
   });
 
+  it("tells what an artefact shows, and links its lines with the source beside it both ways", async () => {
+    await act(() => tab("asm").click());
+    await settle();
+    const { facts, lines, file } = fixture("answers").artefact.value;
+    expect(root.querySelector(".kl-code-facts")?.textContent).toContain(facts[0].title);
+    const source = find(".kl-code-beside .cm-editor");
+    expect(source.state.doc.toString()).toBe(kernel.traits.texts.files[file]);
+    const [line, from] = Object.entries(lines)[0] as [string, number];
+    const over = (view: EditorView, number: number) => {
+      view.posAtCoords = () => view.state.doc.line(number).from;
+      return act(() => view.contentDOM.dispatchEvent(new MouseEvent("mousemove", { bubbles: true })));
+    };
+    const linked = (where: string) => [...root.querySelectorAll(`${where} .kl-linked-line`)].map((one) => one.textContent);
+    await over(editor(), Number(line));
+    expect(linked(".kl-code-beside")).toEqual([source.state.doc.line(from).text]);
+    await over(source, from);
+    expect(linked(".kl-ed-host:not(.kl-code-beside)")).toContain(editor().state.doc.line(Number(line)).text);
+    await act(() => tab("kernel.cpp").click());
+    await settle();
+    expect(find(".kl-code-beside .cm-editor").state.doc.toString()).toBe(kernel.traits.texts.sketch);
+  });
+
   it("says why there is no artefact, and asks again the next time", async () => {
     delete kernel.answers.artefact;
     await act(() => tab("asm").click());
