@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -64,6 +65,13 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
 )
 def test_files_that_the_code_reads_are_in_the_wheel(wheel: zipfile.ZipFile, name: str) -> None:
     assert wheel.getinfo(name).file_size > 0 or name.endswith("py.typed")
+
+
+def test_jupyterlab_finds_the_palettes_commands(wheel: zipfile.ZipFile) -> None:
+    (place,) = {n.rpartition("/")[0] for n in wheel.namelist() if n.endswith("labextensions/kernellab/package.json")}
+    assert re.fullmatch(r"kernellab-[^/]+\.data/data/share/jupyter/labextensions/kernellab", place)
+    described = json.loads(wheel.read(f"{place}/package.json"))
+    assert wheel.getinfo(f"{place}/{described['jupyterlab']['_build']['load']}").file_size > 0
 
 
 @pytest.mark.parametrize(("widget", "most"), [("workbench", 640_000), ("monitor", 120_000)])

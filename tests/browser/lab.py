@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 class Lab:
     """One page on one JupyterLab. ``outside`` holds requests to other hosts, ``faults`` the console's errors."""
 
-    def __init__(self, page: Any, url: str, token: str) -> None:
+    def __init__(self, page: Any, url: str, token: str, folder: str = "") -> None:
         self.page, self.url, self.token = page, url, token
+        self._folder = f"{folder}/" if folder else ""
         self.outside: list[str] = []
         self.faults: list[str] = []
         page.on("request", lambda request: self._watch(request.url))
@@ -40,13 +42,14 @@ class Lab:
 
     def open(self, notebook: str) -> None:
         """Load the page on this notebook, and wait until its kernel is idle."""
-        self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
-        self._ready(notebook)
+        self.page.goto(f"{self.url}/lab/tree/{self._folder}{notebook}?reset&token={self.token}")
+        self._ready(self._folder + notebook)
 
     def open_too(self, notebook: str) -> None:
         """Open another notebook beside those that are open; it is the one in front then."""
-        self.page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path})", notebook)
-        self._ready(notebook)
+        path = self._folder + notebook
+        self.page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path})", path)
+        self._ready(path)
 
     def front(self, notebook: str) -> None:
         """Bring an open notebook to the front."""
@@ -55,9 +58,9 @@ class Lab:
     def other(self, notebook: str) -> Lab:
         """Another browser on the same server, with this notebook open."""
         page = self.page.context.browser.new_page(viewport=self.page.viewport_size)
-        other = Lab(page, self.url, self.token)
-        page.goto(f"{self.url}/lab/workspaces/other/tree/{notebook}?reset&token={self.token}")
-        other._ready(notebook)
+        other = Lab(page, self.url, self.token, self._folder.rstrip("/"))
+        page.goto(f"{self.url}/lab/workspaces/other/tree/{self._folder}{notebook}?reset&token={self.token}")
+        other._ready(self._folder + notebook)
         return other
 
     def _ready(self, notebook: str) -> None:
@@ -139,14 +142,65 @@ def no_errors(outputs: list[dict[str, Any]]) -> None:
     assert not found, f"{found[0]['ename']}: {found[0]['evalue']}"
 
 
+@dataclass
+class Server:
+    """A running JupyterLab over the folder ``root``; its log and a failed page's picture lie in ``home``."""
+
+    url: str
+    token: str
+    root: Path
+    home: Path
+
+    def end_kernels(self) -> None:
+        """Shut down what notebooks have started."""
+        for session in self._ask("GET", "/api/sessions"):
+            self._ask("DELETE", f"/api/sessions/{session['id']}")
+
+    def _ask(self, method: str, path: str) -> Any:
+        asked = urllib.request.Request(f"{self.url}{path}?token={self.token}", method=method)
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            body = answer.read()
+        return json.loads(body) if body else None
+
+
+@contextmanager
+def page_on(server: Server, browser: Any, folder: str = "") -> Iterator[Lab]:
+    """A fresh page; notebooks are named from ``folder`` on."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    try:
+        yield Lab(page, server.url, server.token, folder)
+    except BaseException:
+        page.screenshot(path=server.home / "failed.png")
+        raise
+    finally:
+        page.close()
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
 @contextmanager
 def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
+    """A page of a browser of its own on a JupyterLab of its own."""
+    with served(root, home, **environment) as server, chromium() as browser, page_on(server, browser) as page:
+        yield page
+
+
+@contextmanager
+def served(root: Path, home: Path, **environment: str) -> Iterator[Server]:
     """JupyterLab on 127.0.0.1 over the folder ``root``, its settings under ``home``; ended on leaving.
 
     ``root`` is a workspace of its own: the journals of the notebooks in it lie there.
     """
-    from playwright.sync_api import sync_playwright
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -155,8 +209,13 @@ def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
     settings = home / "config/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True, exist_ok=True)
     (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+    # the palette's commands, also where the package was installed before it had them
+    extensions = home / "share/labextensions"
+    extensions.mkdir(parents=True, exist_ok=True)
+    (extensions / "kernellab").symlink_to(Path(__file__).parents[2] / "widgets/labextension")
     where = {
-        "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home / "config"), "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_PATH": str(home / "share"), "HOME": str(home),
+        "JUPYTER_CONFIG_DIR": str(home / "config"), "JUPYTER_DATA_DIR": str(home / "data"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"), "IPYTHONDIR": str(home / "ipython"),
     }  # fmt: skip
     command = [
@@ -170,15 +229,7 @@ def lab(root: Path, home: Path, **environment: str) -> Iterator[Lab]:
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(f"{url}/api/status?token={token}", server, home / "server.log")
-        with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            try:
-                yield Lab(page, url, token)
-            except BaseException:
-                page.screenshot(path=home / "failed.png")
-                raise
-            browser.close()
+        yield Server(url, token, root, home)
     finally:
         server.terminate()  # the server ends its kernels first
         server.wait(30)

@@ -48,12 +48,13 @@ PRESSED = {"verdict": "explain-speed"}
 
 
 @pytest.fixture(scope="module")
-def dumps() -> Iterator[Any]:
-    with look.served() as base, look.browser() as chromium:
-        opened = chromium.new_page(viewport={"width": 1180, "height": 900})
+def dumps(browser: Any) -> Iterator[Any]:
+    with look.served() as base:
+        opened = browser.new_page(viewport={"width": 1180, "height": 900})
         opened.base = base
         opened.set_default_timeout(8_000)
         yield opened
+        opened.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
 
 from board import SOON, Board
-from lab import CHROMIUM, Lab, clean, lab, no_errors, notebook
+from lab import CHROMIUM, Lab, clean, no_errors, notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt-get install chromium)"),
 ]
 
-#: a person is the Designer: nothing is judged until they have answered
-DESIGN = """%%kernel_design {name} --dsl cpp --roles designer=human --approve all --baseline eager
+#: a person is Designer and Coder: nothing is judged until they have answered
+DESIGN = """%%kernel_design {name} --dsl cpp --roles designer=human,coder={coder} --approve all --baseline eager
 import torch
 def reference(x):
     return x * 2 + {add}
@@ -27,38 +27,50 @@ def inputs():
 """
 SKETCH = """Row by row.
 ```sketch
-sketch one {
+sketch one {{
     tensors: x[64, 64]: f32; y[64, 64]: f32 out;
     for m in range(64):
         load(x[m, 0:64] -> row)
-        store(row * 2.0 + 1.0 -> y[m, 0:64])
-}
+        store(row * 2.0 + {add}.0 -> y[m, 0:64])
+}}
 ```
 """
+#: the session "one" in another notebook, whose kernel only looks on
+AGAIN = """from kernellab.session import open_session
+one = open_session("one", resume=False)
+%kernel_show one"""
+#: what the focus is on, by its spoken name; null outside of the workbench
+FOCUS = """(root) => {
+    const at = document.activeElement;
+    if (!root.contains(at)) return null;
+    const labels = [...(at.labels ?? [])].map((one) => one.textContent);
+    return at.getAttribute("aria-label") || labels.join(" ") || at.textContent || at.title || "nameless";
+}"""
 
 
-def test_two_notebooks_two_browsers_dark_and_narrow(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    for add, name in enumerate(("one", "two"), 1):
-        notebook(root, f"{name}.ipynb", "%load_ext kernellab", DESIGN.format(name=name, add=add))
+def test_two_notebooks_two_browsers_dark_and_narrow(page: Lab, workspace: Path) -> None:
+    for add, (name, coder) in enumerate((("one", "rules"), ("two", "human")), 1):
+        notebook(workspace, f"{name}.ipynb", "%load_ext kernellab", DESIGN.format(name=name, add=add, coder=coder))
+    notebook(workspace, "again.ipynb", "%load_ext kernellab", AGAIN)
+    page.open("one.ipynb")
+    one = _begun(page, "one")
+    page.save()
+    page.open_too("two.ipynb")
+    two = _begun(page, "two")
+    assert two.root.get_by_text("one", exact=True).count() == 0
 
-    with lab(root, tmp_path / "home") as page:
-        page.open("one.ipynb")
-        one = _begun(page, "one")
-        page.save()
-        page.open_too("two.ipynb")
-        two = _begun(page, "two")
-        assert two.root.get_by_text("one", exact=True).count() == 0
+    _walks_through_by_keys(two)
+    _an_answer_that_holds_nothing_is_refused(two)
+    _is_legible_in_every_theme_and_width(page, two)
 
-        _an_answer_that_holds_nothing_is_refused(two)
-        _is_legible_in_every_theme_and_width(page, two)
-
-        page.front("one.ipynb")
-        other = page.other("one.ipynb")
-        _two_browsers_answer_one_question(one, Board(other.page, "one"))
-        clean(page)
-        clean(other)
+    page.front("one.ipynb")
+    other = page.other("one.ipynb")
+    _two_browsers_answer_one_question(one, Board(other.page, "one"))
+    _another_notebook_follows(page, Board(other.page, "one"))
+    page.front("two.ipynb")
+    _a_human_coder_is_told_what_is_wrong(two)
+    clean(page)
+    clean(other)
 
 
 def _begun(page: Lab, name: str) -> Board:
@@ -70,9 +82,39 @@ def _begun(page: Lab, name: str) -> Board:
     return board
 
 
+def _walks_through_by_keys(board: Board) -> None:
+    """Every part has a key, and Tab goes through all that can be used, by name, and out again."""
+    keys = board.page.keyboard
+    board.root.evaluate("root => root.focus()")
+    keys.press("t")
+    assert board.root.evaluate(FOCUS) == "timeline of turns"
+    keys.press("?")
+    board.root.get_by_role("dialog").wait_for(timeout=SOON)
+    keys.press("Escape")
+    board.root.get_by_role("dialog").wait_for(state="detached", timeout=SOON)
+    keys.press("3")
+    board.root.locator(".kl-panel-verdict").wait_for(state="visible", timeout=SOON)
+    board.root.evaluate("root => root.focus()")
+    names = []
+    for _ in range(80):
+        keys.press("Tab")
+        name = board.root.evaluate(FOCUS)
+        if name is None:
+            break
+        names.append(name)
+    assert name is None, f"Tab does not leave the workbench: {names[-6:]}"
+    assert "nameless" not in names
+    for wanted in ("Verdict", "Answer", "Run", "Stop", "your answer as the designer", "Coder"):
+        assert any(wanted in found for found in names) or board.root.get_by_label(wanted).count() == 0, wanted
+
+
 def _an_answer_that_holds_nothing_is_refused(board: Board) -> None:
-    board.card.get_by_label("your answer as the designer").fill("I do not know.")
-    board.act("answer").click()
+    """Without a mouse: the key q goes to the question, and Control and Enter send."""
+    board.root.evaluate("root => root.focus()")
+    board.page.keyboard.press("q")
+    board.card.get_by_label("your answer as the designer").focus()
+    board.page.keyboard.insert_text("I do not know.")
+    board.page.keyboard.press("ControlOrMeta+Enter")
     board.card.locator(".kl-bad").wait_for(timeout=SOON)
     assert "sketch" in board.card.locator(".kl-bad").inner_text()
     board.wait("waiting", SOON)
@@ -97,7 +139,7 @@ def _two_browsers_answer_one_question(one: Board, other: Board) -> None:
     """Both have the same question open and answer it at once: one answer counts, and both see the same."""
     other.card.get_by_role("heading", name="You are the Designer").wait_for(timeout=SOON)
     for board in (one, other):
-        board.card.get_by_label("your answer as the designer").fill(SKETCH)
+        board.card.get_by_label("your answer as the designer").fill(SKETCH.format(add=1))
     # both buttons are at hand before the first is pressed, so the second press is late however quick the views are
     buttons = [board.act("answer").element_handle() for board in (one, other)]
     for button in buttons:
@@ -111,3 +153,27 @@ def _two_browsers_answer_one_question(one: Board, other: Board) -> None:
     for board in (one, other):
         board.wait_turn("^turn 2, coder by rules, done", SOON)
     assert one.turns() == other.turns()
+
+
+def _another_notebook_follows(page: Lab, other: Board) -> None:
+    """A kernel that only looks on shows what another one's session does, soon after."""
+    page.open_too("again.ipynb")
+    no_errors(page.run(0))
+    no_errors(page.run(1))
+    again = Board(page.page, "one")
+    again.wait("waiting", SOON)
+    assert again.turns() == other.turns()
+    other.act("approve").click()
+    again.wait_turn("^turn 3, verifier by rules", 10_000)
+
+
+def _a_human_coder_is_told_what_is_wrong(board: Board) -> None:
+    board.card.get_by_label("your answer as the designer").fill(SKETCH.format(add=2))
+    board.act("answer").click()
+    board.wait_turn("designer by human, done", SOON)
+    board.act("approve").click()
+    board.card.get_by_role("heading", name="You are the Coder").wait_for(timeout=SOON)
+    board.card.get_by_label("your answer as the coder").fill("FILE: kernel.py\n```python\ndef kernel(x:\n```\n")
+    board.act("answer").click()
+    board.card.locator(".kl-bad").wait_for(timeout=SOON)
+    assert "kernel.py:1:" in board.card.locator(".kl-bad").inner_text()

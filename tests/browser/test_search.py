@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
 
 from board import SOON, Board
-from lab import CHROMIUM, clean, lab, no_errors, notebook
+from lab import CHROMIUM, Lab, clean, no_errors, notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -55,47 +55,44 @@ class Monitor(Board):
         return self.root.locator(f".kl-mon-panel-{name.lower()}")
 
 
-def test_watch_pause_inject_protect_resume_and_stop(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    notebook(root, "book.ipynb", "%load_ext kernellab", SEARCH)
-    with lab(root, tmp_path / "home") as page:
-        page.open("book.ipynb")
-        no_errors(page.run(0))
-        outputs = page.run(1)
-        no_errors(outputs)
-        assert "At most" in str(outputs[0])
-        monitor = Monitor(page.page, "soft")
-        monitor.row(1).wait_for(timeout=SOON)
-        monitor.act("pause").click()
-        monitor.wait("paused", SOON)
+def test_watch_pause_inject_protect_resume_and_stop(page: Lab, workspace: Path) -> None:
+    notebook(workspace, "book.ipynb", "%load_ext kernellab", SEARCH)
+    page.open("book.ipynb")
+    no_errors(page.run(0))
+    outputs = page.run(1)
+    no_errors(outputs)
+    assert "At most" in str(outputs[0])
+    monitor = Monitor(page.page, "soft")
+    monitor.row(1).wait_for(timeout=SOON)
+    monitor.act("pause").click()
+    monitor.wait("paused", SOON)
 
-        monitor.row(0).click()
-        monitor.root.get_by_text("Candidate 0", exact=True).wait_for(timeout=SOON)
-        monitor.act("protect").click()
-        monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
+    monitor.row(0).click()
+    monitor.root.get_by_text("Candidate 0", exact=True).wait_for(timeout=SOON)
+    monitor.act("protect").click()
+    monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
 
-        steer = monitor.tab("Steer")
-        steer.get_by_label("sketch to inject").fill(SKETCH.replace("row - top", "row - tip", 1))
-        steer.get_by_text("tip").first.wait_for(timeout=SOON)  # the checker, while it is typed
-        steer.get_by_label("sketch to inject").fill(SKETCH)
-        monitor.act("inject").click()
-        # the page is loaded again: what is shown comes from the kernel
-        page.reload()
-        monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
-        monitor.act("resume").click()
-        monitor.root.locator("[data-number]", has_text="person").first.wait_for(timeout=SOON)
+    steer = monitor.tab("Steer")
+    steer.get_by_label("sketch to inject").fill(SKETCH.replace("row - top", "row - tip", 1))
+    steer.get_by_text("tip").first.wait_for(timeout=SOON)  # the checker, while it is typed
+    steer.get_by_label("sketch to inject").fill(SKETCH)
+    monitor.act("inject").click()
+    # the page is loaded again: what is shown comes from the kernel
+    page.reload()
+    monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
+    monitor.act("resume").click()
+    monitor.root.locator("[data-number]", has_text="person").first.wait_for(timeout=SOON)
 
-        for theme in ("dark", "light"):
-            page.theme(theme)
-            assert monitor.faint() == []
-            assert monitor.too_wide() == []
-        monitor.act("stop").click()
-        monitor.wait("stopped", SOON)
-        monitor.row(0).click()
-        monitor.act("open").click()
-        # a session that begins with the candidate, in the same cell's output
-        Board(page.page, "soft_0").root.wait_for(timeout=SOON)
-        no_errors(page.say("soft_0.wait(60); assert soft_0.sketch; soft_0.stop()"))
-        no_errors(page.say("assert soft_run.state.protected == {0}; soft_run"))
-        clean(page)
+    for theme in ("dark", "light"):
+        page.theme(theme)
+        assert monitor.faint() == []
+        assert monitor.too_wide() == []
+    monitor.act("stop").click()
+    monitor.wait("stopped", SOON)
+    monitor.row(0).click()
+    monitor.act("open").click()
+    # a session that begins with the candidate, in the same cell's output
+    Board(page.page, "soft_0").root.wait_for(timeout=SOON)
+    no_errors(page.say("soft_0.wait(60); assert soft_0.sketch; soft_0.stop()"))
+    no_errors(page.say("assert soft_run.state.protected == {0}; soft_run"))
+    clean(page)

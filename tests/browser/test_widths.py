@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,9 @@ CUT = """(selector) => {
 
 
 @pytest.mark.parametrize("fixture", ["edge_tile", "model"])
-def test_tabs_and_verdict_are_whole_at_every_width(fixture: str) -> None:
-    with look.served() as base, look.browser() as chromium:
-        page = chromium.new_page()
+def test_tabs_and_verdict_are_whole_at_every_width(browser: Any, fixture: str) -> None:
+    with look.served() as base:
+        page = browser.new_page()
         page.goto(look.address(base, fixture=fixture, panel="verdict", theme="light"))
         page.wait_for_selector("body[data-ready]")
         for width in (1180, 900, 760, 720, 560, 420, 360):
@@ -42,3 +43,4 @@ def test_tabs_and_verdict_are_whole_at_every_width(fixture: str) -> None:
             assert page.locator(".kl-tab").count() == (8 if fixture == "model" else 7)
             assert page.evaluate(CUT, ".kl-tab") == [], f"tabs at {width}"
             assert page.evaluate(CUT, ".kl-whisker-value") == [], f"speedups at {width}"
+        page.close()
