@@ -26,8 +26,9 @@ _LEAST_GAIN = 0.01
 _LEAST_FACTOR = 1.03
 #: seconds for one design, at most
 _ONE = 240.0
-#: a product by rules seldom beats the library's, so that a region with one is worth trying later
-_WITH_PRODUCT = 0.25
+#: a product by rules seldom beats the library's: of a region with one, this share of what its other operations could
+#: gain counts, and this share of the whole's
+_BESIDE_PRODUCT, _OF_PRODUCT = 0.6, 0.02
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ def order(found: Profile) -> list[Row]:
             times[r.unit.path, op.index].forward
             for r in row.places for op in r.ops if not is_product(op) and (r.unit.path, op.index) in times
         )  # fmt: skip
-        product = any(is_product(op) for op in row.places[0].ops)
-        return min(row.gain_ms, max(0.0, cheap - row.bound_ms * (not product))) + _WITH_PRODUCT * product * row.gain_ms
+        if any(is_product(op) for op in row.places[0].ops):
+            return _BESIDE_PRODUCT * min(row.gain_ms, cheap) + _OF_PRODUCT * row.gain_ms
+        return min(row.gain_ms, cheap)
 
     device = found.measured.device_ms or 1.0
     worth = [row for row in found.rows if row.gain_ms >= _LEAST_GAIN * device]

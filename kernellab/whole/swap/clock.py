@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.whole.given import Given
@@ -24,7 +24,7 @@ class Paired:
     """Medians in ms of a step as it was and with the kernels; the ratio of each pair's times: median and quartiles.
 
     ``how`` is "clock", or "CUDA graph" where the step is replayed as one; ``clock_before_ms`` and ``clock_after_ms``
-    are then those by the clock."""
+    are those by the clock."""
 
     before_ms: float
     after_ms: float
@@ -59,7 +59,7 @@ def paired(given: Given, paused: Callable[[], AbstractContextManager[None]]) -> 
             before = graphed(given, args, kwargs)
         after = graphed(given, args, kwargs) if before else None
         if before is None or after is None:
-            return clock
+            return replace(clock, clock_before_ms=clock.before_ms, clock_after_ms=clock.after_ms)
         found = by_turns(before, after, "cuda")
         return Paired(
             found.before_ms, found.after_ms, found.speedup, found.low, found.high, "CUDA graph",
