@@ -22,6 +22,7 @@ QUANTITIES: dict[str, dict[str, Quantity]] = {
     "attention": {"parts": False, "narrow": True, "width": 64, "causal": True},
     "row_block": {"length": 65535, "block": 4096},
     "row_chunk": {"shared": True},
+    "columns": {"length": 4095, "split": True, "elements": 2**30},
     "scan_block": {"reverse": False},
     "window_rows": WINDOW,
     "window_step": WINDOW,

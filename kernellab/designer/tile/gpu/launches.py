@@ -123,6 +123,9 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     if style.measured:
         best = columns_of(ctx, k, inner, split=False)
         columns, down, warps = best.columns, best.down, best.warps
+        elements = ctx.volume([*k.par, *k.red])
+        if row := ctx.row("columns", length=ctx.size(inner), split=k.chunk is not None, elements=elements):
+            columns, down, warps = row["columns"], row["down"], row["warps"]
     blocks = {inner: ctx.block("COLS", columns, inner, 16, 512)}
     if red and k.chunk is not None and red[-1] is red[0]:
         chunk = ctx.chunk(k)
