@@ -32,7 +32,7 @@ def inputs(M=512, N=512):
 
 #: where the design's cell is, when the palette has put one before it
 CELL = 2
-#: the row in blocks; a name in it is misspelt
+#: the row in blocks; three names in it are misspelt
 BLOCKS = """sketch rms_norm {
     symbols: M, N;
     tensors: x[M, N]: f32; w[N]: f32; y[M, N]: f32 out;
@@ -48,10 +48,11 @@ BLOCKS = """sketch rms_norm {
         for n in range(0, N, BLOCK):
             load(x[m, n:n+BLOCK] -> again)
             load(w[n:n+BLOCK] -> weight)
-            store(again * scale * weight -> y[m, n:n+BLOCK])
+            store(agian * scale * wieght -> y[m, n:n+BLOCK])
 }
 """
-WRONG_LINE = 11
+#: the line of each, and what the checker proposes
+WRONG = {"tille": (11, "tile"), "agian": (16, "again"), "wieght": (16, "weight")}
 PINNED_LINE = 6  # the hint, and with it the loop's header
 
 #: an agent that does not keep the pin: its revision runs the rows one after another
@@ -76,6 +77,7 @@ def test_design_redirect_edit_pin_fork_and_export(page: Lab, workspace: Path) ->
     no_errors(page.run(CELL))
     board = Board(page.page, "rms_norm")
     _designs(board)
+    _stops_during_a_verdict(board)
     _asks_and_is_redirected(board)
     page.reload()
     _edits_the_sketch(board)
@@ -83,8 +85,7 @@ def test_design_redirect_edit_pin_fork_and_export(page: Lab, workspace: Path) ->
     _continues_after_a_restart(page, board, turns)
     _pins_a_line(page, board)
     _forks(board)
-    no_errors(page.say("%kernel_export rms_norm rms_norm.py"))
-    assert "def kernel" in (workspace / "rms_norm.py").read_text()
+    _takes_it_along(board)
     clean(page)
 
 
@@ -103,6 +104,21 @@ def _designs(board: Board) -> None:
     board.wait_turn("verifier by rules, passed")
     assert "x eager" in board.headline
     assert "T2" in board.headline
+
+
+def _stops_during_a_verdict(board: Board) -> None:
+    """Stop ends the judge at once: the turn says so, and nothing is recorded afterwards."""
+    code = board.panel("code")
+    board.to_end_of(code, "const float scale = ")
+    board.page.keyboard.insert_text("  // mine")
+    board.act("apply").click()
+    board.wait_turn("verifier by rules, running", SOON)
+    board.act("stop").click()
+    board.wait("stopped", SOON)
+    stopped = board.turns()
+    assert re.search("verifier by rules, stopped.*[Ss]topped by you", stopped[-1])
+    board.page.wait_for_timeout(2_000)
+    assert board.turns() == stopped
 
 
 def _asks_and_is_redirected(board: Board) -> None:
@@ -132,19 +148,25 @@ def _asks_and_is_redirected(board: Board) -> None:
 
 
 def _edits_the_sketch(board: Board) -> None:
-    """A wrong name is marked at its line while it is typed; fixed and applied it is a turn, with a new time."""
+    """Wrong names are marked at their lines, all at once; one is fixed by hand, the others by what is proposed. Applied
+    it is a turn, with a new time."""
     sketch = board.panel("sketch")
     board.paste(sketch, BLOCKS)
     findings = sketch.get_by_label("findings of the checker")
-    findings.get_by_text(f"error, line {WRONG_LINE}", exact=False).wait_for(timeout=SOON)
-    assert "tille" in findings.inner_text()
+    findings.get_by_text(f"error, line {WRONG['tille'][0]}", exact=False).wait_for(timeout=SOON)
+    for wrong, (line, _) in WRONG.items():
+        assert f"line {line}" in findings.inner_text() and wrong in findings.inner_text()
     mark = sketch.locator(".cm-lintRange-error").first
     assert "tille" in mark.inner_text()
+    assert board.act("apply").get_attribute("aria-disabled") == "true"
     board.to_end_of(sketch, "tille")
     for _ in "lle":
         board.page.keyboard.press("Backspace")
     board.page.keyboard.type("le")
     board.page.keyboard.press("Escape")  # the list of completions
+    for wrong in ("agian", "wieght"):
+        board.checked(sketch)
+        sketch.get_by_role("button", name=f"Change to {WRONG[wrong][1]}", exact=True).click()
     board.checked(sketch)
     findings.wait_for(state="detached", timeout=SOON)
     assert "on chip" in sketch.get_by_label("cost and footprint").inner_text()
@@ -194,3 +216,12 @@ def _forks(board: Board) -> None:
     board.wait("paused", SOON)
     assert len(board.turns()) == count
     board.act("fork").wait_for()
+
+
+def _takes_it_along(board: Board) -> None:
+    board.act("take").click()
+    assert "rms_norm.best(" in board.root.get_by_role("toolbar", name="use the best kernel").inner_text()
+    with board.page.expect_download(timeout=SOON) as saved:
+        board.act("export").click()
+    assert saved.value.suggested_filename == "rms_norm.py"
+    assert "def kernel" in Path(saved.value.path()).read_text()
