@@ -43,7 +43,7 @@ _MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
 #: cells of the vector index that a search looks into, and how many times more of its rows are compared exactly
-_PROBES, _REFINE = 16, 1
+_PROBES, _REFINE = 24, 1
 T = TypeVar("T")
 
 
