@@ -83,6 +83,8 @@ def _answer(request: str) -> Answer:
         environment = clean_environment({
             "TRITON_CACHE_DIR": str(scratch / "triton"), "TRITON_INTERPRET": "0", "HOME": str(scratch),
             "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
+            # the sandbox's user has no entry in the password file, which torch's compiler would look into
+            "USER": "worker", "LOGNAME": "worker",
         })  # fmt: skip
         command = [sys.executable, "-m", "kernellab.lens.dry.main", str(folder)]
         try:
