@@ -116,9 +116,12 @@ describe("the code panel", () => {
     const [line, from] = Object.entries(lines)[0] as [string, number];
     const over = (view: EditorView, number: number) => {
       view.posAtCoords = () => view.state.doc.line(number).from;
-      return act(() => view.contentDOM.dispatchEvent(new MouseEvent("mousemove", { bubbles: true })));
+      return act(() => {
+        view.contentDOM.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
+      });
     };
-    const linked = (where: string) => [...root.querySelectorAll(`${where} .kl-linked-line`)].map((one) => one.textContent);
+    const linked = (where: string) =>
+      [...root.querySelectorAll(`${where} .kl-linked-line`)].map((one) => one.textContent);
     await over(editor(), Number(line));
     expect(linked(".kl-code-beside")).toEqual([source.state.doc.line(from).text]);
     await over(source, from);
