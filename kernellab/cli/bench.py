@@ -50,7 +50,7 @@ def bench(
     ] = False,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Start no problem after this many seconds; the report says what was not run."),
+        typer.Option(min=0.1, help="Start no problem after this many minutes; the report says what was not run."),
     ] = None,
     max_bytes: Annotated[
         str | None,

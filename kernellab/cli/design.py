@@ -61,9 +61,9 @@ def design(
     level: Annotated[
         str | None, typer.Option(help="T1 quick, T2 isolated (the default), T3 sealed, T4 reproduced.")
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="How many times to repeat the timing.")] = 1,
     allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="A kernel may compose with the framework's library, labelled so.")
+        bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library; labelled so.")
     ] = False,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the session that the same call began.")] = False,
@@ -72,7 +72,7 @@ def design(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """One whole session. Exit 0 when a kernel was verified, whatever its speed.
+    """Design a kernel for a task: one whole session. Exit 0 when a kernel was verified, whatever its speed.
 
     A role that is yours (--roles designer=human) gets its brief as a file, or in $EDITOR at a terminal.
     """

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from kernellab.knowledge.draft import Like
     from kernellab.knowledge.execute import Outcome
 
-docs_app = typer.Typer(help="The documents that teach the roles.", no_args_is_help=True, rich_markup_mode=None)
+docs_app = typer.Typer(
+    help="The documents that the roles are taught from: draft, check, run, show, import.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Root = Annotated[Path | None, typer.Option(help="A knowledge folder; default: the workspace's and the installation's.")]

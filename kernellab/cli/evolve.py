@@ -34,16 +34,19 @@ def evolve(
     islands: Annotated[int, typer.Option(min=1, help="Islands.")] = 2,
     select: Annotated[str, typer.Option(help="islands, ucb, beam, greedy, map-elites, random.")] = "islands",
     operators: Annotated[
-        list[str] | None, typer.Option(help="What may vary a candidate: rules, cross, model, or a name; repeatable.")
+        list[str] | None,
+        typer.Option(help="Operators that vary a candidate: rules, cross, model, or a name; repeatable."),
     ] = None,
     score: Annotated[str, typer.Option(help="rank: measured times; model: the cost model's alone.")] = "rank",
     target: Annotated[float, typer.Option(min=0, help="Stop at this speedup of a verified kernel; 0: never.")] = 0.0,
-    plateau: Annotated[int, typer.Option(min=0, help="Stop after so many rounds without a gain; 0: never.")] = 0,
+    plateau: Annotated[int, typer.Option(min=0, help="Stop after this many rounds without a gain; 0: never.")] = 0,
     budget: Annotated[str, typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600, of the whole run.")] = "",
     seed: Annotated[int, typer.Option(help="The same seed makes the same choices.")] = 0,
     model: Annotated[str, typer.Option(help="A model as an operator: model, model:NAME, replay:FILE.")] = "",
     from_: Annotated[list[Path] | None, typer.Option("--from", help="A sketch to begin with; repeatable.")] = None,
-    allow_library: Annotated[bool, typer.Option("--allow-library", help="A kernel may use the library.")] = False,
+    allow_library: Annotated[
+        bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library.")
+    ] = False,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the best one's sketch and source.")] = None,
     cluster: Annotated[str, typer.Option(help="local:N processes here, or dask://HOST:PORT; default: threads.")] = "",
@@ -52,7 +55,11 @@ def evolve(
     resume: Annotated[str, typer.Option(help="Go on with a run that was cut off.")] = "",
     json: Json = False,
 ) -> int:
-    """Search for faster kernels of a task. Exit 0 when a verified kernel was found."""
+    """Search for faster kernels of a task. Exit 0 when a verified kernel was found.
+
+    The workspace's runs, from any shell: kernellab evolve list | status | attach | pause | resume | inject | accept |
+    refuse | stop | report. `kernellab evolve lab` replays search policies on recorded kernels.
+    """
     from kernellab.evolve.estimate import estimate as estimated
     from kernellab.evolve.records import Knobs
     from kernellab.evolve.run import begin, make_knobs, open_run, runs
@@ -102,7 +109,7 @@ def list_(json: Json = False) -> int:
 
 @run_app.command("status")
 def status(run: RunId, json: Json = False) -> int:
-    """How a run stands. Exit 0 when it has a verified kernel."""
+    """A run's progress and its best kernel. Exit 0 when it has a verified kernel."""
     from kernellab.evolve.run import open_run
 
     return _shown(open_run(run), json)

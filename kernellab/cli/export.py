@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernellab.takehome import Package, Taken
 
 replay_app = typer.Typer(
-    help="Recorded exchanges with models, to be played again.", no_args_is_help=True, rich_markup_mode=None
+    help="Record a session's exchanges with models, to replay them.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
@@ -61,7 +61,7 @@ def export(
             raise SessionError("Trajectories are of one session, or of all.", "Name one session, or none.")
         return _trajectories(sessions[0] if sessions else None, trajectories, licence, json)
     if not sessions:
-        raise SessionError("Which session's kernel?", "kernellab export SESSION --out FILE.")
+        raise SessionError("No session is named.", "kernellab export SESSION --out FILE.")
     if layout not in _LAYOUTS:
         raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
     if len(sessions) > 1 and (capsule or solution):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
     from kernellab.memory.records import Kernel
 
-memory_app = typer.Typer(help="What was remembered of verified kernels.", no_args_is_help=True, rich_markup_mode=None)
+memory_app = typer.Typer(help="Verified kernels that were remembered.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Store = Annotated[str, typer.Option("--store", help="A LanceDB URI; default: the workspace's .kernellab/memory.")]
@@ -28,12 +28,12 @@ def search(
     task: Annotated[str, typer.Argument(help="A task's Python file, or words to look for.")],
     dsl: Annotated[str | None, typer.Option(help="The DSL that is wanted; default: any.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 5,
-    also: Annotated[list[str] | None, typer.Option(help="An operation to look for beside; repeatable.")] = None,
+    also: Annotated[list[str] | None, typer.Option(help="An operation to look for as well; repeatable.")] = None,
     without: Annotated[bool, typer.Option("--leave-out", help="Leave out kernels of the same computation.")] = False,
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Kernels for the task's computation, or whose words match. Exit 1 when nothing is found."""
+    """Find kernels of the task's computation, or whose words match. Exit 1 when nothing is found."""
     from kernellab.session.memories import by_task, by_words
     from kernellab.task import load_task
 
@@ -110,7 +110,7 @@ def verify(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Judge entries anew on this machine; one that fails is forgotten. Exit 1 when one did not pass."""
+    """Verify entries again on this machine; one that fails is forgotten. Exit 1 when one did not pass."""
     from kernellab.session.memories import refresh, verify_again
     from kernellab.verifier import Verifier
 
@@ -204,7 +204,7 @@ def judge(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """A person's word on an entry."""
+    """Record your opinion of an entry: a thumb, a pin, a note."""
     kernel = _open(store).judge(id, thumb, pin, note)
     if json:
         emit(_told(kernel))
@@ -215,7 +215,7 @@ def judge(
 
 @memory_app.command("stats")
 def stats(store: Store = "", json: Json = False) -> int:
-    """How many entries there are, by table, DSL and family."""
+    """Count the entries by table, DSL and family."""
     from kernellab.session.memories import stats as counts
 
     found = counts(_open(store))

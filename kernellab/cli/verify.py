@@ -33,7 +33,7 @@ def verify(
     level: Annotated[
         str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
     ] = "T2",
-    repeat: Annotated[int, typer.Option(min=1, help="How many times the timing is done.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="How many times to repeat the timing.")] = 1,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
     ] = None,
@@ -43,7 +43,7 @@ def verify(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Is SOURCE right, honest and fast for TASK? Exit 0 when verified, whatever its speed.
+    """Verify that SOURCE is right, honest and fast for TASK. Exit 0 when verified, whatever its speed.
 
     A capsule (`kernellab export SESSION --capsule FILE`) brings both along, and its own verdict is put beside this one.
     """
@@ -100,9 +100,9 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
 def rank(
     task: Annotated[Path, typer.Argument(help="The task's Python file.")],
     sources: Annotated[list[Path], typer.Argument(help="Files or folders that define kernel(...) or ModelNew.")],
-    dsl: Annotated[str | None, typer.Option(help="What they are written in; default: read from each text.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="Language of SOURCES; default: detected.")] = None,
     allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Take candidates that lean on library operators.")
+        bool, typer.Option("--allow-library", help="Accept candidates that call library operators.")
     ] = False,
     unsandboxed: Annotated[
         bool,
@@ -110,9 +110,9 @@ def rank(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Which of SOURCES is fastest for TASK, as far as a second each can tell? Exit 1 when none could be timed.
+    """Rank SOURCES by speed on TASK, in about a second each. Exit 1 when none could be timed.
 
-    No verdict: plain errors are found, deceit is not. Verify the one that you choose.
+    This is no verdict: plain errors are found, cheats are not. Verify the one that you choose.
     """
     from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source

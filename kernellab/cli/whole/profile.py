@@ -21,15 +21,16 @@ def profile(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 15,
     open_row: Annotated[
         list[str] | None,
-        typer.Option("--open", metavar="ROW", help="Design a kernel for a row (number, name or module) and put it in."),
+        typer.Option(
+            "--open", metavar="ROW", help="Design a kernel for a row (number, name or module) and install it."
+        ),
     ] = None,
     auto: Annotated[
-        str | None, typer.Option(metavar="minutes=30", help="Go down the list: design by rules, put in, measure.")
+        str | None,
+        typer.Option(metavar="minutes=30", help="Design kernels row by row with the rules, install and measure them."),
     ] = None,
-    most: Annotated[int | None, typer.Option(help="With --auto: stop after so many kernels are in.")] = None,
-    dsl: Annotated[
-        str | None, typer.Option(help="What kernels are written in; default triton with a GPU, else cpp.")
-    ] = None,
+    most: Annotated[int | None, typer.Option(help="With --auto: stop after this many installed kernels.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="The kernels' DSL; default: triton with a GPU, else cpp.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Rank a model's regions by what a kernel could gain; with --open or --auto put kernels in and measure the whole.

@@ -166,8 +166,8 @@ class LearnMagics(KernelMagic):
     @magic_arguments()
     @argument("task", nargs="?", help="a challenge; without one they are listed")
     @argument("--hint", action="store_true", help="a hint, one step further each time")
-    @argument("--dsl", help="what the cell is written in; default: a sketch is lowered, code is read")
-    @argument("--level", choices=("T2", "T3"), default="T2", help="how far the verdict is to be believed")
+    @argument("--dsl", help="the cell's DSL; default: a sketch is lowered, of code it is detected")
+    @argument("--level", choices=("T2", "T3"), default="T2", help="the trust level of the verdict")
     @command
     def kernel_challenge(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Practise: write a sketch or kernel for a task of the suite; it is judged on sizes that you do not see.

@@ -35,7 +35,7 @@ class MemoryMagics(KernelMagic):
     @argument("--licence", default="unspecified", help="import: of what the file does not say it of")
     @command
     def kernel_memory(self, args: argparse.Namespace) -> Any:
-        """What was remembered of verified kernels, and why it would be thought of.
+        """Verified kernels that were remembered, and why it would be thought of.
 
             %kernel_memory search rms_norm        kernels of computations like the session's
             %kernel_memory search layer norm      kernels whose words match

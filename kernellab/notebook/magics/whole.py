@@ -21,7 +21,12 @@ class WholeMagics(KernelMagic):
     @argument("name", help="the variable that the profile is bound to")
     @argument("--train", action="store_true", help="a step is forward, loss and backward")
     @argument("--device", help="cpu or cuda; default: a GPU where there is one")
-    @argument("--auto", type=float, metavar="MINUTES", help="go down the list: design by rules, put in, measure")
+    @argument(
+        "--auto",
+        type=float,
+        metavar="MINUTES",
+        help="design kernels row by row with the rules, install and measure them",
+    )
     @command
     def kernel_profile(self, args: argparse.Namespace, cell: str = "") -> None:
         """Profile the model in the cell: `model` or Model, with inputs() or get_inputs(), as in a task's cell.

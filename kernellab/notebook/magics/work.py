@@ -50,7 +50,7 @@ class WorkMagics(KernelMagic):
         help="go on after a kernel passed, while there is headroom; default: when a model designs or codes",
     )
     @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
-    @argument("--allow-library", action="store_true", help="a kernel may compose with the framework's library")
+    @argument("--allow-library", action="store_true", help="accept kernels that call the framework's library")
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
     @argument("--fresh", action="store_true", help="a new session, though this cell began one before; the old is kept")
     @command
@@ -155,7 +155,7 @@ class WorkMagics(KernelMagic):
     )
     @argument("--task", metavar="FILE", help="a task's file, or a variable that holds a task, instead of a session")
     @argument("--file", help="the file of the session's source that the cell replaces; default: the cell is kernel.py")
-    @argument("--dsl", help="what the cell is written in; default: read from the text, else the session's")
+    @argument("--dsl", help="the cell's DSL; default: detected, else the session's")
     @argument(
         "--level", choices=LEVELS, default="T2", help="T1 is a quick look, T3 sealed, T4 reproduced by another judge"
     )
@@ -163,7 +163,7 @@ class WorkMagics(KernelMagic):
         "--baseline", action="append", metavar="WHAT",
         help="eager, compile, max-autotune, or the file of a kernel of yours; may be repeated; default eager",
     )  # fmt: skip
-    @argument("--repeat", type=int, default=1, metavar="N", help="how many times the timing is done")
+    @argument("--repeat", type=int, default=1, metavar="N", help="how many times to repeat the timing")
     @argument("--allow-library", action="store_true", help="accept a kernel that calls the framework's operators")
     @argument("--unsandboxed", action="store_true", help="run it without a sandbox, which this machine lacks")
     @argument("--background", metavar="NAME", help="return at once; NAME is bound to what can be awaited or cancelled")
