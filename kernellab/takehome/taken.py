@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from kernellab.dsls.text import imported
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
 from kernellab.target import Backend
@@ -17,8 +21,9 @@ _NUMBER = re.compile(r"(?:^|, |only )(\w+) = ([^,]+?)(?: only| was tried)(?:,|$)
 _RIGHT_FOR = re.compile(r"right for (.+?) only")
 _DOMAIN = re.compile(r"(\w+) (in \[0, 1\]|>= 0|<= 0)")
 _WORDS = {"in [0, 1]": "unit", ">= 0": "nonnegative", "<= 0": "nonpositive"}
-#: what a source calls besides kernels of Triton; its launches are not all seen by Triton's launcher
-_OTHER_LAUNCHES = re.compile(r"\b(?:cuda\.core|cuda\.bindings|ctypes|tvm_ffi|load_inline|cupy|numba|pycuda|cffi)\b")
+#: packages whose launches are all seen by Triton's launcher, and how code comes in beside them
+_SEEN = frozenset({"torch", "triton", "numpy"})
+_OTHER_LAUNCHES = re.compile(r"\b(?:ctypes|cpp_extension|load_inline)\b")
 
 
 @dataclass(frozen=True)
@@ -112,4 +117,12 @@ class Taken:
 def repeatable(source: Source, backend: Backend | None) -> bool:
     """Are all its launches such as the launcher of ``runtime/`` sees, so that it may repeat them?"""
     plain = not any(_OTHER_LAUNCHES.search(text) for text in source.files.values())
-    return source.dsl == "triton" and backend is Backend.CUDA and plain
+    return source.dsl == "triton" and backend is Backend.CUDA and plain and packages_of(source) <= _SEEN
+
+
+def packages_of(source: Source) -> set[str]:
+    """The packages that its Python files import, without Python's own and the source's files."""
+    own = {Path(file).parts[0].removesuffix(".py") for file in source.files}
+    texts = [text for file, text in source.files.items() if file.endswith(".py")]
+    names = {name for text in texts for name in imported(ast.parse(text))}
+    return names - own - sys.stdlib_module_names

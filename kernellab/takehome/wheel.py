@@ -9,6 +9,7 @@ import shutil
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kernellab.errors import KernellabError
 from kernellab.records import Author
 from kernellab.takehome.package import Package
 from kernellab.takehome.runtime.prebuilt import LIBRARY, MACHINE, machine_text
-from kernellab.takehome.taken import Taken
+from kernellab.takehome.taken import Taken, packages_of
 from kernellab.target import Backend
 
 _PROJECT = """\
@@ -38,6 +39,13 @@ artifacts = ["*.so"]
 _HOOK = """\
 [tool.hatch.build.targets.wheel.hooks.custom]
 """
+#: what is needed of a package at the least; of another that a kernel imports, any version
+_LEAST = {
+    "torch": "torch>=2.6",
+    "triton": "triton>=3.2; sys_platform == 'linux'",
+    "tvm_ffi": "apache-tvm-ffi>=0.1.5",
+    "cuda": "cuda-core[cu13]>=1.0; sys_platform == 'linux'",
+}
 #: compiled code is for one system, whatever the Python
 _TAG = """\
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -92,17 +100,10 @@ def write_wheel(package: Package, folder: Path, version: str = "0.1.0", prebuilt
 
 
 def _needs(package: Package) -> set[str]:
-    needs = {"torch>=2.6"}
-    for kernel in package.kernels:
-        text = "".join(kernel.source.files.values())
-        if kernel.source.dsl == "triton":
-            needs.add("triton>=3.2; sys_platform == 'linux'")
-        if "tvm_ffi" in text:
-            needs.add("apache-tvm-ffi>=0.1.5")
-        if "cuda.core" in text:
-            needs.add("cuda-core[cu13]>=1.0; sys_platform == 'linux'")
-        if kernel.source.dsl in ("tilelang", "numba"):
-            needs.add(kernel.source.dsl)
+    distributions = packages_distributions()
+    needs = {_LEAST["torch"]}
+    for name in {n for kernel in package.kernels for n in packages_of(kernel.source)}:
+        needs.add(_LEAST.get(name) or next(iter(distributions.get(name, ())), name))
     return needs
 
 
