@@ -32,7 +32,7 @@ def test_the_operators_load_and_are_at_least_a_dozen() -> None:
 
 
 def test_a_scripted_player_solves_an_operator_in_spite_of_errors_and_the_row_counts_them() -> None:
-    given = argparse.Namespace(errors=1.0, seed=2, turns=2, improve=False)
+    given = argparse.Namespace(errors=1.0, seed=2, turns=2, improve=False, dsl="cpp", workspace=None)
     row = session("full", TASKS / "swiglu.py", Scripted(), given)
     assert not row.solved and row.wrong == row.requests > 1
     assert row.tokens > 1000 and set(ARMS) == {"full", "gate", "sketch", "intermediates"}

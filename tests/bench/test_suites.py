@@ -134,9 +134,9 @@ def room(job, task, waits):
     if not job.late:
         raise one.Later
     waits()
-    time.sleep(16)
+    time.sleep(21)
     raise TaskError("There was room at last.", "")
-    yield 16.0
+    yield 21.0
 
 one._room = room
 """
@@ -145,7 +145,7 @@ one._room = room
 def test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_none_of_its_time(tmp_path: Path) -> None:
     rows: list[Row] = []
     jobs = [_job("waits", RELU + WAITS_LONG, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
-    run_jobs(jobs, tmp_path, 1, 15.0, rows.append, False)
+    run_jobs(jobs, tmp_path, 1, 20.0, rows.append, False)
     assert [r.name for r in rows] == ["wrong", "waits"]
     assert "room at last" in rows[1].reason
 
