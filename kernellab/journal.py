@@ -116,6 +116,7 @@ class JournalFile:
             self._wal = mode == "WAL"
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
+            self._file = _identity(self.path)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(
                 f"The journal {self.path} cannot be opened: {error}.",
@@ -183,14 +184,19 @@ class JournalFile:
         """Take the session's lease; None on success, else who holds it (``host, process``)."""
         host, pid, now = socket.gethostname(), os.getpid(), time.time()
         with self._writing() as db:
-            row = db.execute("SELECT owner, host, pid, seen FROM leases WHERE session = ?", (session,)).fetchone()
-            if row and row[0] != owner and _alive(row[1], row[2], row[3], host, now):
-                return f"{row[1]}, process {row[2]}"
+            other = _other_holder(db, session, owner)
+            if other is not None:
+                return other
             db.execute(
                 "INSERT OR REPLACE INTO leases (session, owner, host, pid, seen) VALUES (?, ?, ?, ?, ?)",
                 (session, owner, host, pid, now),
             )
         return None
+
+    def holder(self, session: str, owner: str) -> str | None:
+        """Who else holds the session's lease and is alive (``host, process``); None when nobody is."""
+        with self._reading() as db:
+            return _other_holder(db, session, owner)
 
     def renew(self, sessions: Sequence[str], owner: str) -> None:
         with self._writing() as db:
@@ -200,12 +206,22 @@ class JournalFile:
             )
 
     def release(self, session: str, owner: str) -> None:
+        if self.removed:  # and the lease with it
+            return
         with self._writing() as db:
             db.execute("DELETE FROM leases WHERE session = ? AND owner = ?", (session, owner))
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+    @property
+    def removed(self) -> bool:
+        """Is the file gone, or another one in its place? SQLite would write on into what nobody can open."""
+        try:
+            return _identity(self.path) != self._file
+        except OSError:
+            return True
 
     def _packed(self, db: sqlite3.Connection, line: str) -> str:
         """The line without its long strings, which are in the file when this returns."""
@@ -232,6 +248,10 @@ class JournalFile:
 
     @contextmanager
     def _writing(self, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        if self.removed:
+            raise JournalError(
+                f"The journal {self.path} was removed: what happens now is not kept.", "Design it again."
+            )
         with self._reading() as db:
             if quick := not synced and self._wal:
                 db.execute("PRAGMA synchronous=NORMAL")
@@ -256,6 +276,18 @@ class JournalFile:
                 raise JournalError(
                     f"The journal {self.path} cannot be used: {error}.", "Check the disk and the folder's rights."
                 ) from None
+
+
+def _other_holder(db: sqlite3.Connection, session: str, owner: str) -> str | None:
+    row = db.execute("SELECT owner, host, pid, seen FROM leases WHERE session = ?", (session,)).fetchone()
+    if row is None or row[0] == owner or not _alive(row[1], row[2], row[3], socket.gethostname(), time.time()):
+        return None
+    return f"{row[1]}, process {row[2]}"
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def on_network(path: Path) -> bool:

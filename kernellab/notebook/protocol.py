@@ -290,6 +290,8 @@ class Roofline(TypedDict):
     source: str
     points: list[RooflinePoint]
     baselines: list[BaselineRate]
+    #: what the speedups of ``history`` are against: PyTorch eager, or NumPy
+    against: str
     history: list[SpeedupAt]
 
 

@@ -66,7 +66,7 @@ def _predictions(page: Lab, target: Path) -> None:
     board = Board(page.page, "hardswish")
     card = board.root.get_by_role("region", name="prediction")
     card.get_by_text("How fast will it be?").wait_for(timeout=SOON)
-    card.get_by_label("times as fast as PyTorch eager").fill("3")
+    card.get_by_label("times as fast as the reference").fill("3")
     card.get_by_label("because").fill("one pass over memory instead of four, but the sum of it is small")
     board.act("predict").click()
     board.wait("finished")

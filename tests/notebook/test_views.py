@@ -40,6 +40,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.record.records import (
+    ELSEWHERE,
     Created,
     Event,
     HeadMoved,
@@ -210,6 +211,9 @@ def test_the_buttons_follow_the_status() -> None:
     assert running["pause"] and running["stop"] and not running["step"]
     waiting = drawn(state(*ALL))["can"]
     assert waiting["step"] and waiting["run"] and waiting["approve"] and not waiting["pause"]
+    elsewhere = drawn(state(DESIGN, [StatusChanged(status=SessionStatus.PAUSED, reason=ELSEWHERE)]))
+    assert elsewhere["status_text"] == "running in another notebook"
+    assert not any(elsewhere["can"].values())
 
 
 def test_the_texts_leave_out_our_headers_and_hold_the_left_sides_that_differ() -> None:

@@ -73,6 +73,18 @@ def test_an_event_cannot_be_changed_or_removed(journal: Journal) -> None:
         other.execute("DELETE FROM events")
 
 
+def test_a_file_that_was_replaced_is_written_no_more(journal: Journal) -> None:
+    journal.acquire("s", "me")
+    for file in journal.path.parent.iterdir():
+        file.unlink()
+    other = Journal(journal.workspace)
+    with pytest.raises(JournalError, match="was removed"):
+        journal.append("s", "me", [created()])
+    journal.release("s", "me")
+    assert (journal.removed, other.removed) == (True, False)
+    assert other.sessions() == []
+
+
 def test_events_of_one_append_are_written_together_or_not_at_all(journal: Journal) -> None:
     journal.acquire("s", "me")
 

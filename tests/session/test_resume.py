@@ -12,11 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from session_parts import SKETCH, TASK, Begin
+from session_parts import SKETCH, TASK, Begin, OneSketch
 
+from kernellab.agents.briefs import DesignBrief, DesignReply
+from kernellab.errors import JournalError
 from kernellab.records import Author, Role
 from kernellab.session import SessionStatus, TurnState, open_session, sessions
 from kernellab.session.record.journal import Journal
+from kernellab.session.record.records import CUT_OFF, ELSEWHERE
 
 # designs, and sleeps in the Conductor's turn (the verification is over then), so that the kill falls in a turn
 _CHILD = """
@@ -143,11 +146,16 @@ def test_a_session_that_another_process_runs_is_left_alone(tmp_path: Path) -> No
         session = open_session(found, tmp_path, resume=False)
         with pytest.raises(Exception, match=f"process {child.pid}"):
             session.edit_sketch(SKETCH)
+        assert session.reason == ELSEWHERE
     finally:
         child.kill()
         child.wait()
         if child.stdout is not None:
             child.stdout.close()
+    end = time.monotonic() + 5
+    while session.reason != CUT_OFF and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (session.status, session.reason) == (SessionStatus.PAUSED, CUT_OFF)
     assert TASK in session.state.created.text
 
 
@@ -225,3 +233,19 @@ def test_a_workspace_that_was_removed_is_noticed(tmp_path: Path, begin: Begin) -
         time.sleep(0.05)
     assert session.status is SessionStatus.FAILED
     assert "was removed" in session.reason
+
+
+def test_a_workspace_that_is_removed_under_a_turn_ends_the_session(tmp_path: Path, begin: Begin) -> None:
+    place = tmp_path / "gone"
+
+    class Remover(OneSketch):
+        def design(self, brief: DesignBrief) -> DesignReply:
+            shutil.rmtree(place)
+            return super().design(brief)
+
+    session = begin(Remover(), workspace=place)
+    with pytest.raises(JournalError, match="was removed"):
+        session.wait(60)
+    assert (session.status, "was removed" in session.reason) == (SessionStatus.FAILED, True)
+    with pytest.raises(JournalError, match="was removed"):
+        session.run()

@@ -53,6 +53,7 @@ const ROOFLINE: Roofline = {
   source: "",
   points: [],
   baselines: [],
+  against: "eager",
   history: [],
 };
 

@@ -52,7 +52,7 @@ export function Help({ close }: { close: () => void }) {
           ))}
         </div>
         <p class="kl-dim">
-          Keys count while the focus is in the workbench and nothing is typed. Everything here is also a magic and a
+          Keys work when the workbench has the focus and you are not typing. Everything here is also a magic and a
           method of the session, by the same words.
         </p>
         <Button action="close-help" onClick={close}>

@@ -35,7 +35,7 @@ function Ask({ view }: { view: View }) {
       <h3 class="kl-card-title">How fast will it be?</h3>
       <div class="kl-row">
         <label class="kl-choice">
-          <span class="kl-dim">times as fast as PyTorch eager</span>
+          <span class="kl-dim">times as fast as the reference</span>
           <input
             class="kl-input"
             inputMode="decimal"

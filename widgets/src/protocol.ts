@@ -294,6 +294,8 @@ export interface Roofline {
   source: string;
   points: RooflinePoint[];
   baselines: BaselineRate[];
+  /** what the speedups of `history` are against: PyTorch eager, or NumPy */
+  against: string;
   history: SpeedupAt[];
 }
 

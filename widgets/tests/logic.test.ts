@@ -4,7 +4,7 @@ import { ticks, toPixels } from "../src/chart";
 import { count, duration, NONE, percent, plural, si, three, times } from "../src/format";
 import { diffKind } from "../src/panels/difference";
 import { describe as inWords, runs } from "../src/panels/error-map";
-import { attainable, frame, turnTicks } from "../src/panels/roofline";
+import { attainable, boundWords, frame, turnTicks } from "../src/panels/roofline";
 import { scaleEnd } from "../src/panels/whiskers";
 import { calibrationWords, readSpeedup } from "../src/prediction";
 import type { Card } from "../src/protocol";
@@ -99,6 +99,11 @@ describe("scales", () => {
 
 describe("the roofline", () => {
   const roofline = dump("edited").roofline;
+  it("tells no share of a bound that a kernel has passed", () => {
+    const at = { intensity: roofline.ridge / 10, rate: 0.62 * attainable(roofline, roofline.ridge / 10) };
+    expect(boundWords(roofline, at)).toBe("62% of the bound");
+    expect(boundWords(roofline, { ...at, rate: 2 * at.rate })).toBe("no reliable bound here");
+  });
   it("is bandwidth below the ridge and the peak above it", () => {
     expect(attainable(roofline, roofline.ridge / 10)).toBeCloseTo(roofline.peak_flops / 10, -3);
     expect(attainable(roofline, roofline.ridge * 10)).toBe(roofline.peak_flops);

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import SessionError
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.views.facts import Facts, gather
-from kernellab.notebook.views.roofline import history, roofline
+from kernellab.notebook.views.roofline import history, reference_name, roofline
 from kernellab.records import Stage, one_line_each
 from kernellab.session.record.state import State
 
@@ -101,9 +101,9 @@ def speedups_figure(state: State) -> go.Figure | None:
         marker={"color": BLUE},
         name="speedup, 95 % interval",
     )
-    drawn.add_hline(y=1, line={"dash": "dot", "color": GREY}, annotation_text="PyTorch eager")
+    drawn.add_hline(y=1, line={"dash": "dot", "color": GREY}, annotation_text=reference_name(state))
     drawn.update_xaxes(title="turn")
-    drawn.update_yaxes(title="times as fast as PyTorch eager", rangemode="tozero")
+    drawn.update_yaxes(title=f"times as fast as {reference_name(state)}", rangemode="tozero")
     return drawn.update_layout(title=f"{state.created.name}: speedup by turn")
 
 

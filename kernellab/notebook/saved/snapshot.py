@@ -8,7 +8,7 @@ from kernellab.notebook.protocol import TurnRow
 from kernellab.notebook.saved.coloured import coloured
 from kernellab.notebook.views.at_turn import source_at, verdict_at
 from kernellab.notebook.views.head import STATUS_WORDS
-from kernellab.notebook.views.roofline import history
+from kernellab.notebook.views.roofline import history, reference_name
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.verdict import MAP_WORDS, facts, headline, outcome_word, seconds, stage_rows
 from kernellab.records import Evidence, Verdict
@@ -103,6 +103,7 @@ def speedups_svg(state: State, width: int = 420, height: int = 124) -> str:
     if not points:
         return ""
     left, right, top, bottom = 34, 26, 22, 18
+    eager = escape(reference_name(state))
     # an interval of a disturbed run may reach far: the picture is of the values
     high = 1.15 * max(1.0, *(p["speedup"] for p in points))
     span = max(len(points) - 1, 1)
@@ -116,7 +117,7 @@ def speedups_svg(state: State, width: int = 420, height: int = 124) -> str:
     marks = [
         f'<line x1="{x(i):.1f}" x2="{x(i):.1f}" y1="{y(p["low"]):.1f}" y2="{y(p["high"]):.1f}" stroke="currentColor" '
         f'opacity=".4"/><circle cx="{x(i):.1f}" cy="{y(p["speedup"]):.1f}" r="3.5" fill="#0072b2">'
-        f"<title>turn {p['number']}: {p['speedup']:.2f}x eager ({p['low']:.2f} to {p['high']:.2f})</title></circle>"
+        f"<title>turn {p['number']}: {p['speedup']:.2f}x {eager} ({p['low']:.2f} to {p['high']:.2f})</title></circle>"
         for i, p in enumerate(points)
     ]
     path = " ".join(f"{x(i):.1f},{y(p['speedup']):.1f}" for i, p in enumerate(points))
@@ -130,8 +131,8 @@ def speedups_svg(state: State, width: int = 420, height: int = 124) -> str:
     ]
     return (
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" font-size="10" '
-        f'fill="currentColor"><title>Speedup against PyTorch eager by turn</title>'
-        f'<text x="2" y="10">times as fast as PyTorch eager, with 95 % intervals</text>'
+        f'fill="currentColor"><title>Speedup against {eager} by turn</title>'
+        f'<text x="2" y="10">times as fast as {eager}, with 95 % intervals</text>'
         f'<line x1="{left}" x2="{width - right}" y1="{y(1.0):.1f}" y2="{y(1.0):.1f}" stroke="currentColor" '
         f'stroke-dasharray="3 3" opacity=".6"/>'
         f'<polyline points="{path}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'

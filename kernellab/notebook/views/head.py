@@ -12,7 +12,7 @@ from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
 from kernellab.records import Role, Route, RouteKind, StageResult, StageState, one_line_each
-from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import target_words
 
@@ -56,7 +56,7 @@ def head(
         "target": target_words(state),
         "dsl": target.dsl if target else state.created.dsl or "",
         "status": state.status.value,
-        "status_text": STATUS_WORDS[state.status],
+        "status_text": "running in another notebook" if _elsewhere(state) else STATUS_WORDS[state.status],
         "reason": state.reason,
         "message": message,
         "doing": doing(state, stages or {}),
@@ -112,8 +112,14 @@ def choices(spec: str) -> list[str]:
     return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
 
 
+def _elsewhere(state: State) -> bool:
+    return state.status is SessionStatus.PAUSED and state.reason == ELSEWHERE
+
+
 def can(state: State) -> dict[str, bool]:
     """Which buttons do something in this state."""
+    if _elsewhere(state):
+        return dict.fromkeys(("step", "run", "pause", "fork", "stop", "approve", "edit"), False)
     question, turn = state.question, state.head_turn
     asked = question is not None and question.kind is QuestionKind.BRIEF
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from kernellab.notebook.protocol import Roofline, RooflinePoint, SpeedupAt
 from kernellab.notebook.views.facts import Facts
+from kernellab.notebook.views.verdict import BASELINES, baseline_name
 from kernellab.records import Candidate, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
@@ -22,7 +23,8 @@ MOST_POINTS = 300
 
 
 NOTHING: Roofline = {
-    "peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "source": "", "points": [], "baselines": [], "history": [],
+    "peak_flops": 0.0, "bandwidth": 0.0, "ridge": 0.0, "source": "", "points": [], "baselines": [],
+    "against": "", "history": [],
 }  # fmt: skip
 
 
@@ -31,7 +33,7 @@ def roofline(state: State, facts: Facts) -> Roofline:
     facts = facts.measured(state)
     chip, measured = facts.chip, thinned(state)
     if not measured or chip is None or not chip.bandwidth or not chip.peak_flops:
-        return {**NOTHING, "history": history(state)}
+        return {**NOTHING, "against": reference_name(state), "history": history(state)}
     costs = {turn.id: cost_of(state, candidate, facts) for turn, candidate, _ in measured}
     kinds = [kind for cost in costs.values() if cost for kind, count in cost.flops.items() if count]
     peak = max((chip.peak_flops.get(kind, 0.0) for kind in kinds), default=0.0) or max(chip.peak_flops.values())
@@ -62,8 +64,16 @@ def roofline(state: State, facts: Facts) -> Roofline:
         "ridge": peak / chip.bandwidth,
         "points": points,
         "baselines": [{"baseline": name, "rate": rate} for name, rate in baselines.items()],
+        "against": reference_name(state),
         "history": history(state),
     }
+
+
+def reference_name(state: State) -> str:
+    """What runs the reference: PyTorch eager, or NumPy."""
+    found = (turn.verdict.against("eager") for turn in state.turns.values() if turn.verdict)
+    eager = next((comparison for comparison in found if comparison is not None), None)
+    return baseline_name(eager) if eager is not None else BASELINES["eager"]
 
 
 def history(state: State) -> list[SpeedupAt]:

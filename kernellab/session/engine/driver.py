@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from kernellab.errors import KernellabError, SessionError
+from kernellab.errors import JournalError, KernellabError, SessionError
 from kernellab.models import TIME_LIMITS, Budget
 from kernellab.records import Author, Exchange, Finish, Role, Verdict
 from kernellab.session.engine import decisions
@@ -25,6 +25,8 @@ from kernellab.session.engine.steps import Ask, Do, End, Stops, next_action, sto
 from kernellab.session.offer import at_end
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import (
+    CUT_OFF,
+    ELSEWHERE,
     BudgetSet,
     Event,
     Exchanged,
@@ -127,9 +129,12 @@ class Driver:
 
     def look_only(self) -> None:
         """Show a session that was cut off, or that another process runs, as paused instead of going on with it."""
-        if self.state.status is SessionStatus.RUNNING:
-            paused = StatusChanged(status=SessionStatus.PAUSED, reason="It runs in another process, or was cut off.")
-            self._state = apply(self.session, self.state, paused)
+        status, known = self.state.status, self.state.reason
+        if status is SessionStatus.RUNNING or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF)):
+            reason = ELSEWHERE if self.journal.holder(self.session, self.engine.owner) else CUT_OFF
+            if (status, known) != (SessionStatus.PAUSED, reason):
+                paused = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
+                self._state = apply(self.session, self.state, paused)
 
     def post(self, request: Request) -> None:
         """Queue a request; call it on the engine thread."""
@@ -157,13 +162,13 @@ class Driver:
 
     async def _next_request(self) -> Request:
         """Wait for a request, and meanwhile show what another process does with the session."""
-        while self.journal.path.exists():
+        while not self.journal.removed:
             with suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(self._requests.get(), _WATCH_SECONDS)
-            seen = self._seq
+            seen = self._seq, self.state.reason
             self.refresh()
-            if self._seq != seen:
-                self.look_only()
+            self.look_only()
+            if (self._seq, self.state.reason) != seen:
                 self._changed()
         reason = f"The journal {self.journal.path} was removed: what happens now is not kept. Design it again."
         self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=reason))
@@ -396,8 +401,9 @@ class Driver:
     def _carry_out(self, request: Request) -> None:
         """Requests carry their own way to tell the caller what was wrong; nothing escapes into the loop."""
         self.message = ""
-        if self.engine.hold(self.journal, self.session) is None:
-            self.refresh()  # another process may have gone on with it
+        with suppress(JournalError):  # a request that writes says so to who asked
+            if self.engine.hold(self.journal, self.session) is None:
+                self.refresh()  # another process may have gone on with it
         try:
             request()
         except KernellabError as error:

@@ -131,6 +131,8 @@ class Engine:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             for session, journal in list(self._held.items()):
+                if journal.removed:  # its next event says so
+                    continue
                 try:
                     journal.renew([session], self.owner)
                 except Exception:  # the disk may be back at the next beat; appends say what is wrong

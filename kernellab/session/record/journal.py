@@ -61,7 +61,7 @@ def open_journal(workspace: Path) -> Journal:
     workspace = workspace.resolve()
     with _OPENING:
         journal = _JOURNALS.get(workspace)
-        if journal is None or not journal.path.exists():
+        if journal is None or journal.removed:
             journal = _JOURNALS[workspace] = Journal(workspace)
         return journal
 

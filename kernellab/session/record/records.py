@@ -248,6 +248,11 @@ class Approved(_Event):
     turn: str
 
 
+#: why a session that this process only looks at is shown as paused; never in a journal
+ELSEWHERE = "It runs in another notebook or process. Look on here, and decide there."
+CUT_OFF = "The process that ran it is gone. Run goes on with it; nothing was lost."
+
+
 class StatusChanged(_Event):
     kind: Literal["status"] = "status"
     status: SessionStatus

@@ -21,6 +21,7 @@ from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Refere
 from kernellab.verifier.compare.tiles import (
     kinds,
     matrix_of,
+    not_finite,
     out_of,
     places,
     share_counts,
@@ -254,9 +255,8 @@ def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> 
     count = int(wrong.sum())
     if not count:
         return None
-    extra = int((wrong & (kind != 0)).sum())
-    what = "not finite where the reference is" if extra else "finite where the reference is not"
-    return Mismatch("non-finite", f"{out_of(count, torch.numel(wrong))} {what}", wrong | _far(got, double, limits))
+    said = not_finite(count, torch.numel(wrong), bool((wrong & (kind != 0)).any()))
+    return Mismatch("non-finite", said, wrong | _far(got, double, limits))
 
 
 def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.compare.records import Limits, Mismatch, Reference
-from kernellab.verifier.compare.tiles import kinds, matrix_of, out_of, places, share_counts, spread, tile_norms
+from kernellab.verifier.compare.tiles import (
+    kinds,
+    matrix_of,
+    not_finite,
+    out_of,
+    places,
+    share_counts,
+    spread,
+    tile_norms,
+)
 from kernellab.verifier.protocol.rules import DEVICE, ERROR
 
 if TYPE_CHECKING:
@@ -88,9 +97,7 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
     bad = pieces.non_finite()
     if bad is not None:
         bad = bad.reshape(got.shape)
-        extra = int((bad & ~torch.isfinite(got)).sum())
-        what = "not finite where the reference is" if extra else "finite where the reference is not"
-        message = f"{out_of(int(bad.sum()), bad.numel())} {what}"
+        message = not_finite(int(bad.sum()), bad.numel(), bool((bad & ~torch.isfinite(got)).any()))
         return Mismatch("non-finite", message, bad), float("nan")
     square = own_square = want_square = worst = own_most = 0.0
     for p in pieces:

@@ -88,6 +88,12 @@ def out_of(count: int, total: int) -> str:
     return f"{count} of {total} elements {'is' if count == 1 else 'are'}"
 
 
+def not_finite(count: int, total: int, extra: bool) -> str:
+    """A sentence on places where one side is NaN or infinite; ``extra``: the kernel is, where the reference is not."""
+    what = "NaN or infinite where the reference is finite" if extra else "finite where the reference is NaN or infinite"
+    return f"{out_of(count, total)} {what}"
+
+
 def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
     side = ERROR.tile
     rows, columns = (1, shape[-1] if len(shape) else 1) if len(shape) < 2 else (shape[-2], shape[-1])

@@ -35,26 +35,28 @@ export function CodePanel({ view }: { view: View }) {
         <div class="kl-ed-host" ref={host} />
       </div>
       <Findings editor={editor} />
-      <DraftBar
-        drafts={editor.drafts}
-        action={editor.drafts.place.value === HEAD ? "Verify my edit" : "Verify as a fork"}
-        onApply={() => void editor.apply()}
-        onRevert={() => editor.revert()}
-      >
-        <Compare editor={editor} view={view} />
-        {(sketch !== "" || editor.source.value) && (
-          <label class="kl-choice kl-code-choose">
-            <input
-              type="checkbox"
-              checked={editor.beside.value}
-              onChange={(event) => {
-                editor.beside.value = event.currentTarget.checked;
-              }}
-            />
-            {editor.source.value ? "Source beside" : "Sketch beside"}
-          </label>
-        )}
-      </DraftBar>
+      {editor.tab.value && (
+        <DraftBar
+          drafts={editor.drafts}
+          action={editor.drafts.place.value === HEAD ? "Verify my edit" : "Verify as a fork"}
+          onApply={() => void editor.apply()}
+          onRevert={() => editor.revert()}
+        >
+          <Compare editor={editor} view={view} />
+          {(sketch !== "" || editor.source.value) && (
+            <label class="kl-choice kl-code-choose">
+              <input
+                type="checkbox"
+                checked={editor.beside.value}
+                onChange={(event) => {
+                  editor.beside.value = event.currentTarget.checked;
+                }}
+              />
+              {editor.source.value ? "Source beside" : "Sketch beside"}
+            </label>
+          )}
+        </DraftBar>
+      )}
     </section>
   );
 }

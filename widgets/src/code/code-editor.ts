@@ -39,6 +39,9 @@ export type Against = "none" | "before" | "session";
 /** An artefact on its way, there, or a sentence why not. */
 export type Fetched = Artefact | "fetching" | { error: string };
 
+/** the entry of a source, by the kernel's rules */
+const FIRST = "kernel.py";
+
 const HELP =
   "Tab indents; press Escape, then Tab, to leave the editor. Control or Command and Enter verifies your edit.";
 
@@ -87,7 +90,7 @@ export class CodeEditor {
     this.files = computed(() => shownText(this.drafts.desk.value));
     // a string, so that typing into a file leaves tabs and marks alone
     const names = computed(() => Object.keys(this.files.value).join("\n"));
-    this.tabs = computed(() => tabsOf(texts.value, names.value ? names.value.split("\n") : []));
+    this.tabs = computed(() => tabsOf(texts.value, names.value ? names.value.split("\n") : this.#begun()));
     this.tab = computed(() => tabAt(this.tabs.value, this.#chosen.value));
     this.fetched = computed(() => {
       const tab = this.tab.value;
@@ -119,6 +122,12 @@ export class CodeEditor {
     this.#sketch = new Holder((key, text) =>
       EditorState.create({ doc: text, extensions: [plain, key === "" ? sketch : [file, this.#language(key)]] }),
     );
+  }
+
+  /** Where a person is asked for the first code there is an empty file to write it in. */
+  #begun(): string[] {
+    const { card } = this.#view.state.head.value;
+    return card?.pending && card.kind === "brief" && card.role === "coder" ? [FIRST] : [];
   }
 
   open(key: string): void {
@@ -206,7 +215,7 @@ export class CodeEditor {
       basics("Code", HELP),
       linkedLines,
       pointing((line) => this.#pointCode(line)),
-      placeholder("There is no code yet."),
+      placeholder("Write the kernel here: this file defines kernel(...), which gets the reference's arguments."),
       this.#mode.of([]),
       this.#difference.of([]),
       EditorView.updateListener.of((update) => {

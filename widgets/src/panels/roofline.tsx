@@ -4,7 +4,7 @@
  * Williams, Waterman, Patterson: Roofline (CACM 2009). The attainable rate is min(peak, bandwidth x intensity).
  */
 import { ticks, toPixels } from "../chart";
-import { si, three, times } from "../format";
+import { percent, si, three, times } from "../format";
 import type { Roofline } from "../protocol";
 import { Empty, Fold } from "../ui";
 import type { View } from "../view";
@@ -25,7 +25,7 @@ export function RooflinePanel({ view }: { view: View }) {
   return (
     <div class="kl-roofline">
       {roofline.points.length > 0 && <Roofs view={view} roofline={roofline} />}
-      {roofline.history.length > 0 && <History view={view} history={roofline.history} />}
+      {roofline.history.length > 0 && <History view={view} roofline={roofline} />}
       <Fold title="The same as a table" aside={`${roofline.points.length} points`}>
         <AsTable roofline={roofline} />
       </Fold>
@@ -35,6 +35,19 @@ export function RooflinePanel({ view }: { view: View }) {
 
 export const attainable = (roofline: Roofline, intensity: number): number =>
   Math.min(roofline.peak_flops, roofline.bandwidth * intensity);
+
+/** Up to this share of its bound a kernel may seem to reach: both are measured. */
+const PASSED = 1.05;
+
+type Place = Pick<Roofline["points"][number], "rate" | "intensity">;
+
+const shareOf = (roofline: Roofline, point: Place): number => point.rate / attainable(roofline, point.intensity);
+
+/** "62% of the bound"; a bound that is passed was measured badly, and is said to be none. */
+export const boundWords = (roofline: Roofline, point: Place): string => {
+  const share = shareOf(roofline, point);
+  return share <= PASSED ? `${percent(share)} of the bound` : "no reliable bound here";
+};
 
 /** The window of a roofline: every point, the ridge, and some of both roofs. */
 export function frame(roofline: Roofline) {
@@ -101,7 +114,7 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
         </text>
         <path class="kl-roof" d={`M${x(foot)} ${y(attainable(roofline, foot))}L${x(ridge)} ${y(peak)}H${W - RIGHT}`} />
         <path class="kl-guide" d={`M${x(ridge)} ${y(peak)}V${H - BOTTOM}`} />
-        {best && (
+        {best && shareOf(roofline, best) <= 1 && (
           <path
             class="kl-bound"
             d={`M${x(best.intensity)} ${y(best.rate)}V${y(attainable(roofline, best.intensity))}`}
@@ -117,7 +130,7 @@ function Roofs({ view, roofline }: { view: View; roofline: Roofline }) {
             </g>
           ))}
         {roofline.points.map((point) => {
-          const title = `${point.label || `turn ${point.number}`}: ${si(point.rate)}flop/s at ${three(point.intensity)} flop/byte, ${Math.round((100 * point.rate) / attainable(roofline, point.intensity))}% of the bound`;
+          const title = `${point.label || `turn ${point.number}`}: ${si(point.rate)}flop/s at ${three(point.intensity)} flop/byte, ${boundWords(roofline, point)}`;
           return (
             <Point
               key={point.turn}
@@ -192,7 +205,8 @@ function Point({ cx, cy, title, best, shown, pick }: PointProps) {
 
 const HISTORY = 150;
 
-function History({ view, history }: { view: View; history: Roofline["history"] }) {
+function History({ view, roofline }: { view: View; roofline: Roofline }) {
+  const { history, against } = roofline;
   const numbers = history.map((one) => one.number);
   const first = Math.min(...numbers);
   const last = Math.max(...numbers);
@@ -212,7 +226,7 @@ function History({ view, history }: { view: View; history: Roofline["history"] }
   return (
     <figure>
       <figcaption>
-        <strong>Speedup by turn</strong> <span class="kl-dim">times PyTorch eager, with 95 % intervals</span>
+        <strong>Speedup by turn</strong> <span class="kl-dim">times {against}, with 95 % intervals</span>
       </figcaption>
       <svg
         class="kl-chart"
@@ -250,7 +264,7 @@ function History({ view, history }: { view: View; history: Roofline["history"] }
             key={one.turn}
             cx={x(one.number)}
             cy={y(one.speedup)}
-            title={`turn ${one.number}: ${times(one.speedup)} PyTorch eager (95 %: ${one.low.toFixed(2)} to ${one.high.toFixed(2)})`}
+            title={`turn ${one.number}: ${times(one.speedup)} ${against} (95 %: ${one.low.toFixed(2)} to ${one.high.toFixed(2)})`}
             best={one.speedup === top}
             shown={one.turn === at}
             pick={() => view.look(one.turn)}
@@ -278,7 +292,7 @@ function AsTable({ roofline }: { roofline: Roofline }) {
           <th scope="col">turn</th>
           <th scope="col">flop/byte</th>
           <th scope="col">flop/s</th>
-          <th scope="col">of bound</th>
+          <th scope="col">bound</th>
           <th scope="col">speedup</th>
           <th scope="col">95 % interval</th>
         </tr>
@@ -292,7 +306,7 @@ function AsTable({ roofline }: { roofline: Roofline }) {
               <td>{number}</td>
               <td>{point ? three(point.intensity) : ""}</td>
               <td>{point ? si(point.rate) : ""}</td>
-              <td>{point ? `${Math.round((100 * point.rate) / attainable(roofline, point.intensity))}%` : ""}</td>
+              <td>{point ? boundWords(roofline, point) : ""}</td>
               <td>{speedup ? times(speedup.speedup) : ""}</td>
               <td>{speedup ? `${speedup.low.toFixed(2)} to ${speedup.high.toFixed(2)}` : ""}</td>
             </tr>

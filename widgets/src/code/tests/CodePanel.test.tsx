@@ -5,6 +5,7 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { pointerOf } from "../../editor/links";
 import { fixture, Kernel, viewOf } from "../../editor/tests/kernel";
+import type { Card } from "../../protocol";
 import type { View } from "../../view";
 import { CodePanel } from "..";
 
@@ -45,6 +46,19 @@ describe("the code panel", () => {
     expect(text()).toBe(kernel.traits.texts.files["kernel.py"]);
     expect(tab("kernel.py").getAttribute("aria-selected")).toBe("true");
     expect(tab("kernel.cpp").tabIndex).toBe(-1);
+  });
+
+  it("has an empty file for a person who is asked for the first code, and no row of buttons before that", async () => {
+    kernel.put("texts", { files: {}, files_before: {}, artefacts: [], main_file: "" });
+    await settle();
+    expect(root.textContent).toContain("There is no code yet.");
+    expect(button("Verify my edit")).toBeUndefined();
+    const card = { kind: "brief", role: "coder", pending: true } as Card;
+    kernel.put("head", { card, can: { ...kernel.traits.head.can, edit: true } });
+    await settle();
+    await type("def kernel(x):\n");
+    await act(() => button("Verify my edit").click());
+    expect(kernel.acts[0]).toMatchObject({ action: "source", files: { "kernel.py": "def kernel(x):\n" } });
   });
 
   it("sends only the file that was edited, with the turn that it was derived from", async () => {
