@@ -1,4 +1,4 @@
-"""Graph -> sketch file: expressions, launches, passes over both, tiles, text."""
+"""Graph -> sketch file: expressions, launches, passes over both, tiles, trees, which are printed once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 
 from kernellab.capture import Graph, Ref
 from kernellab.designer.emit.library import with_calls
+from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.sketch import RESERVED, File, sketch, titles
-from kernellab.designer.emit.text import Names
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
@@ -38,6 +38,8 @@ from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
 from kernellab.designer.tile.windows import window_precision
 from kernellab.errors import DesignError
+from kernellab.sketch.syntax.printer import format
+from kernellab.sketch.syntax.tree import SketchFile
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -77,7 +79,7 @@ def scheduled(
         if step.applies(ctx):
             plan = step.run(ctx, plan)
     algebra = any(Purpose.SUMS in k.purposes for k in plan.launches)
-    return Scheduled(_written(ctx, read, plan), algebra)
+    return Scheduled(format(_written(ctx, read, plan)), algebra)
 
 
 # -- launches -> launches ----------------------------------------------------------------------------------------------
@@ -230,10 +232,10 @@ def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red) -> Ax
     return known[first]
 
 
-# -- launches -> text --------------------------------------------------------------------------------------------------
+# -- launches -> trees -------------------------------------------------------------------------------------------------
 
 
-def _written(ctx: Context, read: _Read, plan: Plan) -> str:
+def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     launches, layout = plan.launches, plan.layout
     names = titles(ctx.task.name, launches)
     tilings = [tiling(ctx, k) for k in launches]
@@ -247,7 +249,7 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> str:
     if read.builder.library:
         reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
         parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu)
-    return "\n\n".join(parts) + "\n"
+    return SketchFile(tuple(parts))
 
 
 __all__ = ["Scheduled", "scheduled", "sketch_text", "styles"]

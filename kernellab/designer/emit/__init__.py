@@ -1,1 +1,1 @@
-"""Launches as sketch text."""
+"""Launches as sketch trees, which are printed once for a whole file."""

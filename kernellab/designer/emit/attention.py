@@ -1,20 +1,36 @@
-"""Attention as sketch text: a block of rows against tiles of keys, what the loop carries scaled down on the way."""
+"""Attention: a block of rows against tiles of keys, what the loop carries scaled down on the way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.designer.emit.loops import grid, letter, loop
-from kernellab.designer.emit.products import inside, keep_inside, multiply_parts, precise, zero_at_edge
+from kernellab.designer.emit.loops import grid, guarded, letter, loop
+from kernellab.designer.emit.nodes import (
+    ONE,
+    ZERO,
+    Value,
+    accumulator,
+    call,
+    extent,
+    filled,
+    let,
+    multiply,
+    number,
+    pipeline,
+    plus,
+)
+from kernellab.designer.emit.products import inside, keep_inside, multiply_parts, zero_at_edge
 from kernellab.designer.emit.stores import store_all
-from kernellab.designer.emit.text import Text, accumulator, filled, plus
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Attend, Axis, Expr
 from kernellab.designer.passes.attention import Roles, Scaled, last_key, roles, scaled
+from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
+from kernellab.sketch.syntax.tree import Expr as Node
 
 _PARTS = ("hi", "mid", "lo")
+_LOWEST = number(float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -29,147 +45,152 @@ class _Attention:
     acc: str
 
 
-def attention(w: Writer) -> list[str]:
+def attention(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch with an attention."""
     att = w.k.attention
     r = roles(att, [a for a in w.t.order if a in w.k.par])
     assert r is not None
     par = [a for a in (*r.batch, r.row, r.col) if a not in w.t.whole]
     for axis in (*par, r.keys, r.width):
-        w.vars[axis] = w.names.fresh(letter(w, axis))
+        w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     w.scopes = [Scope(frozenset([r.width]) & w.t.whole)]
     w.narrow = w.t.lanes
     _attend(w, _Attention(att, r, DTYPES[att.dtype], *(w.names.fresh(n) for n in ("row_max", "row_total", "acc"))))
     store_all(w, w.k.outs)
     # neighbouring programs share the keys and values of one head
     order = [a for a in (r.col,) if a in par] + [a for a in par if a is not r.col]
-    return grid(w, [*r.batch, *[a for a in order if a not in r.batch]], w.scopes[0].lines)
+    return grid(w, [*r.batch, *[a for a in order if a not in r.batch]], w.scopes[0].body)
 
 
 def _attend(w: Writer, a: _Attention) -> None:
     """The loop over keys, and the division by each row's sum of weights."""
-    row, r = w.scopes[0], a.roles
+    row, r, total = w.scopes[0], a.roles, Name(a.total)
     rows = [w.extent(r.row)]
-    row.lines.append(f"{a.top} = {filled(rows, '-inf', a.dtype)}")
-    row.lines.append(f"{a.total} = {filled(rows, '0', a.dtype)}")
-    row.lines.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
-    hint = '@llm_hint("pipeline", num_stages)' if w.t.stages else '@llm_hint("pipeline")'
-    loop(w, [r.keys], lambda: _step(w, a), hint, {r.keys: _keys(w, a)})
+    row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
+    row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
+    row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
+    loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages)), {r.keys: _keys(w, a)})
     if a.of.zero:
-        row.lines.append(f"{a.total} = where({a.total} == 0, 1, {a.total})")
-    column = w.spread(Text(a.total, (r.row,)), (r.row, r.col))
-    result = Text(f"{a.acc} / {column.text}", (r.row, r.col), 6)
-    w.keep.append(a.of)
-    row.known[id(a.of)] = w.named(result, "result")
+        row.body.append(let(a.total, call("where", Binary("==", total, ZERO), ONE, total)))
+    column = w.spread(Value(total, (r.row,)), (r.row, r.col))
+    result = Value(Binary("/", Name(a.acc), column.tree), (r.row, r.col))
+    w.known_as(a.of, row, w.named(result, "result"))
 
 
-def _keys(w: Writer, a: _Attention) -> str:
+def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
     """The range of keys; where a mask hides all beyond a diagonal, up to the last that a row of the tile sees."""
     r = a.roles
-    stop, step = str(r.keys.extent), w.t.blocks[r.keys]
+    stop = extent(r.keys.extent)
     beyond = last_key(a.of.a, r.row, r.keys)
     if beyond is not None:
-        size = w.extent(r.row) if r.row in w.t.blocks else "1"
-        stop = f"min({stop}, {plus(f'{w.vars[r.row]} + {size}', beyond)})"
-    return f"range(0, {stop}, {step})"
+        size = w.extent(r.row) if r.row in w.t.blocks else ONE
+        stop = call("min", stop, plus(plus(w.vars[r.row], size), beyond))
+    return ZERO, stop, Name(w.t.blocks[r.keys])
 
 
 def _step(w: Writer, a: _Attention) -> None:
     """One tile of keys."""
-    lines, r, n = w.lines, a.roles, w.names.fresh
+    body, r = w.body, a.roles
     exp = "exp2" if a.of.binary else "exp"
     if w.t.descriptors:
-        # its load beside the keys': two that stand side by side wait for one barrier
-        w.text_of(a.of.b)
-    scores, scale = _scores(w, a)
-    top, base, keep, weights = n("top"), n("base"), n("keep"), n("weights")
-    lines.append(f"{top} = max({a.top}, reduce_max({scores}, axis=1){scale})")
+        # its load beside the keys': two that follow each other wait for one barrier
+        w.value_of(a.of.b)
+    name, scale = _scores(w, a)
+    scores: Node = Name(name)
+    top, base, keep, weights = (Name(w.names.fresh(n)) for n in ("top", "base", "keep", "weights"))
+    largest: Node = call("reduce_max", scores, axis=Num(1))
+    if scale is not None:
+        largest, scores = Binary("*", largest, Num(scale)), Binary("*", scores, Num(scale))
+    total = Name(a.total)
+    body.append(let(top.id, call("max", Name(a.top), largest)))
     # a row that has seen nothing yet: its weights are exp(-inf), not exp(-inf + inf)
-    lines.append(f"{base} = where({top} == -inf, 0, {top})")
-    lines.append(f"{keep} = {exp}({a.top} - {base})")
-    lines.append(f"{weights} = {exp}({scores}{scale} - {_column(w, a, base, r.keys)})")
-    lines.append(f"{a.total} = {a.total} * {keep} + reduce_sum({weights}, axis=1)")
+    body.append(let(base.id, call("where", Binary("==", top, _LOWEST), ZERO, top)))
+    body.append(let(keep.id, call(exp, Binary("-", Name(a.top), base))))
+    body.append(let(weights.id, call(exp, Binary("-", scores, _column(w, a, base, r.keys)))))
+    sums = call("reduce_sum", weights, axis=Num(1))
+    body.append(let(a.total, Binary("+", Binary("*", total, keep), sums)))
     if a.of.parts:
         _add_parts(w, a, weights, keep)
     else:
-        values = w.text_of(a.of.b)
+        values = w.value_of(a.of.b)
         if not zero_at_edge(w, a.of.b, r.keys):
             values = keep_inside(w, values, r.keys)
         values = w.spread(values, (r.keys, r.col))
-        lines.append(f"{a.acc} = {a.acc} * {_column(w, a, keep, r.col)}")
-        shares = f"cast({weights}, {DTYPES[a.of.narrow]})" if a.of.narrow else weights
-        lines.append(f"gemm({shares}, {values.text}, {a.acc}{precise(w)})")
-    lines.append(f"{a.top} = {top}")
+        body.append(let(a.acc, Binary("*", Name(a.acc), _column(w, a, keep, r.col))))
+        shares = call("cast", weights, Name(DTYPES[a.of.narrow])) if a.of.narrow else weights
+        body.append(multiply(shares, values.tree, a.acc, w.t.precision))
+    body.append(let(a.top, top))
 
 
-def _add_parts(w: Writer, a: _Attention, weights: str, keep: str) -> None:
+def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
     """The weights split into parts in registers, times the stored parts of the values, summed apart."""
     r = a.roles
-    names = [w.names.fresh(f"{weights}_{word}") for word in _PARTS]
-    rest = weights
-    for name in names:
-        w.lines.append(f"{name} = cast({rest}, bf16)")
-        rest = f"{rest} - {name}"
-    values = [w.spread(w.text_of(e), (r.keys, r.col)).text for e in (a.of.b, *a.of.parts)]
+    parts: list[Node] = [Name(w.names.fresh(f"{weights.id}_{word}")) for word in _PARTS]
+    rest: Node = weights
+    for part in parts:
+        assert isinstance(part, Name)
+        w.body.append(let(part.id, call("cast", rest, Name("bf16"))))
+        rest = Binary("-", rest, part)
+    values = [w.spread(w.value_of(e), (r.keys, r.col)).tree for e in (a.of.b, *a.of.parts)]
     step = w.names.fresh("step")
-    w.lines.append(accumulator(step, w.shape((r.row, r.col)), a.dtype))
-    multiply_parts(w, step, names, values)
-    w.lines.append(f"{a.acc} = {a.acc} * {_column(w, a, keep, r.col)} + {step}")
+    w.body.append(accumulator(step, w.shape((r.row, r.col)), a.dtype))
+    multiply_parts(w, step, parts, values)
+    scaled_down = Binary("*", Name(a.acc), _column(w, a, keep, r.col))
+    w.body.append(let(a.acc, Binary("+", scaled_down, Name(step))))
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
-def _scores(w: Writer, a: _Attention) -> tuple[str, str]:
-    """The name of this tile's scores, -inf where they are masked or past the last key, and what they lack."""
+def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
+    """The name of this tile's scores, -inf where they are masked or past the last key, and the scale they lack."""
     r, inner = a.roles, a.of.inner
     name = w.names.fresh("scores")
     full = (r.row, r.keys)
     if r.width in w.t.whole and not inner.parts:
-        left, right = _sides(w, a)
-        w.lines.append(f"{name} = dot({left}, {right}{precise(w)})")
+        precision = {"precision": Str(w.t.precision)} if w.t.precision else {}
+        w.body.append(let(name, call("dot", *_sides(w, a), **precision)))
     else:
-        w.lines.append(accumulator(name, w.shape(full), a.dtype))
+        w.body.append(accumulator(name, w.shape(full), a.dtype))
         if r.width in w.t.whole:
             _inner_parts(w, a, name)
         else:
             loop(w, [r.width], lambda: _add_scores(w, a, name))
-    w.scopes[-1].known[id(inner)] = Text(name, full)
-    w.keep.append(inner)
+    w.known_as(inner, w.scopes[-1], Value(Name(name), full))
     plain = scaled(a.of.a, r.row, r.keys) if w.t.lanes else None
     if plain is not None:
         _mask(w, a, name, plain, full)
-        return name, f" * {plain.scale!r}"
-    value = w.text_of(a.of.a)
+        return name, plain.scale
+    value = w.value_of(a.of.a)
     if r.keys not in w.t.exact and not _hidden_at_edge(a):
-        value = Text(f"where({w.valid(r.keys, full)}, {value.text}, -inf)", full)
-    if value.text != name:
-        w.lines.append(f"{name} = {value.text}")
-    return name, ""
+        value = Value(call("where", w.valid(r.keys, full), value.tree, _LOWEST), full)
+    if value.tree != Name(name):
+        w.body.append(let(name, value.tree))
+    return name, None
 
 
 def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, ...]) -> None:
     """-inf where scores are masked or past the last key, without their scale: one step with what follows."""
-    r, lines = a.roles, w.lines
+    r, body = a.roles, w.body
     tests = []
     if plain.seen is not None:
-        test = w.spread(w.text_of(plain.seen), full).text
-        tests.append(test if plain.shown else f"logical_not({test})")
+        test = w.spread(w.value_of(plain.seen), full).tree
+        tests.append(test if plain.shown else call("logical_not", test))
     if r.keys not in w.t.exact and not _hidden_at_edge(a):
         tests.append(w.valid(r.keys, full))
     if not tests:
         return
-    test = tests[0] if len(tests) == 1 else f"logical_and({', '.join(tests)})"
-    masked = f"{name} = where({test}, {name}, -inf)"
+    test = tests[0] if len(tests) == 1 else call("logical_and", *tests)
+    masked = let(name, call("where", test, Name(name), _LOWEST))
     if plain.seen is None:
-        first = str(r.keys.extent)
+        first = extent(r.keys.extent)
     elif plain.last is not None and len(tests) == 1 and r.row in w.t.blocks:
         first = plus(w.vars[r.row], plain.last + 1)
     else:
-        lines.append(masked)
+        body.append(masked)
         return
     # measured on an H200, 4096 keys: up to a fifth less time than a mask on every tile
-    lines += [f"if {w.vars[r.keys]} + {w.extent(r.keys)} > {first}:", f"    {masked}"]
+    body.append(guarded(Binary(">", plus(w.vars[r.keys], w.extent(r.keys)), first), [masked]))
 
 
 def _hidden_at_edge(a: _Attention) -> bool:
@@ -183,30 +204,29 @@ def _add_scores(w: Writer, a: _Attention, name: str) -> None:
     if a.of.inner.parts:
         # in a long chain of their own tensor cores round towards zero
         part = w.names.fresh("part")
-        w.lines.append(accumulator(part, w.shape((a.roles.row, a.roles.keys)), a.dtype))
+        w.body.append(accumulator(part, w.shape((a.roles.row, a.roles.keys)), a.dtype))
         _inner_parts(w, a, part)
-        w.lines.append(f"{name} = {name} + {part}")
+        w.body.append(let(name, Binary("+", Name(name), Name(part))))
         return
-    left, right = _sides(w, a)
-    w.lines.append(f"gemm({left}, {right}, {name}{precise(w)})")
+    w.body.append(multiply(*_sides(w, a), name, w.t.precision))
 
 
-def _sides(w: Writer, a: _Attention) -> tuple[str, str]:
+def _sides(w: Writer, a: _Attention) -> tuple[Node, Node]:
     r, inner = a.roles, a.of.inner
     left, right = inside(w, (inner.a, inner.b), r.width)
-    return w.spread(left, (r.row, r.width)).text, w.spread(right, (r.width, r.keys)).text
+    return w.spread(left, (r.row, r.width)).tree, w.spread(right, (r.width, r.keys)).tree
 
 
 def _inner_parts(w: Writer, a: _Attention, name: str) -> None:
     r, inner = a.roles, a.of.inner
 
-    def texts(factors: tuple[Expr, ...], axes: tuple[Axis, ...]) -> list[str]:
-        return [w.spread(w.text_of(e), axes).text for e in factors]
+    def tiles(factors: tuple[Expr, ...], axes: tuple[Axis, ...]) -> list[Node]:
+        return [w.spread(w.value_of(e), axes).tree for e in factors]
 
-    left = texts((inner.a, *inner.parts[:2]), (r.row, r.width))
-    multiply_parts(w, name, left, texts((inner.b, *inner.parts[2:]), (r.width, r.keys)))
+    left = tiles((inner.a, *inner.parts[:2]), (r.row, r.width))
+    multiply_parts(w, name, left, tiles((inner.b, *inner.parts[2:]), (r.width, r.keys)))
 
 
-def _column(w: Writer, a: _Attention, name: str, across: Axis) -> str:
+def _column(w: Writer, a: _Attention, name: Name, across: Axis) -> Node:
     """A value for each row, beside a tile along ``across``."""
-    return w.spread(Text(name, (a.roles.row,)), (a.roles.row, across)).text
+    return w.spread(Value(name, (a.roles.row,)), (a.roles.row, across)).tree

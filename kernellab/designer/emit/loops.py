@@ -1,15 +1,31 @@
-"""The loops of a launch as sketch text: the grid of its parallel axes, and nests around what a rule adds."""
+"""The loops of a launch: the grid of its parallel axes, and nests around what a rule adds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from kernellab.designer.emit.text import indented
+from kernellab.designer.emit.nodes import ZERO, call, extent, hint, plus, times
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.normal import ADD
+from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.tree import Binary, Expr, For, Hint, Name, Num, Stmt, Str
+
+
+@dataclass(frozen=True)
+class Head:
+    """A loop without its body: the variable, the arguments of ``range``, and the hints above it."""
+
+    var: str
+    range: tuple[Expr, ...]
+    hints: tuple[Hint, ...] = ()
+
+    def around(self, body: Iterable[Stmt]) -> For:
+        """The loop with this body."""
+        return For(self.var, self.range, tuple(body), self.hints)
 
 
 def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Axis], list[Axis]]:
@@ -18,11 +34,12 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
     par = [a for a in t.order if a in k.par and a not in t.whole]
     red = [a for a in t.order if a in k.red]
     for axis in (*par, *red):
-        w.vars[axis] = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
+        name = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
+        w.vars[axis] = Name(name)
         if k.scans and k.scans[0].reverse and axis in k.scans[0].axes:
             # a reverse scan walks its axis from the end
-            w.counters[axis] = w.vars[axis]
-            w.vars[axis] = f"{_last(w, axis)} - {w.vars[axis]}"
+            w.counters[axis] = name
+            w.vars[axis] = Binary("-", _last(w, axis), Name(name))
     w.scopes = [Scope(frozenset(a for a in red if a in t.whole))]
     return par, red
 
@@ -36,66 +53,82 @@ def letter(w: Writer, axis: Axis) -> str:
     return "chunk" if axis is w.k.chunk else "ijkabcdefgh"[position % 11]
 
 
-def grid(w: Writer, par: list[Axis], body: list[str]) -> list[str]:
+def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """Parallel loops over ``par`` around ``body``."""
     on_cpu = w.t.core == "coreidx"
     keeps = set(w.k.stored_axes) if on_cpu and any(o.put == ADD for o in w.k.outs) else set()
     if keeps & set(par):
         # additions in order: iterations that run at once have columns of their own
         for axis in reversed([a for a in par if a not in keeps]):
-            body = [f"for {w.vars[axis]} in {span(w, axis)}:", *indented(body)]
+            body = [Head(w.variable(axis), span(w, axis)).around(body)]
         par = [a for a in par if a in keeps]
     dims = {1: ("",), 2: (".y", ".x"), 3: (".z", ".y", ".x")}.get(len(par), ("",) * len(par))
     heads = []
     for axis, dim in zip(par, dims, strict=True):
-        swizzle = f', "swizzle", {w.t.swizzle}' if w.t.swizzle and axis is par[-1] else ""
+        swizzle = (Str("swizzle"), Num(w.t.swizzle)) if w.t.swizzle and axis is par[-1] else ()
         core = w.t.core if on_cpu else f"{w.t.core}{dim}"
-        heads.append((f'"parallel", "{core}"{swizzle}', f"{w.vars[axis]} in {span(w, axis)}"))
-    return nested(heads or [(f'"parallel", "{w.t.core}"', f"{w.names.fresh('once')} in range(1)")], body)
+        heads.append(Head(w.variable(axis), span(w, axis), (hint(Str("parallel"), Str(core), *swizzle),)))
+    return parallel(w, heads, body)
 
 
-def nested(heads: list[tuple[str, str]], body: list[str]) -> list[str]:
-    """Loops around ``body``, outermost first, each a hint and what stands between ``for`` and the colon."""
-    lines: list[str] = []
-    for depth, (hint, head) in enumerate(heads):
-        lines += indented([f"@llm_hint({hint})", f"for {head}:"], depth)
-    return lines + indented(body, len(heads))
+def parallel(w: Writer, heads: list[Head], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """Loops around ``body``, outermost first; one iteration where there is none."""
+    for head in reversed(heads or [Head(w.names.fresh("once"), (Num(1),), (on_cores(w),))]):
+        body = [head.around(body)]
+    return tuple(body)
 
 
-def span(w: Writer, axis: Axis) -> str:
+def on_cores(w: Writer) -> Hint:
+    """The hint of a loop whose iterations run side by side."""
+    return hint(Str("parallel"), Str(w.t.core))
+
+
+def span(w: Writer, axis: Axis) -> tuple[Expr, ...]:
     """The range that the loop over an axis runs through, in steps of its tile."""
     step = w.t.blocks.get(axis)
     chunk = w.k.chunk
     if chunk is None or axis is chunk or axis is not next((a for a in w.t.order if a in w.k.red), None):
-        return f"range(0, {axis.extent}, {step})" if step else f"range({axis.extent})"
+        return span_to(extent(axis.extent), step)
     size = chunk_size(w)
     if axis in w.counters:
         # pieces are walked from the end, past the edge of the last one too
-        return f"range(0, {size}, {step})" if step else f"range({size})"
-    at = f"{w.vars[chunk]}*{size}"
-    stop = f"min({at} + {size}, {axis.extent})"
-    return f"range({at}, {stop}, {step})" if step else f"range({at}, {stop})"
+        return span_to(size, step)
+    at = times(w.vars[chunk], size)
+    stop = call("min", plus(at, size), extent(axis.extent))
+    return (at, stop, Name(step)) if step else (at, stop)
 
 
-def chunk_size(w: Writer) -> str:
+def span_to(stop: Expr, step: str | None) -> tuple[Expr, ...]:
+    """The range from 0 to ``stop`` in tiles of the constexpr ``step``, or by single elements."""
+    return (ZERO, stop, Name(step)) if step else (stop,)
+
+
+def chunk_size(w: Writer) -> Name:
     """The constexpr with the elements of a piece, where programs reduce one each."""
     assert w.k.chunk is not None and isinstance(w.k.chunk.extent, Chunks)
-    return w.k.chunk.extent.size
+    return Name(w.k.chunk.extent.size)
 
 
-def _last(w: Writer, axis: Axis) -> str:
+def _last(w: Writer, axis: Axis) -> Expr:
     """Where the last tile of an axis starts that is walked from its end."""
-    step = w.t.blocks.get(axis)
+    block = w.t.blocks.get(axis)
+    step = Name(block) if block else Num(1)
     if w.k.chunk is not None:
-        return f"{w.vars[w.k.chunk]}*{chunk_size(w)} + {chunk_size(w)} - {step or 1}"
-    if not step:
-        return str(extents.add(axis.extent, -1))
-    stop = f"{axis.extent}" if axis in w.t.exact else f"ceil({axis.extent}, {step})*{step}"
-    return f"{stop} - {step}"
+        size = chunk_size(w)
+        return Binary("-", plus(times(w.vars[w.k.chunk], size), size), step)
+    if block is None:
+        return extent(extents.add(axis.extent, -1))
+    length = extent(axis.extent)
+    stop = length if axis in w.t.exact else times(call("ceil", length, step), step)
+    return Binary("-", stop, step)
 
 
 def loop(
-    w: Writer, axes: list[Axis], body: Callable[[], None], hint: str = "", ranges: Mapping[Axis, str] | None = None
+    w: Writer,
+    axes: list[Axis],
+    body: Callable[[], None],
+    hint: Hint | None = None,
+    ranges: Mapping[Axis, tuple[Expr, ...]] | None = None,
 ) -> None:
     """Nests loops over ``axes`` in the current block around what ``body()`` writes; the innermost has the ``hint``."""
     axis, *rest = axes
@@ -106,17 +139,22 @@ def loop(
     else:
         body()
     w.scopes.pop()
-    head = f"for {w.counters.get(axis, w.vars[axis])} in {(ranges or {}).get(axis) or span(w, axis)}:"
-    w.lines.extend([*([hint] if hint and not rest else []), head, *indented(inner.lines)])
+    head = Head(w.variable(axis), (ranges or {}).get(axis) or span(w, axis), (hint,) if hint and not rest else ())
+    w.body.append(head.around(inner.body))
 
 
-def nest(w: Writer, heads: list[str], body: Callable[[], None], hint: str = "") -> None:
+def nest(w: Writer, heads: list[Head], body: Callable[[], None]) -> None:
     """As :func:`loop`, of loops whose heads are given."""
     if not heads:
         body()
         return
     inner = Scope(frozenset())
     w.scopes.append(inner)
-    nest(w, heads[1:], body, hint)
+    nest(w, heads[1:], body)
     w.scopes.pop()
-    w.lines.extend([*([hint] if hint and len(heads) == 1 else []), heads[0], *indented(inner.lines)])
+    w.body.append(heads[0].around(inner.body))
+
+
+def guarded(test: Expr, body: Iterable[Stmt]) -> Stmt:
+    """``body`` where ``test`` holds."""
+    return tree.If(test, tuple(body))

@@ -1,4 +1,4 @@
-"""Launches of pointwise work and reductions as sketch text, in passes over the reduced axes.
+"""Launches of pointwise work and reductions, in passes over the reduced axes.
 
 A reduction that needs an earlier one runs in a later pass, unless the whole row is one tile. Values that a loop does
 not change are computed outside it.
@@ -9,20 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
+from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, plus
 from kernellab.designer.emit.stores import store_all
-from kernellab.designer.emit.text import Text, compute_dtype, filled, joined
 from kernellab.designer.emit.writer import Writer, identity
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Op, Red, walk
 from kernellab.designer.ir.normal import Output
 from kernellab.errors import DesignError
+from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
 
 
-def passes(w: Writer) -> list[str]:
+def passes(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch that reduces, or does pointwise work alone."""
     par, red = begin(w)
     write_passes(w, [a for a in red if a not in w.t.whole])
-    return grid(w, par, w.scopes[0].lines)
+    return grid(w, par, w.scopes[0].body)
 
 
 def write_passes(w: Writer, loops: list[Axis]) -> None:
@@ -96,9 +97,8 @@ def _pass(w: Writer, group: list[Red], loops: list[Axis]) -> None:
             name = _first_of_lanes(w, each, found_with.get(id(r)))
         elif _by_lanes(w, r):
             name = w.names.fresh(w.title(r))
-            row.lines.append(f"{name} = {w.reduce_call(r, Text(each.name, w.lane_axes(r)))}")
-        row.known[id(r)] = Text(name, w.kept(r))
-        w.keep.append(r)
+            row.body.append(let(name, w.reduce_call(r, Value(Name(each.name), w.lane_axes(r)))))
+        w.known_as(r, row, Value(Name(name), w.kept(r)))
 
 
 @dataclass(frozen=True)
@@ -124,37 +124,37 @@ def _found_with(w: Writer, group: list[Red]) -> dict[int, Red]:
 
 def _first_of_lanes(w: Writer, running: _Running, value: Red | None) -> str:
     """The first place of the best value, of every lane's own best and where that was met; ``value``: that best."""
-    r, name, best = running.of, running.name, running.best
+    r, best = running.of, Name(running.best)
     row, lanes, axis = w.scopes[0], w.lane_axes(r), r.axes[0]
     word = "reduce_max" if r.kind == "argmax" else "reduce_min"
-    last, final = w.names.fresh(f"{best}2"), w.names.fresh(w.title(r))
-    row.lines.append(f"{last} = {w.reduce_call(r, Text(best, lanes), word)}")
+    last, final = w.names.fresh(f"{running.best}2"), w.names.fresh(w.title(r))
+    row.body.append(let(last, w.reduce_call(r, Value(best, lanes), word)))
     if value is not None:
-        row.known[id(value)] = Text(last, w.kept(r))
-        w.keep.append(value)
-    equal = f"{best} == {w.spread(Text(last, w.kept(r)), lanes).text}"
-    places = w.spread(Text(f"arange({w.extent(axis)})", (axis,)), lanes).text
-    chosen = f"where(logical_or({equal}, isnan({best})), {name} + {places}, {2**31 - 1})"
-    row.lines.append(f"{final} = {w.reduce_call(r, Text(chosen, lanes), 'reduce_min')}")
+        w.known_as(value, row, Value(Name(last), w.kept(r)))
+    equal = Binary("==", best, w.spread(Value(Name(last), w.kept(r)), lanes).tree)
+    places = w.spread(Value(call("arange", w.extent(axis)), (axis,)), lanes).tree
+    met = call("logical_or", equal, call("isnan", best))
+    chosen = call("where", met, Binary("+", Name(running.name), places), Num(2**31 - 1))
+    row.body.append(let(final, w.reduce_call(r, Value(chosen, lanes), "reduce_min")))
     return final
 
 
 def _started(w: Writer, r: Red) -> _Running:
     """A reduction before its loop: its identity, in every lane where lanes keep their own."""
     name = w.names.fresh(w.title(r))
-    shape = [w.extent(a) for a in (w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))]
-    row = w.scopes[0].lines
+    shape = w.shape(w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))
+    row = w.scopes[0].body
     if r.kind == "any":
-        row.append(f"{name} = {filled(shape, '0', 'i32')}")
+        row.append(let(name, filled(shape, ZERO, "i32")))
         return _Running(r, name, "")
     if not r.kind.startswith("arg"):
-        row.append(f"{name} = {filled(shape, identity(r), DTYPES[r.dtype])}")
+        row.append(let(name, filled(shape, identity(r), DTYPES[r.dtype])))
         return _Running(r, name, "")
     best = w.names.fresh(f"{name}_value")
-    row.append(f"{best} = {filled(shape, identity(r), DTYPES[compute_dtype(r.arg.dtype)])}")
+    row.append(let(best, filled(shape, identity(r), DTYPES[compute_dtype(r.arg.dtype)])))
     # a narrow place leaves registers for the elements
     narrow = _by_lanes(w, r) and all(isinstance(a.extent, int) and a.extent < 2**31 for a in r.axes)
-    row.append(f"{name} = {filled(shape, '0', 'i32' if narrow else 'i64')}")
+    row.append(let(name, filled(shape, ZERO, "i32" if narrow else "i64")))
     return _Running(r, name, best)
 
 
@@ -166,37 +166,38 @@ def _accumulate(w: Writer, running: _Running) -> None:
         _accumulate_at(w, running, arg, tiled)
         return
     if r.kind == "any":
-        value = Text(f"cast({arg.text}, i32)", arg.axes)
-        part = w.reduce_call(r, value, "reduce_max") if tiled else value.text
-        w.lines.append(f"{name} = max({name}, {part})")
+        value = Value(call("cast", arg.tree, Name("i32")), arg.axes)
+        part = w.reduce_call(r, value, "reduce_max") if tiled else value.tree
+        w.body.append(let(name, call("max", Name(name), part)))
         return
     if _by_lanes(w, r):
-        value = w.spread(arg, w.lane_axes(r))
+        part = w.spread(arg, w.lane_axes(r)).tree
     else:
-        value = Text(w.reduce_call(r, arg)) if tiled else w.spread(arg, w.kept(r))
-    w.lines.append(f"{name} = {joined(r.kind, name, value)}")
+        part = w.reduce_call(r, arg) if tiled else w.spread(arg, w.kept(r)).tree
+    w.body.append(let(name, joined(r.kind, Name(name), part)))
 
 
-def _accumulate_at(w: Writer, running: _Running, arg: Text, tiled: list[Axis]) -> None:
+def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) -> None:
     """Keeps the best value and where it was first; a NaN beats everything, once."""
-    r, name, best = running.of, running.name, running.best
+    r = running.of
     if len(r.axes) != 1:
         raise DesignError(f"An {r.kind} over several axes that do not merge has no schedule.", "Reduce one axis.")
-    axis = r.axes[0]
-    here, at = w.names.fresh("best"), w.vars[axis]
+    name, best = Name(running.name), Name(running.best)
+    found = w.names.fresh("best")
+    here: Expr = Name(found)
+    at = w.vars[r.axes[0]]
     better = w.names.fresh("better")
     if _by_lanes(w, r):
-        here = w.named(arg, "candidates").text
+        here = w.named(arg, "candidates").tree
     elif tiled:
         named = w.named(arg, "candidates")
         word = "reduce_max" if r.kind == "argmax" else "reduce_min"
-        w.lines.append(f"{here} = {w.reduce_call(r, named, word)}")
-        at = f"{w.reduce_call(r, named)} + {at}"
+        w.body.append(let(found, w.reduce_call(r, named, word)))
+        at = plus(w.reduce_call(r, named), at)
     else:
-        w.lines.append(f"{here} = {arg.text}")
-    sign = ">" if r.kind == "argmax" else "<"
-    w.lines.append(
-        f"{better} = logical_or({here} {sign} {best}, logical_and(isnan({here}), logical_not(isnan({best}))))"
-    )
-    w.lines.append(f"{name} = where({better}, {at}, {name})")
-    w.lines.append(f"{best} = where({better}, {here}, {best})")
+        w.body.append(let(found, arg.tree))
+    beats = Binary(">" if r.kind == "argmax" else "<", here, best)
+    first = call("logical_and", call("isnan", here), call("logical_not", call("isnan", best)))
+    w.body.append(let(better, call("logical_or", beats, first)))
+    w.body.append(let(running.name, call("where", Name(better), at, name)))
+    w.body.append(let(running.best, call("where", Name(better), here, best)))

@@ -1,19 +1,20 @@
-"""Scans and sorted rows as sketch text: whole rows at once, or tile after tile with the result so far carried along."""
+"""Scans and sorted rows: whole rows at once, or tile after tile with the result so far carried along."""
 
 from __future__ import annotations
 
 import math
 
 from kernellab.designer.emit.loops import begin, grid, loop
+from kernellab.designer.emit.nodes import Value, call, extent, filled, joined, let, move, number
 from kernellab.designer.emit.pads import IDENTITY, at_edge, neutral
 from kernellab.designer.emit.stores import store_all
-from kernellab.designer.emit.text import Text, filled, joined, number
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Leaf, Order, Scan
+from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, NewAxis, Num, Slice, Stmt, Subscript
 
 
-def scan(w: Writer) -> list[str]:
+def scan(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch that scans."""
     par, red = begin(w)
     loops = [a for a in red if a not in w.t.whole]
@@ -22,13 +23,13 @@ def scan(w: Writer) -> list[str]:
     else:
         for s in w.k.scans:
             full = w.tile_axes(w.free(s))
-            arg = w.spread(w.text_of(s.arg), full)
-            w.define(s, w.scopes[0], Text(_call(s, arg, full.index(s.axes[0])), full), s.kind)
+            arg = w.spread(w.value_of(s.arg), full)
+            w.define(s, w.scopes[0], Value(_call(s, arg, full.index(s.axes[0])), full), s.kind)
         store_all(w, w.k.outs)
-    return grid(w, par, w.scopes[0].lines)
+    return grid(w, par, w.scopes[0].body)
 
 
-def sort(w: Writer) -> list[str]:
+def sort(w: Writer) -> tuple[Stmt, ...]:
     """The statements of a launch that puts rows in order: one for the values and the places of each order."""
     par, _ = begin(w)
     scope = w.scopes[0]
@@ -37,21 +38,19 @@ def sort(w: Writer) -> list[str]:
         key = (id(e.arg), e.down)
         full = w.tile_axes(w.free(e.arg))
         if key not in done:
-            arg = w.spread(w.text_of(e.arg), full)
+            arg = w.spread(w.value_of(e.arg), full)
             done[key] = (w.names.fresh("values"), w.names.fresh("places"))
-            scope.lines.append(f"{', '.join(done[key])} = {_order_call(e, arg, full.index(e.over))}")
+            scope.body.append(let(done[key], _order_call(e, arg, full.index(e.over))))
         axes = tuple(e.axes[-1] if a is e.over else a for a in full)
-        scope.known[id(e)] = Text(done[key][e.kind == "order"], axes)
-        w.keep.append(e)
+        w.known_as(e, scope, Value(Name(done[key][e.kind == "order"]), axes))
     store_all(w, w.k.outs)
-    return grid(w, par, scope.lines)
+    return grid(w, par, scope.body)
 
 
-def _order_call(e: Order, arg: Text, dim: int) -> str:
-    down = str(e.down).lower()
+def _order_call(e: Order, arg: Value, dim: int) -> Expr:
     if len(e.axes) == 1:
-        return f"sort({arg.text}, axis={dim}, descending={down})"
-    return f"topk({arg.text}, {e.axes[1].extent}, axis={dim}, largest={down})"
+        return call("sort", arg.tree, axis=Num(dim), descending=Bool(e.down))
+    return call("topk", arg.tree, extent(e.axes[1].extent), axis=Num(dim), largest=Bool(e.down))
 
 
 # -- carried from tile to tile -----------------------------------------------------------------------------------------
@@ -62,9 +61,9 @@ def _carried(w: Writer, loops: list[Axis]) -> None:
     carries = {}
     for s in w.k.scans:
         carries[id(s)] = name = w.names.fresh("carry")
-        kept = [w.extent(a) for a in w.tile_axes(w.free(s)) if a is not axis]
+        kept = w.shape(a for a in w.tile_axes(w.free(s)) if a is not axis)
         start = filled(kept, _start(s), DTYPES[s.dtype]) if s.before is None else _sooner(w, s)
-        row.lines.append(f"{name} = {start}")
+        row.body.append(let(name, start))
 
     def body() -> None:
         for s in w.k.scans:
@@ -74,57 +73,58 @@ def _carried(w: Writer, loops: list[Axis]) -> None:
     loop(w, loops, body)
 
 
-def _sooner(w: Writer, s: Scan) -> str:
+def _sooner(w: Writer, s: Scan) -> Expr:
     """The pieces of the axis that the scan meets before this one, joined."""
     chunk = s.chunk
     assert isinstance(s.before, Leaf) and chunk is not None
-    items = [(f"0:{chunk.extent}", (chunk,)) if chunk in ix.leaves() else w.item(ix) for ix in s.before.index]
+    every, index = Slice(Num(0), extent(chunk.extent)), s.before.index
+    items = [(every, (chunk,)) if chunk in ix.leaves() else w.item(ix) for ix in index]
     loaded = [axis for _, axes in items for axis in axes]
     name = w.names.fresh("totals")
-    place = ", ".join(text for text, _ in items)
-    w.scopes[0].lines.append(f"load({w.own(s.before.tensor)}[{place}] -> {name})")
-    pieces = f"arange({chunk.extent})"
+    place = Subscript(w.own(s.before.tensor), tuple(item for item, _ in items))
+    w.scopes[0].body.append(move("load", place, Name(name)))
+    pieces: Expr = call("arange", extent(chunk.extent))
     if len(loaded) > 1:
-        pieces = w.named(Text(pieces), "pieces").text
-        pieces = f"{pieces}[{', '.join(':' if a is chunk else 'None' for a in loaded)}]"
-    kept = f"where({pieces} {'>' if s.reverse else '<'} {w.vars[chunk]}, {name}, {_start(s)})"
-    return f"reduce_{s.join}({kept}, axis={loaded.index(chunk)})"
+        named = w.named(Value(pieces), "pieces").tree
+        assert isinstance(named, Name), named
+        pieces = Subscript(named.id, tuple(Slice() if a is chunk else NewAxis() for a in loaded))
+    sooner = Binary(">" if s.reverse else "<", pieces, w.vars[chunk])
+    return call(f"reduce_{s.join}", call("where", sooner, Name(name), _start(s)), axis=Num(loaded.index(chunk)))
 
 
 def _step(w: Writer, s: Scan, carry: str, axis: Axis) -> None:
     """One tile, or one element where the axis is not tiled."""
     scope, full = w.scopes[-1], w.tile_axes(w.free(s))
     if axis not in w.t.blocks:
-        value = w.spread(w.text_of(s.arg), full)
-        scope.lines.append(f"{carry} = {joined(s.join, carry, value)}")
-        scope.known[id(s)] = Text(carry, full)
-        w.keep.append(s)
+        value = w.spread(w.value_of(s.arg), full)
+        scope.body.append(let(carry, joined(s.join, Name(carry), value.tree)))
+        w.known_as(s, scope, Value(Name(carry), full))
         return
     arg = w.named(_operand(w, s, axis, full), "items")
     dim = full.index(axis)
-    before = w.spread(Text(carry, tuple(a for a in full if a is not axis)), full).text
+    before = w.spread(Value(Name(carry), tuple(a for a in full if a is not axis)), full).tree
     name = w.names.fresh("running")
-    scope.lines.append(f"{name} = {joined(s.join, before, Text(_call(s, arg, dim), full))}")
-    total = Text(f"reduce_{s.join}({arg.text}, axis={dim})")
-    scope.lines.append(f"{carry} = {joined(s.join, carry, total)}")
-    scope.known[id(s)] = Text(name, full)
-    w.keep.append(s)
+    scope.body.append(let(name, joined(s.join, before, _call(s, arg, dim))))
+    total = call(f"reduce_{s.join}", arg.tree, axis=Num(dim))
+    scope.body.append(let(carry, joined(s.join, Name(carry), total)))
+    w.known_as(s, scope, Value(Name(name), full))
 
 
-def _operand(w: Writer, s: Scan, axis: Axis, full: tuple[Axis, ...]) -> Text:
+def _operand(w: Writer, s: Scan, axis: Axis, full: tuple[Axis, ...]) -> Value:
     """The scan's operand; past the edge, which a scan from the end meets first, what changes nothing."""
-    arg = w.spread(w.text_of(s.arg), full)
+    arg = w.spread(w.value_of(s.arg), full)
     ragged = s.reverse and axis not in w.t.exact
     if not ragged or at_edge(s.arg, axis, w.pads, w.free) == IDENTITY[s.join]:
         return arg
-    return Text(f"where({w.valid(axis, full)}, {arg.text}, {_start(s)})", full)
+    return Value(call("where", w.valid(axis, full), arg.tree, _start(s)), full)
 
 
-def _call(s: Scan, arg: Text, dim: int) -> str:
-    return f"{s.kind}({arg.text}, axis={dim}{', reverse=true' if s.reverse else ''})"
+def _call(s: Scan, arg: Value, dim: int) -> Expr:
+    reverse = {"reverse": Bool(True)} if s.reverse else {}
+    return call(s.kind, arg.tree, axis=Num(dim), **reverse)
 
 
-def _start(s: Scan) -> str:
+def _start(s: Scan) -> Expr:
     """What a scan starts from, in its dtype."""
     value = neutral(s.join, s.dtype)
     return number(int(value) if math.isfinite(value) else value)

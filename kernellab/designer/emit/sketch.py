@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernellab.designer.emit.attention import attention
 from kernellab.designer.emit.copies import copy
+from kernellab.designer.emit.nodes import Names, extent, number
 from kernellab.designer.emit.products import product
 from kernellab.designer.emit.reductions import passes
 from kernellab.designer.emit.scans import scan, sort
-from kernellab.designer.emit.text import Names, number
 from kernellab.designer.emit.windows import window
 from kernellab.designer.emit.writer import Writer
 from kernellab.designer.ir import extents
@@ -21,10 +21,11 @@ from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
 from kernellab.errors import DesignError
 from kernellab.sketch.program.ops import OPS
+from kernellab.sketch.syntax import tree
 from kernellab.task import Task
 
 #: the statements of a launch
-Rule = Callable[[Writer], list[str]]
+Rule = Callable[[Writer], tuple[tree.Stmt, ...]]
 
 EMIT: dict[LaunchKind, Rule] = {
     LaunchKind.POINTWISE: passes,
@@ -78,19 +79,32 @@ def titles(task: str, launches: Sequence[Launch]) -> list[str]:
     return found
 
 
-def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> str:
-    """The sketch of one launch; ``warps`` are those that it would have alone."""
+def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sketch:
+    """The sketch of one launch; ``warps`` are those that it would have alone.
+
+    Raises:
+        DesignError: a tensor's dtype is none of the sketch language's, or a reduction that has no schedule.
+    """
     body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken)))
-    tensors, named = _tensors(file, k), mentioned(file.layout, k, t)
+    named = mentioned(file.layout, k, t)
     symbols = [d.name for d in file.task.dims if d.name in named]
-    constants = _constants(file, k, t, named, warps)
-    lines = [f"sketch {name} {{", *(f"    # {line}" for line in t.why)]
-    if symbols:
-        lines.append(f"    symbols: {', '.join(symbols)};")
-    lines.append(f"    tensors: {' '.join(f'{tensor};' for tensor in tensors)}")
-    if constants:
-        lines.append(f"    constexpr: {' '.join(f'{constant};' for constant in constants)}")
-    return "\n".join([*lines, "", *(f"    {line}" for line in body), "}"])
+    return assembled(name, t.why, symbols, _tensors(file, k), _constants(file, k, t, named, warps), body)
+
+
+def assembled(
+    name: str,
+    why: Sequence[str],
+    symbols: Sequence[str],
+    tensors: Sequence[tree.TensorDecl],
+    constants: Sequence[tree.ConstDecl],
+    body: Sequence[tree.Stmt],
+) -> tree.Sketch:
+    """A sketch that begins with the sentences of ``why`` as comments."""
+    lines: dict[str, tuple[tree.SymbolDecl | tree.TensorDecl | tree.ConstDecl, ...]] = {
+        "symbols": tuple(map(tree.SymbolDecl, symbols)), "tensors": tuple(tensors), "constexpr": tuple(constants),
+    }  # fmt: skip
+    first, *rest = [tree.Declaration(kind, items) for kind, items in lines.items() if items]
+    return tree.Sketch(name, (replace(first, comments=tree.Comments(tuple(why))), *rest), tuple(body))
 
 
 def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
@@ -120,7 +134,7 @@ def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
     return frozenset(found)
 
 
-def _tensors(file: File, k: Launch) -> list[str]:
+def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
     """Declarations of the tensors: inputs in the graph's order, temps, and what is stored.
 
     Raises:
@@ -133,7 +147,7 @@ def _tensors(file: File, k: Launch) -> list[str]:
     temps = [t for t in loaded if t not in inputs]
     found = []
     for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
-        role = " out" if t in file.results else " temp" if t not in inputs else ""
+        role = "out" if t in file.results else "temp" if t not in inputs else None
         if file.layout.dtypes[t] not in DTYPES:
             raise DesignError(
                 f"The tensor {own(t)!r} is {file.layout.dtypes[t]}, which a sketch cannot hold.",
@@ -141,24 +155,28 @@ def _tensors(file: File, k: Launch) -> list[str]:
                 "kernel.",
             )
         view = file.layout.views.get(t) or (1,)
-        found.append(f"{own(t)}[{', '.join(str(e) for e in view)}]: {DTYPES[file.layout.dtypes[t]]}{role}")
+        found.append(tree.TensorDecl(own(t), tuple(map(extent, view)), DTYPES[file.layout.dtypes[t]], role))
     return found
 
 
-def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: int) -> list[str]:
+def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: int) -> list[tree.ConstDecl]:
     """Declarations of the scalars, the tile sizes, and the launch options."""
     found = []
     for arg in (a for a in file.task.args if not a.is_tensor and a.name in named):
         value = arg.default if arg.default is not None else arg.value
-        found.append(arg.name if value is None else f"{arg.name} = {number(float(value))}")
+        found.append(tree.ConstDecl(arg.name, None if value is None else number(float(value))))
     for name, (default, choices) in file.consts.values.items():
         if name in named:
-            found.append(f"{name} = {default}" + (f" in {{{', '.join(map(str, choices))}}}" if choices else ""))
+            found.append(_tunable(name, default, choices))
     if file.warps and warps == file.warps:
         # one value for the file: for a launch that needs another the lowering chooses
-        found.append(f"num_warps = {file.warps} in {{1, 2, 4, 8, 16}}")
+        found.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16)))
     if file.warps and k.streams and t.stages == file.stages:
-        found.append(f"num_stages = {t.stages} in {{{'1, ' if t.stages == 1 else ''}2, 3, 4, 5}}")
+        found.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
     if t.descriptors is not None:
-        found.append(f"descriptors = {int(t.descriptors)} in {{0, 1}}")
+        found.append(_tunable("descriptors", int(t.descriptors), (0, 1)))
     return found
+
+
+def _tunable(name: str, default: int, choices: Sequence[int]) -> tree.ConstDecl:
+    return tree.ConstDecl(name, tree.Num(default), tuple(map(tree.Num, choices)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
-from kernellab.designer.emit.loops import nest
+from kernellab.designer.emit.loops import Head, nest
+from kernellab.designer.emit.nodes import ZERO, call, extent, let, pipeline, plus, product, times
 from kernellab.designer.emit.writer import Writer
-from kernellab.designer.frontend.windows import tap_range
+from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.expr import Tap, Win
+from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
 
 #: names of the taps of a window over so many dimensions
 _LETTERS = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
-_HINT = '@llm_hint("pipeline", num_stages)'
 
 
 def tap_letters(win: Win) -> dict[Tap, str]:
@@ -20,68 +22,89 @@ def tap_letters(win: Win) -> dict[Tap, str]:
     return dict(zip(win.taps, _LETTERS.get(len(win.taps), ()), strict=False))
 
 
-def set_tap(w: Writer, tap: Tap, text: str) -> None:
-    """``text`` is the tap that loads look at from here on."""
-    w.at_tap[tap] = text
+def set_tap(w: Writer, tap: Tap, at: Expr) -> None:
+    """``at`` is the tap that loads look at from here on."""
+    w.at_tap[tap] = at
     if tap.k is not None:
-        w.vars[tap.k] = text
+        w.vars[tap.k] = at
+
+
+def tap_range(w: Writer, tap: Tap) -> tuple[Expr, int]:
+    """First tap and step between the taps that an output of the current phase reads.
+
+    A transposed window's taps are the solutions of ``k * dilation = phase + pad (mod stride)``, where the phase is
+    ``out % stride``; where there is none the first is past the end.
+    """
+    if phases(tap) == 1:
+        return ZERO, 1
+    g = gcd(tap.stride, tap.dilation)
+    step = tap.stride // g
+    at: Expr = Name(w.phase[tap.out][1]) if tap.out in w.phase else ZERO
+    at = Binary("+", at, Num(tap.pad)) if tap.pad else at
+    # past the end where no multiple of the dilation reaches the phase
+    none = times(Binary("%", at, Num(g)), tap.kernel)
+    if step == 1:
+        return none, 1
+    factor = pow(tap.dilation // g, -1, step)
+    inner = at if g == 1 else Binary("//", at, Num(g))
+    first = Binary("%", inner if factor == 1 else times(inner, factor), Num(step))
+    return first if g == 1 else Binary("+", first, none), step
 
 
 @dataclass(frozen=True)
 class _Taps:
     """The taps of one dimension: how many, from which on, and how far apart."""
 
-    count: str
-    start: str
+    count: Expr
+    start: Expr
     stride: int
 
-    def at(self, position: str) -> str:
+    def at(self, position: Expr) -> Expr:
         """The tap at ``position`` among them."""
-        if self.stride != 1:
-            position = f"({position})*{self.stride}" if " " in position else f"{position}*{self.stride}"
-        return f"{position} + {self.start}" if self.start != "0" else position
+        return plus(position if self.stride == 1 else times(position, self.stride), self.start)
 
 
 def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None:
     """``multiply`` at every tap of ``moving`` and block of channels; a counter's digits say which."""
     (c,) = w.k.window.sums
-    block = w.t.blocks[c]
+    channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks[c])
     if not moving:
-        nest(w, [f"for {w.vars[c]} in range(0, {c.extent}, {block}):"], multiply, _HINT)
+        nest(w, [Head(channel, (ZERO, channels, block), (pipeline(True),))], multiply)
         return
-    row, blocks = w.scopes[0].lines, f"ceil({c.extent}, {block})"
+    row, blocks = w.scopes[0].body, call("ceil", channels, block)
     step = w.names.fresh("step")
     taps = {tap: _taps(w, tap, row) for tap in moving}
-    lets = []
-    at = step if w.t.whole_channels else f"{step} // {blocks}"
+    lets: list[Stmt] = []
+    at: Expr = Name(step) if w.t.whole_channels else Binary("//", Name(step), blocks)
     for n, tap in enumerate(reversed(moving)):
-        count = taps[tap].count
-        inner = f"({at})" if " " in at else at
-        digit = at if n == len(moving) - 1 else f"{inner} % {count}"
-        lets.append(f"{w.at_tap[tap]} = {taps[tap].at(digit)}")
-        at = f"{inner} // {count}"
-    total = "*".join(taps[tap].count for tap in moving)
+        count, name = taps[tap].count, w.at_tap[tap]
+        assert isinstance(name, Name), name
+        digit = at if n == len(moving) - 1 else Binary("%", at, count)
+        lets.append(let(name.id, taps[tap].at(digit)))
+        at = Binary("//", at, count)
+    total = product([taps[tap].count for tap in moving])
     if w.t.whole_channels:
-        row.append(f"{w.vars[c]} = 0")
+        row.append(let(channel, ZERO))
     else:
-        lets.append(f"{w.vars[c]} = ({step} % {blocks})*{block}")
-        total = f"{total}*{blocks}"
+        lets.append(let(channel, times(Binary("%", Name(step), blocks), block)))
+        total = times(total, blocks)
 
     def body() -> None:
-        w.lines.extend(lets)
+        w.body.extend(lets)
         multiply()
 
-    nest(w, [f"for {step} in range({total}):"], body, _HINT)
+    nest(w, [Head(step, (total,), (pipeline(True),))], body)
 
 
-def _taps(w: Writer, tap: Tap, row: list[str]) -> _Taps:
+def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
     """Names one dimension's tap; by phase, the first and how many there are are computed before the loop."""
     name = w.names.fresh(tap_letters(w.k.window).get(tap, "k"))
-    set_tap(w, tap, name)
-    start, stride = tap_range(tap, w.phase[tap.out][1] if tap.out in w.phase else "0")
-    if start == "0":
-        return _Taps(str(tap.kernel), start, stride)
+    set_tap(w, tap, Name(name))
+    start, stride = tap_range(w, tap)
+    if start == ZERO:
+        return _Taps(Num(tap.kernel), start, stride)
     first, count = w.names.fresh(f"{name}_first"), w.names.fresh(f"{name}_taps")
-    row.append(f"{first} = {start}")
-    row.append(f"{count} = max(0, ceil({tap.kernel} - {first}, {stride}))")
-    return _Taps(count, first, stride)
+    row.append(let(first, start))
+    left = Binary("-", Num(tap.kernel), Name(first))
+    row.append(let(count, call("max", ZERO, call("ceil", left, Num(stride)))))
+    return _Taps(Name(count), Name(first), stride)

@@ -9,7 +9,6 @@ over the taps and, in a convolution, over the channels of a group.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
 
 from kernellab.capture import Ref
 from kernellab.designer.frontend.build import Builder
@@ -107,24 +106,3 @@ def is_plain(out: Index, shape: tuple[Extent, ...], groups: int = 1, channel: in
 def phases(tap: Tap) -> int:
     """How many classes of output positions read different taps: the stride of a transposed window."""
     return tap.stride if tap.transposed else 1
-
-
-def tap_range(tap: Tap, phase: str) -> tuple[str, int]:
-    """First tap and step between the taps that an output of ``phase`` (``out % stride``) reads, transposed.
-
-    Taps are the solutions of ``k * dilation = phase + pad (mod stride)``; where there is none the first is past the
-    end.
-    """
-    if phases(tap) == 1:
-        return "0", 1
-    g = gcd(tap.stride, tap.dilation)
-    step = tap.stride // g
-    at = f"({phase} + {tap.pad})" if tap.pad else phase
-    if step == 1:
-        return f"{at} % {g}*{tap.kernel}", 1
-    factor = pow(tap.dilation // g, -1, step)
-    if g == 1:
-        scaled = at if factor == 1 else f"{at}*{factor}"
-        return f"{scaled} % {step}", step
-    inner = f"{at} // {g}" if factor == 1 else f"({at} // {g})*{factor}"
-    return f"({inner}) % {step} + {at} % {g}*{tap.kernel}", step
