@@ -63,12 +63,38 @@ def texts(source: Source) -> Texts:
             code.append(Code(file, without_comments(text), header=file.endswith(_HEADERS)))
         elif file.endswith(".py"):
             try:
-                tree = ast.parse(text)
+                tree = without_tables(ast.parse(text))
             except SyntaxError as error:
                 return Texts(tuple(code), tuple(trees), (file, error))
             trees.append((file, tree))
             code += [Code(file, without_comments(string), line) for string, line in inline_code(tree)]
     return Texts(tuple(code), tuple(trees))
+
+
+#: numbers that are kept of a table in a text, and rows of one of rows; a name that is put together of characters is not
+#: longer
+_NUMBERS, _ROWS = 4096, 64
+
+
+def without_tables(tree: ast.Module) -> ast.Module:
+    """``tree`` with long tables of numbers cut short: a lookup table of a hundred thousand says no more than its
+    beginning, and each look at the tree would go through it."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and len(node.elts) > _ROWS:
+            if all(map(_is_number, node.elts)):
+                del node.elts[_NUMBERS:]
+                continue
+            if all(isinstance(row, (ast.List, ast.Tuple)) and all(map(_is_number, row.elts)) for row in node.elts):
+                del node.elts[_ROWS:]
+        pending.extend(ast.iter_child_nodes(node))
+    return tree
+
+
+def _is_number(node: ast.AST) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float, complex))
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -157,16 +183,58 @@ class LineNumbers:
 
 
 #: a comment or a string that never ends goes to the end: each character is looked at once
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'", re.DOTALL)
+_COMMENT = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|(?P<raw>\b(?:u8|[uUL])?R\"(?P<mark>[^()\\\s\"]{0,16})\(.*?(?:\)(?P=mark)\"|\Z))"
+    r"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'",
+    re.DOTALL,
+)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|elif|else|endif)\b(.*)$", re.MULTILINE)
+_SPLICED = re.compile(r"(?:[^\n]*\\\n)+[^\n]*")
 
 
 def without_comments(text: str) -> str:
-    """C++ with its comments blanked, every line where it was."""
+    """C++ as its compiler reads it: comments and what stands under ``#if 0`` blanked, lines that a backslash continues
+    joined, every other line where it was."""
+    raw: list[tuple[int, int]] = []
 
     def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0]) if match[0].startswith("/") else match[0]
+        if match["raw"] is not None:
+            raw.append(match.span())
+        return _blanked(match[0]) if match[0].startswith("/") else match[0]
 
-    return _COMMENT.sub(blank, text)
+    if "\\\n" in text:
+        text = _SPLICED.sub(lambda m: m[0].replace("\\\n", "") + "\n" * m[0].count("\\\n"), text)
+    return _without_zero(_COMMENT.sub(blank, text), raw)
+
+
+def _without_zero(text: str, raw: Sequence[tuple[int, int]]) -> str:
+    """``text`` with blanks for what no compiler reads; a condition inside one of the ``raw`` strings is none."""
+    parts: list[str] = []
+    end = depth = 0
+    first: int | None = None
+    inside = iter(raw)
+    string = next(inside, None)
+    for match in _CONDITION.finditer(text):
+        while string is not None and string[1] <= match.start():
+            string = next(inside, None)
+        if string is not None and string[0] < match.start():
+            continue
+        word = match[1]
+        if first is None:
+            if word == "if" and match[2].strip() in ("0", "false"):
+                first, depth = match.end(), 0
+        elif word.startswith("if"):
+            depth += 1
+        elif depth:
+            depth -= word == "endif"
+        else:
+            parts += [text[end:first], _blanked(text[first : match.start()])]
+            end, first = match.start(), None
+    return "".join([*parts, text[end:]])
+
+
+def _blanked(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
 
 
 #: what nvcc and gcc print of a place: the line of source, which gcc numbers, and which nvcc has preprocessed

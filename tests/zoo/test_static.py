@@ -34,7 +34,10 @@ SABOTAGE = {
     "a path by f-string": ("import os\nopen(f'/proc/{os.getppid()}/mem')", "process-memory"),
     "decoded code by a name": ("import zlib\nt = zlib.decompress(b'')\ncode = t.decode()\nexec(code)", "hidden-code"),
     "pip through a shell": ("import os\nos.system('pip install fast')", "network"),
-    "the product of another library": ("import numpy as np\nf = lambda a, b: np.dot(a, b)", "library-call"),
+    "the product of another library": (
+        "import numpy as np\ndef kernel(a):\n    return g(a)\ndef g(a):\n    return np.dot(a, a)",
+        "library-call",
+    ),
     "another encoding": ("# coding: unicode_escape\nimport os", "hidden-code"),
     "another encoding on line two": ("#!/usr/bin/python\n# vim: set fileencoding=utf-7 :\nimport os", "hidden-code"),
     "a main block that is run": ("import runpy\nif __name__ == '__main__':\n    import os\n    os._exit(0)", "process"),
@@ -46,6 +49,18 @@ SABOTAGE = {
     ),
     "a function of the main block by its text": (
         "import os\ndef leave():\n    os._exit(0)\nN = 'leave'\nif __name__ == '__main__':\n    leave()", "process"
+    ),
+    "a loader of files": (
+        "from importlib.machinery import SourceFileLoader\nif __name__ == '__main__':\n    import os\n    os._exit(0)",
+        "process",
+    ),
+    "a name made later of a file of its own": (
+        "import os\nimport sys\nimport kernel_source as me\ndef leave():\n    os._exit(0)\n"
+        "getattr(me, sys.argv[0])()\nif __name__ == '__main__':\n    leave()", "process",
+    ),
+    "an answer kept by a digest and copied": (
+        "import hashlib\nK = {}\ndef kernel(x):\n    key = hashlib.sha256(x.numpy().tobytes()).digest()\n"
+        "    return K[key].clone()", "result-cache",
     ),
     "BLAS by ctypes": ("import ctypes\nf = ctypes.CDLL('libopenblas.so').cblas_sgemm", "library-call"),
 }  # fmt: skip
@@ -71,6 +86,17 @@ HONEST = {
         "import hashlib\nP = {}\ndef packed(w):\n    key = hashlib.sha256(w.numpy().tobytes()).digest()\n"
         "    if key not in P:\n        P[key] = w.t().contiguous()\n    return P[key]"
     ),
+    "weights packed by their digest for a kernel": (
+        "import hashlib\nP = {}\ndef kernel(x, w):\n    key = hashlib.sha256(w.numpy().tobytes()).digest()\n"
+        "    P.setdefault(key, w.t().contiguous())\n    return run(x, P[key])"
+    ),
+    "a table by another library": "import numpy as np\nTABLE = np.dot(np.ones((2, 3)), np.ones((3, 2)))",
+    "a docstring about C++": "'''For comparison:\n#include <cblas.h>\nvoid f() { cblas_sgemm(1, 2); }\n'''",
+    "its own function of BLAS's name by ctypes": (
+        "import ctypes\nC = 'extern \"C\" void cblas_sgemm(float* c) { *c = 1; }'\n"
+        "f = ctypes.CDLL('k.so').cblas_sgemm"
+    ),
+    "a table of many numbers": f"T = [{', '.join(map(str, range(50_000)))}]",
     "threads and processes": "import subprocess\nimport threading\nsubprocess.run(['g++', '--version'])",
     "a hash of its source": "import hashlib\nname = hashlib.sha256(open(__file__, 'rb').read()).hexdigest()",
     "workspace by shape": "W = {}\ndef f(x):\n    W.setdefault(x.shape, x.new_empty(3))\n    return W[x.shape]",
@@ -85,6 +111,10 @@ NATIVE_SABOTAGE = {
     "BLAS": ("cblas_sgemm(CblasRowMajor, 1, 2);", "library-call"),
     "cuBLAS": ("cublasGemmEx(h);", "library-call"),
     "BLAS beside a function of a longer name": ("void sgemm_mine(); void g() { sgemm_(1, 2); }", "library-call"),
+    "after a comment's line that is continued": ("// one \\\n two\ncublasGemmEx(h);", "library-call"),
+    "a name that is continued": ("cublas\\\nGemmEx(h);", "library-call"),
+    "after what is not compiled": ("#if 0\n#if X\n#endif\n#else\ncublasGemmEx(h);\n#endif", "library-call"),
+    "a condition in a raw string": ('auto t = R"(\n#if 0\n)"; cublasGemmEx(h);', "library-call"),
     "a detour": ("mprotect(p, 4096, 7); memcpy((void*)clock_gettime, code, 3);", "patch"),
 }  # fmt: skip
 
@@ -93,6 +123,11 @@ NATIVE_HONEST = {
     "an error check": "#define CHECK(e) if (e) { fprintf(stderr, \"%d\", e); exit(1); }\n",
     "an own product of the usual name": "void sgemm_blocked(float* c) {}\nvoid f(float* c) { sgemm_blocked(c); }",
     "an own product of BLAS's very name": "void cblas_sgemm(float* c) {}\nvoid f(float* c) { cblas_sgemm(c); }",
+    "what is not compiled": (
+        "#if 0\n#ifdef X\ncublasSgemm(1);\n#else\nptrace(1);\n#endif\n#endif\nint f() { return 0; }"
+    ),
+    "a comment that is continued": "// faster than \\\ncublasSgemm(1)\nint f() { return 0; }",
+    "a raw string": 'auto t = R"x(/* " )" )x"; int f() { return 0; } // ptrace(1)',
     "threads joined": "std::thread t(f); t.join();",
     "a stream": "cudaStream_t s; cudaStreamCreate(&s);",
     "allocation by the framework": "auto y = at::empty_like(x); auto z = torch::empty({1});",

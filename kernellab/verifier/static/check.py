@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernellab.dsls.base import Finding
+from kernellab.dsls.text import without_tables
 from kernellab.records import CompilerLine, Source
 from kernellab.verifier.static import native as static_native
 from kernellab.verifier.static.names import Names
@@ -54,12 +55,17 @@ _FLAGGED_IMPORTS = {
 #: modules whose attributes only a cheat replaces
 _PROTECTED = ("torch", "time", "builtins", "numpy", "np", "triton", "sys", "os", "tvm_ffi", "gc")
 #: settings that honest code changes: not a patch
-_SETTINGS = (".config.", ".knobs.", "torch.backends.", "sys.path", "sys.argv", "sys.stdout", "sys.stderr")
+_SETTINGS = (
+    ".config.", ".knobs.", "torch.backends.", "sys.path", "sys.argv", "sys.stdout", "sys.stderr",
+    "sys.dont_write_bytecode",
+)  # fmt: skip
 #: methods by which a tensor is read, and what makes an object what it is
 _READ_BY = ("data_ptr", "untyped_storage", "__class__", "__code__")
 _FRAMES = ("f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame", "cr_frame")
 _FLAGGED_CALLS = {
     "exec": "hidden-code", "eval": "hidden-code", "__import__": "hidden-code", "importlib.import_module": "hidden-code",
+    "importlib.machinery.SourceFileLoader": "hidden-code", "importlib.util.spec_from_file_location": "hidden-code",
+    "runpy.run_path": "hidden-code",
     "os.fork": "process", "os.system": "process", "os.popen": "process", "mmap.mmap": "introspection",
     "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
 }  # fmt: skip
@@ -109,7 +115,7 @@ def check(source: Source) -> StaticResult:
             findings.append(Finding("hidden-code", message, name, cookie[0], fatal=True))
             continue
         try:
-            trees[name] = ast.parse(text.encode(), name)
+            trees[name] = without_tables(ast.parse(text.encode(), name))
         except SyntaxError as error:
             errors.append(CompilerLine(file=name, line=error.lineno, message=f"SyntaxError: {error.msg}"))
         except ValueError as error:
@@ -119,9 +125,10 @@ def check(source: Source) -> StaticResult:
     if entry is not None and not _defines(entry, (source.entry, "ModelNew")):
         message = f"neither {source.entry}(...) nor ModelNew is defined in {source.entry_file}"
         findings.append(Finding("entry", message, source.entry_file, None, fatal=True))
+    own = static_native.own_functions(trees.values(), source.files)
     for name, tree in reached(trees).items():
         entries = (source.entry, "forward") if name == source.entry_file else ()
-        findings += _once([*_Rules(name, tree, entries).walk(), *static_native.in_strings(tree, name)])
+        findings += _once([*_Rules(name, tree, entries, own).walk(), *static_native.in_strings(tree, name)])
     if source.entry_file not in source.files:
         findings.append(Finding("entry", f"the source has no file {source.entry_file}", source.entry_file, fatal=True))
     return StaticResult(tuple(findings), tuple(errors), model)
@@ -135,12 +142,16 @@ def _once(found: Iterable[Finding]) -> list[Finding]:
 
 
 class _Rules:
-    """The rules over one file; ``entries`` are the functions in it that are called for a result."""
+    """The rules over one file; ``entries`` are the functions in it that are called for a result, ``own`` the names of
+    what the source's C++ defines."""
 
-    def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...] = ()) -> None:
+    def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str]) -> None:
         self.file = file
         self.tree = tree
         self.entries = entries
+        self.own = own
+        #: what runs in each call
+        self.called = {id(part) for function in _called(tree, entries) for part in ast.walk(function)}
         self.names = Names(tree)
         self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
 
@@ -181,7 +192,7 @@ class _Rules:
                 yield self._fatal("introspection", f"reads .{attribute} of a frame", node.lineno)
             if attribute in ("ptrace", "process_vm_readv", "process_vm_writev"):
                 yield self._fatal("process-memory", f"calls {attribute}", node.lineno)
-            if static_native.LIBRARY.fullmatch(attribute):
+            if static_native.LIBRARY.fullmatch(attribute) and attribute not in self.own:
                 yield self._fatal("library-call", f"calls {attribute} of a library", node.lineno)
             if attribute in static_native.CLOCKS and "mprotect" in self._reached:
                 yield self._fatal("patch", f"unprotects memory and names {attribute}", node.lineno)
@@ -228,7 +239,9 @@ class _Rules:
         elif name.startswith(("unittest.mock.patch", "mock.patch")):
             yield self._fatal("patch", f"calls {name}", node.lineno)
         elif name in _BLAS or name.startswith(_BLAS_MODULES):
-            yield self._fatal("library-call", f"computes with {name}", node.lineno)
+            # elsewhere it may make a table; whose product an answer is shows when it runs
+            finding = self._fatal if id(node) in self.called else self._flag
+            yield finding("library-call", f"computes with {name}", node.lineno)
         elif name in ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._dynamo.optimize"):
             yield self._fatal("library-call", f"asks {name} for its kernel", node.lineno)
         elif self._computes(node):
@@ -293,13 +306,35 @@ class _Rules:
         for statement in ast.walk(node):
             if not isinstance(statement, ast.Return) or statement.value is None:
                 continue
+            given = self._given_back(statement.value)
             for part in ast.walk(statement.value):
                 if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id not in inside:
                     used = {n.id for n in ast.walk(part.slice) if isinstance(n, ast.Name)}
                     if used & keys or self._digests(part.slice):
                         message = f"returns what {part.value.id} holds for a digest of its inputs"
-                        fatal = node.name in self.entries
+                        # what is handed to a kernel is no result
+                        fatal = node.name in self.entries and part in given
                         yield Finding("result-cache", message, self.file, statement.lineno, fatal=fatal)
+
+    def _given_back(self, value: ast.expr) -> list[ast.expr]:
+        """The expressions whose value ``value`` is: itself, or what a method or a function of the framework copies or
+        views of it, in a tuple or not."""
+        found, pending = list[ast.expr](), [value]
+        while pending:
+            node = pending.pop()
+            found.append(node)
+            match node:
+                case ast.Call(func=ast.Attribute(value=held)) if not self.names.of(node.func).startswith("torch."):
+                    pending.append(held)
+                case ast.Call(args=[held, *_]) if self.names.of(node.func).startswith(("torch.", "copy.", "tuple")):
+                    pending.append(held)
+                case ast.Attribute(value=held) | ast.Subscript(value=ast.Subscript() as held) | ast.Starred(value=held):
+                    pending.append(held)
+                case ast.Tuple(elts=items) | ast.List(elts=items) | ast.BoolOp(values=items):
+                    pending += items
+                case ast.IfExp(body=one, orelse=other):
+                    pending += [one, other]
+        return found
 
     # -- small questions
 
@@ -347,6 +382,23 @@ class _Rules:
 
     def _flag(self, rule: str, message: str, line: int) -> Finding:
         return Finding(rule, message, self.file, line)
+
+
+def _called(tree: ast.Module, entries: tuple[str, ...]) -> list[ast.FunctionDef]:
+    """The functions that a call may run: ``entries``, what a decorator compiles, and what these name."""
+    functions: dict[str, list[ast.FunctionDef]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+    found: list[ast.FunctionDef] = []
+    pending = [f for fs in functions.values() for f in fs if f.name in entries or f.decorator_list]
+    while pending:
+        function = pending.pop()
+        if function not in found:
+            found.append(function)
+            names = {getattr(n, "id", None) or getattr(n, "attr", None) for n in ast.walk(function)}
+            pending += [f for name in names if name in functions for f in functions[name]]
+    return found
 
 
 def _is_setting(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from kernellab.dsls.base import Finding
@@ -57,7 +57,7 @@ def in_file(text: str, file: str, first_line: int = 1) -> tuple[Finding, ...]:
 def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
     code = without_comments(text)
     breaks = [m.start() for m in re.finditer("\n", code)]
-    own = {function.name for function in defined(code, file.endswith(".c"))}
+    own = _own(code, file.endswith(".c"))
 
     def line(at: int) -> int:
         return first_line + bisect_left(breaks, at)
@@ -81,9 +81,42 @@ def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
 
 def in_strings(tree: ast.AST, file: str) -> Iterator[Finding]:
     """Findings in the strings of a Python file that hold C++ or CUDA."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_code(node.value):
-            yield from in_file(node.value, file, node.lineno)
+    for text, line in _code(tree):
+        yield from in_file(text, file, line)
+
+
+def own_functions(trees: Iterable[ast.AST], files: Mapping[str, str]) -> frozenset[str]:
+    """The names of all functions that C++ and CUDA of a source define, in ``files`` or in strings of Python."""
+    found = [
+        _own(without_comments(text), name.endswith(".c")) for name, text in files.items() if name.endswith(ENDINGS)
+    ]
+    found += [_own(without_comments(text)) for tree in trees for text, _ in _code(tree)]
+    return frozenset().union(*found)
+
+
+@lru_cache(maxsize=64)
+def _own(code: str, plain_c: bool = False) -> frozenset[str]:
+    return frozenset(function.name for function in defined(code, plain_c))
+
+
+def _code(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Strings that hold C++ or CUDA, with their lines. What only stands there (a docstring) is read by nobody, unless
+    the file asks for it."""
+    nodes = list(ast.walk(tree))
+    asked = any(isinstance(n, ast.Attribute) and n.attr == "__doc__" for n in nodes)
+    asked |= any(
+        isinstance(n, (ast.Name, ast.Constant)) and "__doc__" in (getattr(n, "id", ""), getattr(n, "value", ""))
+        for n in nodes
+    )
+    idle = set() if asked else {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    for node in nodes:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in idle
+            and _is_code(node.value)
+        ):
+            yield node.value, node.lineno
 
 
 def _is_code(text: str) -> bool:

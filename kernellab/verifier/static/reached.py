@@ -10,7 +10,9 @@ from kernellab.verifier.static.names import Names
 
 #: by these a module's functions are reached without their names
 _INDIRECT = frozenset(("globals", "locals", "vars", "exec", "eval", "compile", "__import__", "__name__"))
-_INDIRECT_ATTRIBUTES = frozenset(("__dict__", "modules", "getmembers"))
+_INDIRECT_ATTRIBUTES = frozenset(("__dict__", "__globals__", "modules", "getmembers"))
+#: what fetches an attribute by a name that may be made when it runs
+_FETCHES = frozenset(("getattr", "attrgetter", "methodcaller"))
 #: what runs a file again, under a name of its choice
 _LOADERS = frozenset(("runpy", "run_path", "run_module", "SourceFileLoader", "spec_from_file_location"))
 
@@ -25,7 +27,7 @@ def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
         return dict(trees)
     without = {file: _without_main(tree) for file, tree in trees.items()}
     words = Counter(word for tree in without.values() for word in _words(tree))
-    if any(_indirect(node) for tree in without.values() for node in ast.walk(tree)):
+    if any(_indirect(node) for tree in without.values() for node in ast.walk(tree)) or _fetches(without):
         return without
     return {file: _without_unused(tree, trees[file], words) for file, tree in without.items()}
 
@@ -33,6 +35,23 @@ def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
 def _indirect(node: ast.AST) -> bool:
     by_name = isinstance(node, ast.Name) and node.id in _INDIRECT
     return by_name or (isinstance(node, ast.Attribute) and node.attr in _INDIRECT_ATTRIBUTES)
+
+
+def _fetches(trees: Mapping[str, ast.Module]) -> bool:
+    """Does a file import one of these, and any fetch an attribute by a name that does not stand there?"""
+    own = {"kernel_source", *(file.removesuffix(".py").split("/")[0] for file in trees)}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    modules = (m for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for m in _imported(n))
+    return any(m.split(".")[0] in own for m in modules) and any(
+        isinstance(n, ast.Call)
+        and (getattr(n.func, "id", "") in _FETCHES or getattr(n.func, "attr", "") in _FETCHES)
+        and not all(isinstance(a, ast.Constant) for a in n.args[-1:] if len(n.args) < 3)
+        for n in nodes
+    )
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
 
 
 def _without_main(tree: ast.Module) -> ast.Module:
