@@ -62,6 +62,10 @@ SABOTAGE = {
         "import hashlib\nK = {}\ndef kernel(x):\n    key = hashlib.sha256(x.numpy().tobytes()).digest()\n"
         "    return K[key].clone()", "result-cache",
     ),
+    "a function of the main block by a name that is made": (
+        "import os\nimport kernel as me\ndef leave():\n    os._exit(0)\ngetattr(me, 'lea' + 've', None)()\n"
+        "if __name__ == '__main__':\n    leave()", "process"
+    ),
     "BLAS by ctypes": ("import ctypes\nf = ctypes.CDLL('libopenblas.so').cblas_sgemm", "library-call"),
 }  # fmt: skip
 

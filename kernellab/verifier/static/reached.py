@@ -42,12 +42,15 @@ def _fetches(trees: Mapping[str, ast.Module]) -> bool:
     own = {"kernel_source", *(file.removesuffix(".py").split("/")[0] for file in trees)}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     modules = (m for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for m in _imported(n))
-    return any(m.split(".")[0] in own for m in modules) and any(
-        isinstance(n, ast.Call)
-        and (getattr(n.func, "id", "") in _FETCHES or getattr(n.func, "attr", "") in _FETCHES)
-        and not all(isinstance(a, ast.Constant) for a in n.args[-1:] if len(n.args) < 3)
-        for n in nodes
-    )
+    return any(m.split(".")[0] in own for m in modules) and any(_is_made(n) for n in nodes)
+
+
+def _is_made(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    function = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    named = node.args[1:2] if function == "getattr" else node.args[:1]
+    return function in _FETCHES and not all(isinstance(a, ast.Constant) for a in named)
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:

@@ -58,7 +58,7 @@ def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
     names = message.get("state", [])
     count = len(names)
     state = model.state_dict()
-    parameters = [state[n] for n in names] if set(names) == set(state) else list(state.values())
+    parameters = [state[n] for n in names] if set(names) <= set(state) else list(state.values())
 
     def load(args: Sequence[Any]) -> Sequence[Any]:
         split = len(args) - count
@@ -67,7 +67,10 @@ def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
             return args[:split]
         own = model.state_dict()
         given = dict(zip(names, args[split:], strict=True))
-        if set(own) != set(given):
+        if given.keys() < own.keys() and all(own[n].shape == v.shape for n, v in given.items()):
+            # beside the reference's it has buffers of its own, which are its business
+            given = {**own, **given}
+        elif set(own) != set(given):
             # strictly by name first, else by order and shape
             if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in given.values()]:
                 raise ValueError(

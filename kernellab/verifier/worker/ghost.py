@@ -170,6 +170,11 @@ class _Launch:
         ghost, function, name = self._parts
         return function(*args, **keywords) if ghost.runs(name) else None
 
+    @property
+    def _as_parameter_(self) -> Any:
+        """The function itself, where its address is handed on (ctypes asks for this name)."""
+        return self._parts[1]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parts[1], name)
 
