@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
-from kernellab.cli.whole.gradient import backward_of, said_true
 from kernellab.errors import CaptureError, SessionError
 
 if TYPE_CHECKING:
@@ -124,8 +123,7 @@ def design(
         found |= {"asked": role.value, "brief": str(brief)}
     if out is not None:
         found["files"] = _write(session, out)
-    if found["passed"] and said_true(session.state.created.text, "GRAD"):
-        found["backward"] = backward_of(session, request)
+    found |= _backward(session, request) if found["passed"] else {}
     if json:
         emit(found)
     else:
@@ -147,6 +145,16 @@ def design(
         if found["passed"]:
             _offer(session)
     return 0 if found["passed"] and found.get("backward", {}).get("passed", True) else 1
+
+
+def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
+    """What came of the backward, where the task asks for one."""
+    from kernellab.cli.whole.gradient import backward_of
+    from kernellab.whole.gradient.derive import said_true
+
+    if not said_true(session.state.created.text, "GRAD"):
+        return {}
+    return {"backward": backward_of(session, request)}
 
 
 def _offer(session: Session) -> None:

@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from kernellab.takehome.taken import repeatable
 from kernellab.target import Backend
 
 if TYPE_CHECKING:
-    from kernellab.takehome.runtime.launcher import Launcher
     from kernellab.task import Task
 
 #: sources whose code a person has allowed to run in this process
@@ -45,12 +43,12 @@ class BestKernel:
         self.verdict: Verdict = best.verdict
         self._backend = backend
         self._task = task
-        self._launcher: Launcher | None = None
+        self._table: Any = None
 
     def __call__(self, *args: Any, allow_model_code: bool = False) -> Any:
-        if self._launcher is not None:
+        if self._table is not None:
             # only calls that were allowed and checked have left a plan
-            result = self._launcher.table.hit(*args)
+            result = self._table.hit(*args)
             if result is not NotImplemented:
                 return result
         if allow_model_code:
@@ -58,7 +56,7 @@ class BestKernel:
         self.check_allowed()
         check_arguments(self.name, self._task(), args)
         try:
-            return self._run(args)
+            return self.quick(*args)
         except KernellabError:
             raise
         except Exception as error:
@@ -72,16 +70,13 @@ class BestKernel:
         """The kernel's own function, loaded once a process."""
         return load(self.source, self._backend)
 
-    def _run(self, args: tuple[Any, ...]) -> Any:
-        """The call, whose launches are repeated from C when it comes again (:mod:`kernellab.takehome.runtime`)."""
-        function = self.function
-        if self._launcher is None and repeatable(self.source, self._backend) and not self._task().module().written:
-            from kernellab.takehome.runtime.launcher import Launcher, Unavailable
-
-            # without it each call is launched as Triton does
-            with suppress(Unavailable):
-                self._launcher = Launcher(function)
-        return function(*args) if self._launcher is None else self._launcher.run(function, *args)
+    @property
+    def quick(self) -> Callable[..., Any]:
+        """The function for many calls: on a GPU the launches of a Triton kernel are repeated from C
+        (:mod:`kernellab.takehome.runtime.launcher`); elsewhere, and where that cannot be, :attr:`function` itself."""
+        if self._table is None and repeatable(self.source, self._backend) and not self._task().module().written:
+            self._table = _table(self.source.hash, _Held(self.source), self._backend)
+        return self._table or self.function
 
     def check_allowed(self) -> None:
         """May its code run in this process? Raises SessionError where a model wrote it and nobody allowed it."""
@@ -111,6 +106,20 @@ def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
     if backend is Backend.INTERPRETER:
         os.environ.setdefault("TRITON_INTERPRET", "1")
     return _load(source.hash, _Held(source))
+
+
+@lru_cache(maxsize=64)
+def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
+    """The launcher's way into a source, one a process: a session's ``best`` is a new object each time it is asked for.
+    None where calls cannot be launched from C."""
+    from kernellab.takehome.runtime.launcher import Launcher, Unavailable
+
+    function = load(held.source, backend)
+    try:
+        launcher = Launcher(lambda *args: launcher.run(function, *args))
+    except Unavailable:
+        return None
+    return launcher.table
 
 
 class _Held:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
 from kernellab.sketch.gate.cases import Case, cases
+from kernellab.sketch.gate.compare import wrong64, wrong_declared
 from kernellab.sketch.gate.reference import reference64
+from kernellab.sketch.gate.stages import in_tf32
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
 from kernellab.sketch.run import execute
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 _FEW, _ENOUGH, _MANY = 24, 128, 4096
 #: rows and columns that are drawn; a larger output is shown in bands, each wrong where anything in it is
 ROWS, COLUMNS = 24, 64
-_TOLERANCE, _ROUNDED = 1e-9, 1e-3
 _CASES = 12
 
 
@@ -84,26 +85,24 @@ def _bindings(program: Program, task: Task) -> Iterator[Binding]:
 
 
 def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wrong | None:
-    import torch
-
+    wanted = task.module().reference(case.args)
     exact = reference64(task, case.args)
-    wanted = exact if exact is not None else task.module().reference(case.args)
     inputs = {name: case.args[position] for name, position in binding.tensors.items()}
     symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
     symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
     constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
     sizes = {**dict(program.sizes), **symbols}
-    # float64 shows wrong arithmetic, the declared types what their range and rounding do to right arithmetic
-    for f64, tolerance in ((True, _TOLERANCE), (False, _ROUNDED)) if exact is not None else ((False, _ROUNDED),):
+    # by the gate's rules: float64 shows wrong arithmetic, the declared types what their range and rounding do to it
+    for f64 in (True, False) if exact is not None else (False,):
         run = execute(program, inputs, symbols=sizes, constexpr=constexpr, f64=f64)
         for number, bound in enumerate(binding.outputs):
-            want = wanted[number].double()
-            got = run.outputs[bound.tensor].double().reshape(want.shape)
-            written = run.written[bound.tensor].reshape(want.shape)
-            scale = 1 + float(want[want.isfinite()].abs().max()) if bool(want.isfinite().any()) else 1.0
-            same = torch.where(want.isfinite(), (got - want).abs() <= tolerance * scale, (got == want) | want.isnan())
-            if not bool(same.all()):
-                return _wrong(bound.tensor, case, got, want, ~same, written)
+            best = exact[number] if exact is not None else None
+            want = best if f64 and best is not None else wanted[number]
+            got = run.outputs[bound.tensor].reshape(want.shape)
+            _, wrong = wrong64(got, want) if f64 else wrong_declared(got, want, best, tf32=in_tf32(program))
+            if bool(wrong.any()):
+                written = run.written[bound.tensor].reshape(want.shape)
+                return _wrong(bound.tensor, case, got.double(), want.double(), wrong, written)
     return None
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Module = torch.nn.Module
 
+#: where the model's own code stands in a message of the tracer's
+_PLACE = re.compile(r'(?:File "[^"]*", line |\([^()\n]*:)(\d+),? in forward\b')
 #: a module of more operations than this is taken apart instead
 _MOST_NODES = 6000
 
@@ -214,6 +216,11 @@ def _calls(given: Given) -> dict[str, Call]:
 
 
 def _reason(error: BaseException) -> str:
+    """Why the tracer stopped, in a sentence without its full stop."""
+    if "DataDependent" in type(error).__name__:
+        place = _PLACE.findall(str(error))
+        where = f" at line {place[-1]}" if place else ""
+        return f"its Python code{where} goes by the value of a tensor ({type(error).__name__})"
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     said = lines[0].rstrip(".") if lines else ""
     return f"{type(error).__name__}: {said[:240]}"

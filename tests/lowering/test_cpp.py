@@ -87,6 +87,31 @@ def test_matmul_is_right_around_its_tiles(tmp_path: Path) -> None:
         compare(program, binding, kernel, {"A": normal(m, k), "B": normal(k, n, seed=1)}, 2e-5)
 
 
+def test_a_sketch_may_have_the_name_of_a_tensor_or_a_constant(tmp_path: Path) -> None:
+    text = """
+sketch y {
+    symbols: N;
+    tensors: x[N]: f32; z[N]: f32 temp; y[N]: f32 out;
+    constexpr: B = 16;
+    @llm_hint("parallel")
+    for n in range(0, N, B):
+        load(x[n:n+B] -> v)
+        store(v + 1.0 -> z[n:n+B])
+}
+
+sketch B {
+    symbols: N;
+    tensors: z[N]: f32 temp; y[N]: f32 out;
+    constexpr: B = 16;
+    @llm_hint("parallel")
+    for n in range(0, N, B):
+        load(z[n:n+B] -> v)
+        store(v * 2.0 -> y[n:n+B])
+}
+"""
+    check(text, {"x": normal(37)}, tmp_path, 1e-6)
+
+
 def test_tiles_of_products_are_handed_out_one_by_one_and_streams_in_equal_parts() -> None:
     assert "schedule(dynamic)" in source_of(MATMUL.replace("TYPE", "f32")).files["kernel.cpp"]
     assert "schedule(static)" in source_of(RMS_NORM).files["kernel.cpp"]

@@ -105,6 +105,13 @@ def test_the_moving_figure_tells_each_step_in_words_too(shell: InteractiveShell)
     assert "x[" in repr(found) and "each element read once" in repr(found)
 
 
+def test_the_compiled_loop_steps_beside_its_lines(shell: InteractiveShell) -> None:
+    found = shell.run_cell_magic("kernel_watch", "two-inputs --compiled", solution("two-inputs") or "")
+    html, said = found._repr_html_(), repr(found)
+    assert "line " in said and " of asm" in said and "innermost loops" in said
+    assert "role='img'" in html and "prefers-reduced-motion" in html and "<script" not in html
+
+
 def test_a_challenge_is_shown_and_an_unknown_one_named(shell: InteractiveShell) -> None:
     assert "def reference" in repr(shell.run_line_magic("kernel_challenge", "silu"))
     assert "challenges;" in repr(shell.run_line_magic("kernel_challenge", ""))

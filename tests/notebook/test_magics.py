@@ -222,3 +222,22 @@ def test_help_lists_every_magic_and_tells_the_arguments_of_one(
     assert "another's" in capsys.readouterr().out
     with pytest.raises(UsageError, match="did you mean kernel_compare"):
         shell.run_line_magic("kernel_help", "kernel_compar")
+
+
+def test_a_cell_that_asks_for_gradients_begins_its_backward_too(shell: InteractiveShell, capsys) -> None:
+    task = (
+        "GRAD = True\nimport torch\ndef reference(x): return torch.tanh(x)\ndef inputs(): return torch.randn(8, 64)\n"
+    )
+    people = "--dsl cpp --roles designer=human,coder=human"
+    shell.run_cell_magic("kernel_design", f"squash {people}", task)
+    both = shell.user_ns["squash_pair"]
+    assert both.backward is shell.user_ns["squash_backward"] and both.forward is shell.user_ns["squash"]
+    assert "torch.autograd.grad" in both.backward.state.created.text
+    assert "squash_pair.verify() compares all gradients" in capsys.readouterr().out
+    odd = task.replace("torch.tanh(x)", "torch.argmax(x, -1)")
+    shell.run_cell_magic("kernel_design", f"odd {people}", odd)
+    assert "No backward is designed for odd." in capsys.readouterr().out and "odd_pair" not in shell.user_ns
+    for session in (both.forward, both.backward, shell.user_ns["odd"]):
+        session.wait(60)
+        workbench_of(session).close()
+        session.stop()

@@ -10,15 +10,24 @@ import ctypes
 import gc
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from kernellab.errors import SessionError
+from kernellab.records import Author, Candidate, Source, Verdict
+from kernellab.session.kernel import BestKernel
+from kernellab.session.record.state import Best
+from kernellab.takehome.runtime import launcher as runtime
 from kernellab.takehome.runtime.launcher import Launcher
 from kernellab.takehome.runtime.recording import Refused, Step, Unavailable, watched
+from kernellab.target import Backend
+from kernellab.task import load_task
+from kernellab.whole import install, profile, uninstall
 
 DRIVER = """
 #include <stdint.h>
@@ -142,3 +151,92 @@ def test_a_function_that_cannot_be_repeated_runs_as_it_is(driver: Path) -> None:
         watched(function, (x,))
     with pytest.raises(Unavailable):
         Launcher(function, library="libnowhere.so")
+
+
+TWO_PLUS = """
+import torch
+
+def reference(x):
+    return 3.0 * x + 2.0
+
+def inputs():
+    return torch.ones(2, 3)
+"""
+
+
+def _best(origin: Author = Author.RULES) -> BestKernel:
+    """A kernel that the launcher may repeat, had it been verified on a GPU: its host function runs on any device."""
+    source = Source(dsl="triton", files={"kernel.py": "def kernel(x):\n    return 3.0 * x + 2.0\n"}, origin=origin)
+    verdict = Verdict(passed=True, stage="fast", reason="Right.")
+    best = Best(turn=None, number=3, candidate=Candidate(id="c", source=source), verdict=verdict)  # type: ignore[arg-type]
+    task = load_task(TWO_PLUS, "two_plus")
+    return BestKernel(best, "two_plus", Backend.CUDA, lambda: task)
+
+
+@pytest.fixture
+def here(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The small library in the place of the CUDA driver, for every launcher that is made."""
+    from kernellab.session import kernel
+
+    kernel._table.cache_clear()
+    monkeypatch.setattr(runtime, "Launcher", partial(Launcher, device="cpu", library=str(driver)))
+    yield
+    kernel._table.cache_clear()
+
+
+def _plan(table: Any, driver: Path, x: torch.Tensor) -> None:
+    """``table`` does 3 x + 2 from C for tensors like ``x``."""
+    function = ctypes.cast(ctypes.CDLL(str(driver)).scaled, ctypes.c_void_p).value
+    assert function is not None
+    two = struct.unpack("<I", struct.pack("<f", 2.0))[0]
+    fill = Step(fill=True, patches=((0, 1, 0),), value=two, width=4, items=x.numel())
+    data = bytes(16) + struct.pack("<f", 3.0)
+    launch = Step(function=function, grid=(x.numel(), 1, 1), threads=32, data=data, offsets=(0, 8, 16),
+                  patches=((0, 0, 0), (8, 1, 0)))  # fmt: skip
+    made = ((tuple(x.shape), x.stride(), torch.float32),)
+    table.add(table.key(x), made, (fill.given, launch.given), 0, ((0, None, None, None),), None)
+
+
+def test_a_sessions_best_goes_through_one_launcher_however_often_it_is_asked_for(here: None, driver: Path) -> None:
+    x = torch.randn(2, 3)
+    first, again = _best(), _best()
+    # no driver of Triton's is here, so nothing was watched: the host function ran
+    assert first(x).equal(3.0 * x + 2.0) and again(x).equal(3.0 * x + 2.0)
+    assert first.quick is again.quick and first.quick is not first.function
+    _plan(again.quick, driver, x)
+    torch.testing.assert_close(first(x), 3.0 * x + 2.0)
+    assert first.quick.hits == 1
+    with pytest.raises(SessionError, match="argument"):
+        first(x, x)
+
+
+def test_an_installed_kernel_is_launched_from_c(here: None, driver: Path) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 3.0 * x + 2.0
+
+    x, model, best = torch.randn(64, 48), Model(), _best()
+    found = profile(model, x, device="cpu")
+    swap = install(found, next(row for row in found.rows if row.words == "mul + add"), best, measure=False)
+    assert swap.label == "two_plus"
+    _plan(best.quick, driver, x)
+    before = best.quick.hits
+    torch.testing.assert_close(model(x), 3.0 * x + 2.0)
+    assert best.quick.hits == before + 1
+    leaf = x.clone().requires_grad_()
+    model(leaf).sum().backward()
+    assert leaf.grad is not None and leaf.grad.eq(3.0).all()
+    uninstall(model)
+
+
+def test_without_a_driver_the_kernels_own_function_is_what_is_called() -> None:
+    from kernellab.session import kernel
+
+    kernel._table.cache_clear()
+    best, x = _best(), torch.randn(2, 3)
+    if not torch.cuda.is_available():
+        assert best.quick is best.function
+    assert best(x).equal(3.0 * x + 2.0)
+    kernel._table.cache_clear()
+    with pytest.raises(SessionError, match="written by a model"):
+        _best(Author.MODEL)(x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +10,6 @@ from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
     from kernellab.session import DesignRequest, Session
-
-
-def said_true(text: str, name: str) -> bool:
-    """Does the task's text say ``name = True``, without being run?"""
-    return any(
-        isinstance(node, ast.Assign)
-        and [getattr(target, "id", "") for target in node.targets] == [name]
-        and isinstance(node.value, ast.Constant)
-        and node.value.value is True
-        for node in ast.parse(text).body
-    )
 
 
 def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:

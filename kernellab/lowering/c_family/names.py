@@ -25,6 +25,16 @@ def safe(name: str) -> str:
     return f"{name}_" if name in RESERVED or name.startswith("__") else name
 
 
+def function(program: Program, kernel: Kernel) -> str:
+    """The function of ``kernel``: its own name, unless something else has that name where it is called."""
+    taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+    taken |= {k.name for k in program.kernels if k is not kernel}
+    name = safe(kernel.name)
+    while name in taken:
+        name += "_"
+    return name
+
+
 class Names:
     """Every identifier of a kernel's function; ``reserved`` are words of a DSL beyond those of C++."""
 
@@ -60,4 +70,4 @@ def _tiles(body: tuple[Statement, ...]) -> Iterator[Tile]:
             yield from stmt.tiles
 
 
-__all__ = ["RESERVED", "Names", "safe"]
+__all__ = ["RESERVED", "Names", "function", "safe"]

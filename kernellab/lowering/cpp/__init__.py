@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
-from kernellab.lowering.c_family.names import safe
+from kernellab.lowering.c_family.names import function, safe
 from kernellab.lowering.c_family.types import MEMORY_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.host import python_source
@@ -113,4 +113,4 @@ def _export(w: Writer, program: Program, stage: Stage, symbols: list[str]) -> No
             w(f"kl::advise_fresh({safe(name)}, {count} * int64_t(sizeof(*{safe(name)})));")
         for emitter in stage.emitters:
             arguments = [*map(safe, emitter.tensors), *map(safe, emitter.symbols), *map(safe, emitter.numbers)]
-            w(f"{safe(emitter.kernel.name)}({', '.join(arguments)});")
+            w(f"{function(program, emitter.kernel)}({', '.join(arguments)});")

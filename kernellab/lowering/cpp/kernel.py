@@ -10,7 +10,7 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.flatten import Flattener, has_steps
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.lowering.c_family.names import RESERVED, Names, safe
+from kernellab.lowering.c_family.names import RESERVED, Names, function, safe
 from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
@@ -93,7 +93,8 @@ class KernelEmitter:
 
     def emit(self, writer: Writer) -> None:
         self.w = writer
-        with writer.block(f"static void {safe(self.kernel.name)}({', '.join(self.parameters())})", said=False):
+        name = function(self.program, self.kernel)
+        with writer.block(f"static void {name}({', '.join(self.parameters())})", said=False):
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
             flattener = Flattener(self.ints, self.names.taken, has_steps(body))

@@ -34,7 +34,10 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
     sources: dict[str, str] = {}
     lines: dict[str, dict[int, int]] = {}
     kernels = []
+    constants = {c.name for c in program.constexprs} | set(program.symbols)
     for kernel in own_kernels(program):
+        if kernel.name in constants:  # both stand at the top of the file
+            raise LoweringError(f"The sketch {kernel.name!r} has the name of a constant.", "Rename the sketch.")
         writer = Writer(program.text, index_lines(program, kernel))
         emitter = KernelWriter(program, kernel, consts, runtime)
         try:

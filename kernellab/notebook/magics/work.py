@@ -15,6 +15,8 @@ from kernellab.notebook.magics.config import APPROVALS
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from kernellab.session import Session
+
 BASELINES = ("eager", "compile")
 LEVELS = ("T0", "T1", "T2", "T3", "T4")
 
@@ -58,7 +60,8 @@ class WorkMagics(KernelMagic):
         """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
 
         The cell returns at once; NAME is the Session, and its workbench appears below. With --words the cell is a
-        description, and the task that a model makes of it appears as the next cell, for you to read and run.
+        description, and the task that a model makes of it appears as the next cell, for you to read and run. With
+        `GRAD = True` in the cell its backward is designed too, as NAME_backward; NAME_pair is both.
 
             %%kernel_design rms_norm --dsl cpp --approve routing
             import torch
@@ -77,6 +80,7 @@ class WorkMagics(KernelMagic):
         from kernellab.notebook.magics.words import said_for
         from kernellab.session import design
         from kernellab.session.start import check_coder
+        from kernellab.whole.gradient.derive import said_true
 
         options: dict[str, Any] = usage(args, "dsl", "roles", "approve", "chip", "budget", "max_turns")
         for name in ("dsl", "roles", "approve", "budget", "max_turns"):
@@ -93,11 +97,13 @@ class WorkMagics(KernelMagic):
         if asked:
             options["options"] = asked
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
-        options |= {"compare": not args.baseline, "asked": said_for(args.name)}
-        session = design(counted_as_shown(cell), name=args.name, **options)
+        options |= {"compare": not args.baseline}
+        session = design(counted_as_shown(cell), name=args.name, asked=said_for(args.name), **options)
         self.namespace[args.name] = session
         self.show_live(session)
         keep_receipt(session)
+        if said_true(cell, "GRAD"):
+            self._design_backward(session, options)
 
     @no_var_expand
     @cell_magic
@@ -199,6 +205,31 @@ class WorkMagics(KernelMagic):
         self.namespace[args.background] = made
         made.start()
         return None
+
+    def _design_backward(self, forward: Session, options: dict[str, Any]) -> None:
+        """The backward of a design, with the same options, below it; where there is none, a sentence says why."""
+        from kernellab.errors import KernellabError
+        from kernellab.notebook.board.registry import keep_receipt
+        from kernellab.session import design
+        from kernellab.task import load_task
+        from kernellab.whole.gradient.derive import backward_text
+        from kernellab.whole.gradient.pair import Pair
+
+        name = f"{forward.name}_backward"
+        try:
+            task = load_task(forward.state.created.text, forward.name)
+            backward = design(backward_text(task), name=name, **options)
+        except KernellabError as error:
+            print(f"No backward is designed for {forward.name}. {error}")
+            return
+        both = f"{forward.name}_pair"
+        self.namespace.update({name: backward, both: Pair(task, forward, backward)})
+        self.show_live(backward)
+        keep_receipt(backward)
+        print(
+            f"{name} is the backward of {forward.name}. When both have ended, {both}.verify() compares all gradients "
+            f"with autograd's and times a step, and {both}.function is a function that autograd knows."
+        )
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
         from kernellab.notebook.magics.words import propose

@@ -38,21 +38,25 @@ def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None =
 
     ``written`` marks the elements that were stored; ``where`` limits the comparison to some of them.
     """
-    import torch
-
     if where is not None:
         return _compare_some(got, want, where)
+    error, wrong = wrong64(got, want)
+    return error, _mismatch(got, want, wrong, written, error)
+
+
+def wrong64(got: Tensor, want: Tensor) -> tuple[float, Tensor]:
+    """The largest error of a float64 run, over 1 + max|want|, and a mask of the elements that are wrong."""
+    import torch
+
     if not want.is_floating_point():
         wrong = got.to(want.dtype) != want
-        error = float(wrong.any())
-    else:
-        finite = want.isfinite()
-        scale = 1 + float(want[finite].abs().max()) if bool(finite.any()) else 1.0
-        gap = torch.where(finite, (got - want).abs(), torch.zeros_like(want)) / scale
-        same_special = torch.where(want.isnan(), got.isnan(), got == want)
-        wrong = torch.where(finite, ~(gap <= _F64_TOLERANCE), ~same_special)
-        error = float(gap.nan_to_num(float("inf")).max()) if gap.numel() else 0.0
-    return error, _mismatch(got, want, wrong, written, error)
+        return float(wrong.any()), wrong
+    finite = want.isfinite()
+    scale = 1 + float(want[finite].abs().max()) if bool(finite.any()) else 1.0
+    gap = torch.where(finite, (got - want).abs(), torch.zeros_like(want)) / scale
+    same_special = torch.where(want.isnan(), got.isnan(), got == want)
+    error = float(gap.nan_to_num(float("inf")).max()) if gap.numel() else 0.0
+    return error, torch.where(finite, ~(gap <= _F64_TOLERANCE), ~same_special)
 
 
 def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mismatch | None]:
@@ -78,8 +82,18 @@ def compare_declared(
         got, want = got.reshape(-1)[places], want.reshape(-1)[places]
         want64 = None if want64 is None else want64.reshape(-1)[places]
         written = torch.ones_like(places, dtype=torch.bool)
+    error, wrong = wrong_declared(got, want, want64, tf32=tf32)
+    return _mismatch(got, want, wrong, written, error)
+
+
+def wrong_declared(
+    got: Tensor, want: Tensor, want64: Tensor | None = None, *, tf32: bool = False
+) -> tuple[float, Tensor]:
+    """The relative Frobenius error, 0 where it is allowed, and a mask of the elements whose part in it is too large."""
+    import torch
+
     if not want.is_floating_point():
-        return _mismatch(got, want, got.to(want.dtype) != want, written, 1.0)
+        return 1.0, got.to(want.dtype) != want
     exact = (want if want64 is None else want64).double()
     a, b = got.double(), want.double()
     # where rounding decides between finite and not, either is right
@@ -92,9 +106,9 @@ def compare_declared(
         floor = _TF32_FLOOR
     allowed = max(_SLACK * own, floor * norm)
     if error <= allowed:
-        return _mismatch(got, want, b.isnan() & exact.isnan() & ~a.isnan(), written, 0.0)
+        return 0.0, b.isnan() & exact.isnan() & ~a.isnan()
     wrong = finite & ~((a - exact).abs() <= allowed / max(1.0, float(finite.sum())) ** 0.5)
-    return _mismatch(got, want, wrong, written, error / norm if norm else float("inf"))
+    return error / norm if norm else float("inf"), wrong
 
 
 def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: float) -> Mismatch | None:

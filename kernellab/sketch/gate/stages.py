@@ -245,7 +245,7 @@ class _Gate:
                     self.worst = max(self.worst, error)
                 else:
                     best = exact[i] if exact else None
-                    mismatch = compare_declared(got, want, best, written, where, tf32=_in_tf32(program))
+                    mismatch = compare_declared(got, want, best, written, where, tf32=in_tf32(program))
                 if mismatch is not None:
                     self.worst = max(self.worst, mismatch.error)
                     return _Seen(case, bound.tensor, mismatch)
@@ -317,7 +317,8 @@ def _elements(program: Program, values: Mapping[str, int | float]) -> int:
     return sum(prod(e.evaluate(known) for e in shape) for shape in shapes)
 
 
-def _in_tf32(program: Program) -> bool:
+def in_tf32(program: Program) -> bool:
+    """Does a product of the sketch round its factors to TF32?"""
     found = (s for kernel in program.kernels for s in statements(kernel.body))
     return any(isinstance(s, Gemm) and s.precision == "tf32" for s in found)
 

@@ -7,6 +7,7 @@ again from its inputs. The graph is written down as the text of a task, so that 
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
 from collections.abc import Sequence
@@ -32,6 +33,21 @@ _SIGNS: dict[Any, str] = {
 def wants_gradients(task: Task) -> bool:
     """Does the task say ``GRAD = True``?"""
     return task.module().namespace.get("GRAD") is True
+
+
+def said_true(text: str, name: str) -> bool:
+    """Does a task's text say ``name = True``, without being run? Not where it is no Python."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return any(
+        isinstance(node, ast.Assign)
+        and [getattr(target, "id", "") for target in node.targets] == [name]
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is True
+        for node in body
+    )
 
 
 def backward_text(task: Task) -> str:

@@ -92,12 +92,12 @@ class Pair:
 
     @property
     def kernels(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """Both kernels' own functions."""
+        """Both kernels' functions."""
         found = []
         for session in (self.forward, self.backward):
             best = session.best
             best.check_allowed()
-            found.append(best.function)
+            found.append(best.quick)
         return found[0], found[1]
 
     def gradients_by(self, backward: Callable[..., Any]) -> Callable[..., list[Tensor | None]]:

@@ -274,7 +274,7 @@ def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callabl
     best = kernel.best if isinstance(kernel, Session) else kernel
     if isinstance(best, BestKernel):
         best.check_allowed()
-        return best.function, best.name, best.verdict.speedup, None
+        return best.quick, best.name, best.verdict.speedup, None
     if not callable(best):
         raise SwapError(
             f"A {type(kernel).__name__} is no kernel.",
