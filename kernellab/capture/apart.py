@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from kernellab.capture.places import PLACES, adaptive_max_with_places, bags_of_max, median_all
+from kernellab.capture.recurrent import RECURRENT
+from kernellab.capture.special import SPECIAL
 
 if TYPE_CHECKING:
     import torch
@@ -140,14 +141,17 @@ def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, by_frequency: bool = False, mode: int = 0, sparse: bool = False,
     per_sample: Tensor | None = None, include_last: bool = False, padding: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Sums (0) or means (1) of the rows of a table, bag by bag; ``offsets`` are where bags begin."""
+    """Sums (0), means (1) or the largest (2) of the rows of a table, bag by bag; ``offsets`` are where bags begin."""
     import torch
 
-    if mode == 2 or indices.dim() != 1 or by_frequency or padding >= 0:
+    if indices.dim() != 1 or by_frequency or (padding >= 0 and mode != 2):
         return NotImplemented
     bags = offsets.shape[0] - (1 if include_last else 0)
     at = torch.arange(indices.shape[0], device=weight.device)
     bag = torch.searchsorted(offsets[:bags].to(torch.int64).contiguous(), at, right=True) - 1
+    nothing = torch.zeros(bags, dtype=torch.int64, device=weight.device)
+    if mode == 2:
+        return bags_of_max(weight, indices, bag, bags, padding), bag, nothing, nothing
     rows = weight[indices]
     if per_sample is not None:
         rows = rows * per_sample.unsqueeze(-1)
@@ -156,7 +160,6 @@ def embedding_bag(
         ones = torch.ones(indices.shape[0], dtype=weight.dtype, device=weight.device)
         count = torch.zeros(bags, dtype=weight.dtype, device=weight.device).index_add(0, bag, ones)
         total = total / count.clamp(min=1).unsqueeze(-1)
-    nothing = torch.zeros(bags, dtype=torch.int64, device=weight.device)
     return total, bag, nothing, nothing
 
 
@@ -176,19 +179,66 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
             count = met + 1 if include_self else met.clamp(min=1)
             total = total / count if x.is_floating_point() else torch.div(total, count, rounding_mode="floor")
         return total if include_self else torch.where(met > 0, total, x)
-    if reduce not in ("amax", "amin") or not x.is_floating_point():
+    if reduce not in ("amax", "amin", "prod") or not x.is_floating_point():
         return NotImplemented
     same = all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.dim())
     if not same:
         return NotImplemented
     places = torch.arange(x.shape[dim], device=x.device)
     at, values = index.movedim(dim, -1).unsqueeze(-2), src.movedim(dim, -1).unsqueeze(-2)
-    end = -math.inf if reduce == "amax" else math.inf
+    end = {"amax": -math.inf, "amin": math.inf, "prod": 1.0}[reduce]
     seen = torch.where(at == places.unsqueeze(-1), values, end)
+    if reduce == "prod":
+        product = seen.prod(-1).movedim(-1, dim)
+        return x * product if include_self else torch.where(met > 0, product, x)
     best = (seen.amax(-1) if reduce == "amax" else seen.amin(-1)).movedim(-1, dim)
     if include_self:
         return torch.maximum(x, best) if reduce == "amax" else torch.minimum(x, best)
     return torch.where(met > 0, best, x)
+
+
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number below ``minlength`` occurs; without it the size is for the values to say."""
+    import torch
+
+    if not minlength:
+        return NotImplemented
+    dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
+    each = torch.ones(x.shape, dtype=dtype, device=x.device) if weights is None else weights.to(dtype)
+    return torch.zeros(minlength, dtype=dtype, device=x.device).index_add(0, x.to(torch.int64), each)
+
+
+def repeat_interleave(
+    x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element as often as a tensor says, where the call says how many these are in all: the element of place n is
+    that whose running count is the first above n."""
+    import torch
+
+    if output_size is None or not isinstance(repeats, torch.Tensor) or repeats.dim() != 1:
+        return NotImplemented
+    flat, along = (x.reshape(-1), 0) if dim is None else (x, dim)
+    places = torch.arange(output_size, device=x.device)
+    return flat.index_select(along, torch.searchsorted(repeats.cumsum(0), places, right=True))
+
+
+def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariances of the rows."""
+    if x.dim() != 2 or fweights is not None or aweights is not None or not x.is_floating_point():
+        return NotImplemented
+    centred = x - x.mean(1, keepdim=True)
+    return centred @ centred.T / max(x.shape[1] - correction, 0)
+
+
+def corrcoef(x: Tensor) -> Tensor:
+    """The correlations of the rows."""
+    import torch
+
+    found = cov(x)
+    if found is NotImplemented:
+        return found
+    spread = torch.sqrt(torch.diagonal(found))
+    return (found / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
 
 
 def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
@@ -217,142 +267,6 @@ def trilinear(
     for at in sorted(at_z):
         z = z.unsqueeze(at)
     return (x * y * z).sum(list(summed))
-
-
-# -- functions that the rules have no operation for -------------------------------------------------------------------
-
-
-def erfinv(x: Tensor) -> Tensor:
-    """The inverse of erf."""
-    import torch
-
-    if not x.is_floating_point():
-        return NotImplemented
-    y = torch.copysign(_erfinv_of(x.abs(), 1 - x.abs()), x)
-    return torch.where(x.abs() > 1, math.nan, y)
-
-
-def ndtri(x: Tensor) -> Tensor:
-    """The quantile of the normal distribution."""
-    import torch
-
-    if not x.is_floating_point():
-        return NotImplemented
-    apart = 2 * x - 1
-    y = torch.copysign(math.sqrt(2) * _erfinv_of(apart.abs(), 2 * torch.minimum(x, 1 - x)), apart)
-    return torch.where(apart.abs() > 1, math.nan, y)
-
-
-def _erfinv_of(x: Tensor, rest: Tensor) -> Tensor:
-    """The inverse of erf for 0 <= x, by Giles' polynomials (2012, Approximating the erfinv function), then a step of
-    Newton's method; ``rest`` is 1 - x without the rounding of it, of which the tail is made."""
-    import torch
-
-    w = -torch.log(rest * (2 - rest))
-    near, far = w - 2.5, torch.sqrt(w.clamp(min=5.0)) - 3.0
-    y = torch.where(w < 5, _poly(near, _ERFINV_NEAR), _poly(far, _ERFINV_FAR)) * x
-    off = torch.where(x < 0.5, torch.erf(y) - x, rest - torch.erfc(y))
-    y = y - off * (math.sqrt(math.pi) / 2) * torch.exp(y * y)
-    return torch.where(rest == 0, math.inf, y)
-
-
-def digamma(x: Tensor) -> Tensor:
-    """psi: the recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.18); reflected below 0."""
-    import torch
-
-    if not x.is_floating_point():
-        return NotImplemented
-    mirrored = x < 0
-    z = torch.where(mirrored, 1 - x, x)
-    total = torch.zeros_like(x)
-    for _ in range(10):
-        small = z < 10
-        total = torch.where(small, total - 1 / z, total)
-        z = torch.where(small, z + 1, z)
-    r = 1 / (z * z)
-    series = _poly(r, (691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12))
-    psi = total + torch.log(z) - 0.5 / z + r * series
-    part = x - torch.trunc(x)
-    reflected = psi - math.pi / torch.tan(math.pi * part)
-    found = torch.where(mirrored, reflected, psi)
-    found = torch.where(mirrored & (part == 0), math.nan, found)
-    return torch.where(x == 0, torch.copysign(torch.full_like(x, math.inf), -x), found)
-
-
-def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
-    """The modified Bessel functions of order 0 and 1: polynomials through their values at Chebyshev's nodes, of x up
-    to 8 and of 1/x beyond (the ranges of Cephes' i0.c)."""
-
-    def bessel(x: Tensor) -> Tensor:
-        import torch
-
-        if not x.is_floating_point():
-            return NotImplemented
-        size = x.abs()
-        near = torch.minimum(size, torch.full_like(x, 8.0))
-        far = torch.maximum(size, torch.full_like(x, 8.0))
-        low = _split_poly(near / 4 - 1, _bessel_near(order))
-        high = _split_poly(16 / far - 1, _bessel_far(order)) / torch.sqrt(far)
-        found = torch.where(size <= 8, low * size if order else low, high)
-        if not scaled:
-            # in two factors: the result overflows later than its exponential
-            half = torch.exp(size * 0.5)
-            found = found * half * half
-        return torch.where(x < 0, -found, found) if order else found
-
-    return bessel
-
-
-@lru_cache(maxsize=4)
-def _bessel_near(order: int) -> tuple[float, ...]:
-    # of order 1 the ratio to x, which keeps its digits near 0
-    return _through(lambda t: _bessel(order, 4 * (t + 1)) / (4 * (t + 1)) ** order, 28)
-
-
-@lru_cache(maxsize=4)
-def _bessel_far(order: int) -> tuple[float, ...]:
-    return _through(lambda t: _bessel(order, 16 / (t + 1)) * np.sqrt(16 / (t + 1)), 20)
-
-
-def _bessel(order: int, places: Any) -> Any:
-    """The scaled function in float64; by mpmath, which comes with torch, since torch's own would be traced here."""
-    from mpmath import besseli, exp  # type: ignore[import-untyped]
-
-    return np.array([float(besseli(order, x) * exp(-x)) for x in map(float, places)])
-
-
-def _through(function: Callable[[Any], Any], degree: int) -> tuple[float, ...]:
-    """The polynomial through ``function`` at the Chebyshev nodes of [-1, 1], the highest power first."""
-    from numpy.polynomial import chebyshev
-
-    return tuple(map(float, chebyshev.cheb2poly(chebyshev.chebinterpolate(function, degree))[::-1]))
-
-
-def _split_poly(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """A polynomial by its even and its odd part: half as long a chain as Horner's."""
-    up = coefficients[::-1]
-    square = x * x
-    return _poly(square, up[0::2][::-1]) + x * _poly(square, up[1::2][::-1])
-
-
-_ERFINV_NEAR = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
-    0.246640727, 1.50140941,
-)  # fmt: skip
-_ERFINV_FAR = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
-    1.00167406, 2.83297682,
-)  # fmt: skip
-
-
-def _poly(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """A polynomial by Horner's rule, the highest power first."""
-    import torch
-
-    total = torch.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        total = total * x + c
-    return total
 
 
 def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:
@@ -384,12 +298,15 @@ APART: dict[str, Callable[..., Any]] = {
     "adaptive_max_pool2d.default": adaptive_max_pool2d,
     "_embedding_bag_forward_only.default": embedding_bag, "_embedding_bag.default": embedding_bag,
     "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
-    "_trilinear.default": trilinear,
-    "erfinv.default": erfinv, "special_ndtri.default": ndtri, "digamma.default": digamma,
-    "i0.default": bessel_i(0, False), "special_i0e.default": bessel_i(0, True),
-    "special_i1.default": bessel_i(1, False), "special_i1e.default": bessel_i(1, True),
+    "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL,
+}  # fmt: skip
+#: functions that look at values where that is not needed, by name: written with others before they are traced
+EARLY: dict[str, Callable[..., Any]] = {
+    "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
+    **RECURRENT,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {
     "max_pool2d_with_indices.default": max_pool(2), "max_pool3d_with_indices.default": max_pool(3),
+    "adaptive_max_pool2d.default": adaptive_max_with_places(adaptive_max_pool2d, max_pool(2)),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
-from kernellab.capture.apart import APART, WITH_PLACES
+from kernellab.capture.apart import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.read import REMEDY, ProgramReader
+from kernellab.capture.recurrent import whole_cells
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.fakes import fake_arguments
@@ -33,7 +35,8 @@ _KEEP = (
 _TAKEN_APART = (
     "upsample_nearest2d.vec", "upsample_bilinear2d.default", "upsample_bilinear2d.vec", "upsample_trilinear3d.default",
     "grid_sampler_2d.default", "_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats",
-    "addmv.default", "_adaptive_avg_pool2d.default",
+    "addmv.default", "_adaptive_avg_pool2d.default", "dist.default", "frexp.Tensor", "tril_indices.default",
+    "triu_indices.default", "adaptive_max_pool3d.default", "multilabel_margin_loss_forward.default",
 )  # fmt: skip
 #: elements of fixed-shape inputs above which none are drawn
 _LARGE = 1 << 22
@@ -97,15 +100,16 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         def forward(self, *given: Any) -> Any:
             full = list(args)
             for i, tensor in zip(tensors, given, strict=True):
-                full[i] = tensor
+                # what is written into is a value of the graph: its new contents are outputs behind the others
+                full[i] = tensor.clone() if i in written else tensor
             if strict:
                 result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
             else:
                 with _line_marks(task.name, module.filename):
                     result = call(full)
-            return _tensors(result)
+            return (_tensors(result), *(full[i] for i in written))
 
-    call = _call(task, module)
+    call, written = _call(task, module), module.written
     dynamic = tuple(
         {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
     )
@@ -115,7 +119,9 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
-            return program.run_decompositions(_decompositions() | _wanted(program))
+            whole = {_operator(name) for name in whole_cells(program)}
+            table = {op: apart for op, apart in _decompositions().items() if op not in whole}
+            return program.run_decompositions(table | _wanted(program))
     except CaptureError:
         raise
     except Exception as error:
@@ -136,9 +142,25 @@ def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
     def forward(args: list[Any]) -> Any:
         split = len(args) - len(keys)
         positional, keywords = module.bind(args[:split])
-        return functional_call(model, dict(zip(keys, args[split:], strict=True)), tuple(positional), keywords)
+        with _own_copies(model):
+            return functional_call(model, dict(zip(keys, args[split:], strict=True)), tuple(positional), keywords)
 
     return forward
+
+
+@contextmanager
+def _own_copies(model: Any) -> Iterator[None]:
+    """Tensors that modules hold as plain attributes are copies while ``forward`` is traced: it may write into them."""
+    import torch
+
+    held = [(vars(m), k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, torch.Tensor)]
+    for attributes, key, value in held:
+        attributes[key] = value.clone()
+    try:
+        yield
+    finally:
+        for attributes, key, value in held:
+            attributes[key] = value
 
 
 def _line_marks(name: str, filename: str) -> Any:
@@ -163,7 +185,9 @@ def _line_marks(name: str, filename: str) -> Any:
                     "Give the loop fewer steps, or write it with cumsum or another scan.",
                 )
             with traceback.annotate({"line": line}):
-                return func(*args, **(kwargs or {}))
+                early = EARLY.get(getattr(func, "__name__", ""))
+                found = early(*args, **(kwargs or {})) if early is not None else NotImplemented
+                return func(*args, **(kwargs or {})) if found is NotImplemented else found
 
     return Marks()
 
@@ -197,8 +221,15 @@ def _decompositions() -> dict[Any, Any]:
 
 def _wanted(program: Any) -> dict[Any, Any]:
     """Poolings by their windows where their places are asked for; one that only pools stays whole."""
-    called = {str(node.target) for node in program.graph.nodes}
-    return {_operator(name): apart for name, apart in WITH_PLACES.items() if f"aten.{name}" in called}
+    asked = {str(n.args[0].target).removeprefix("aten.") for n in program.graph.nodes if _is_second(n)}
+    if "max_pool1d_with_indices.default" in asked:
+        asked.add("max_pool2d_with_indices.default")
+    return {_operator(name): apart for name, apart in WITH_PLACES.items() if name in asked}
+
+
+def _is_second(node: Any) -> bool:
+    """Does the node pick an operation's second result, and does anything use it?"""
+    return node.target is operator.getitem and node.args[1] == 1 and bool(node.users)
 
 
 def _operator(name: str) -> Any:

@@ -127,7 +127,7 @@ class ProgramReader:
         node = Node(
             name=fx.name,
             op=op,
-            args=tuple(self._arg(a) for a in fx.args),
+            args=_spelled(op, tuple(self._arg(a) for a in fx.args), fx.args),
             kwargs=tuple((k, self._arg(v)) for k, v in fx.kwargs.items()),
             shape=self._shape(first),
             dtype=_dtype(first),
@@ -197,6 +197,17 @@ class ProgramReader:
                 raise CaptureError(f"An output of {self.task.name!r} is a constant number.", "Return tensors only.")
             refs.append(ref)
         return refs
+
+
+def _spelled(op: str, args: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments with what torch would put for None by the operand's dtype, which a run in float64 changes."""
+    import torch
+
+    if op != "aten.rms_norm.default" or (len(args) > 3 and args[3] is not None):
+        return args
+    dtype = given[0].meta["val"].dtype
+    eps = float(torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps)
+    return (*args[:3], *(None,) * (3 - len(args)), eps)
 
 
 def _live(nodes: Sequence[Node], outputs: Sequence[Ref]) -> tuple[Node, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -93,7 +94,27 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
     kwargs.pop("layout", None)
     if f64 and node.dtype.startswith("float") and not kwargs.get("dtype") and not any(map(_is_given, node.args)):
         kwargs["dtype"] = _attribute("torch.float64", True)  # a tensor that is made here has the default dtype
-    return _function(node.op)(*(fill(a) for a in node.args), **kwargs)
+    args = [fill(a) for a in node.args]
+    function = _function(node.op)
+    if not f64 or not node.dtype.startswith("float"):
+        return function(*args, **kwargs)
+    return _wide(function, args, kwargs)
+
+
+def _wide(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A float result in float64, also where torch would make the default dtype of integers."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    def double(value: Any) -> Any:
+        return value.double() if isinstance(value, torch.Tensor) and not value.is_complex() else value
+
+    made = function(*args, **kwargs)
+    if any(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tree_leaves(made)):
+        # where operands have to be places or conditions, what it makes of them is exact
+        with suppress(RuntimeError):
+            made = function(*tree_map(double, args), **kwargs)
+    return tree_map(lambda t: double(t) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, made)
 
 
 def _is_given(value: Any) -> bool:
@@ -114,5 +135,7 @@ def _attribute(name: str, f64: bool) -> Any:
 def _function(op: str) -> Any:
     import torch
 
+    if op == "aten.view.default":
+        op = "aten.reshape.default"  # what is viewed may lie otherwise here than in the trace
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)

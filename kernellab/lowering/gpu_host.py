@@ -30,6 +30,7 @@ class GpuHost(HostFunction):
         self._constants()
         self._outputs()
         launches()
+        self.put_written()
         self.put(f"return {', '.join(self.results()) or 'None'}")
         return "\n    ".join([f"def kernel({self.signature()}):", *self.lines]) + "\n"
 
@@ -55,7 +56,7 @@ class GpuHost(HostFunction):
         name = _identifier(parameter)
         own = {t for t, p in self.binding.tensors.items() if p == position}
         own |= {c for c, p in self.binding.scalars.items() if p == position}
-        return name not in own
+        return name not in own or position in self.written()
 
     def _inputs(self) -> None:
         for tensor in self.program.inputs:

@@ -80,10 +80,22 @@ class HostFunction(ABC):
             if tensor.role in (TensorRole.OUT, TensorRole.TEMP) and tensor.name not in library_made(self.calls):
                 yield tensor, "zeros" if tensor.name in added else "empty", shapes.get(tensor.name, tensor.shape)
 
+    def written(self) -> frozenset[int]:
+        """The parameters that the function writes into, by position."""
+        return frozenset(o.into for o in self.binding.outputs if o.into is not None)
+
+    def put_written(self) -> None:
+        """Lines that write into arguments, behind all launches: none of these then reads what is new."""
+        for output in self.binding.outputs:
+            if output.into is not None:
+                self.put(f"{self.parameter(output.into)}.copy_({self.local(output.tensor)})")
+
     def results(self) -> list[str]:
         """The reference's outputs in their shapes (a binding has their dtypes equal)."""
         found = []
         for output in self.binding.outputs:
+            if output.into is not None:
+                continue
             tensor = self.program.tensor(output.tensor)
             text = self.local(output.tensor)
             if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):

@@ -115,6 +115,12 @@ class Task:
     def tensors(self) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.is_tensor)
 
+    @property
+    def results(self) -> tuple[OutputSpec, ...]:
+        """The outputs, then what each argument holds that the reference writes into: all that a kernel must make."""
+        after = (self.args[i] for i in self.module().written)
+        return (*self.outputs, *(OutputSpec(a.shape, a.dtype) for a in after))
+
     def arg(self, name: str) -> Arg:
         return next(a for a in self.args if a.name == name)
 

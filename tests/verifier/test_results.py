@@ -5,14 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernellab.errors import CaptureError, TaskError
-from kernellab.records import Stage, Verdict
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.errors import TaskError
+from kernellab.lowering import lower
+from kernellab.records import Stage, Trust, Verdict
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task
 from kernellab.task.audit import admit
+from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases import cases
 from kernellab.verifier.compare.selection import selections
 
-from .kit import Judge
+from .kit import TARGET, Judge
 
 
 def task_of(reference: str, inputs: str, name: str = "t") -> object:
@@ -43,11 +49,12 @@ def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judg
         assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
 
 
-def test_the_rules_say_that_they_design_no_writes() -> None:
-    from kernellab.capture import capture
-
-    with pytest.raises(CaptureError, match="writes into its argument r"):
-        capture(FUSED_ADD)
+def test_the_rules_kernel_writes_it_too(judge: Judge) -> None:
+    program = load_program(RulesDesigner().design(DesignBrief(FUSED_ADD, TARGET)).sketch)
+    source = lower(program, bind(program, FUSED_ADD, {}, TARGET), TARGET)
+    assert "    r.copy_(" in source.files["kernel.py"]
+    verdict = judge.verifier.verify(FUSED_ADD, source, TARGET, options=VerifyOptions(budget=0.05, level=Trust.T1))
+    assert verdict.passed and not verdict.label, verdict.reason
 
 
 SORT = task_of("def reference(x):\n    return torch.sort(x, dim=-1)", "torch.randint(0, 9, (12, 40)).float()")

@@ -19,6 +19,8 @@ from kernellab.target import Target
 
 #: what a design says of itself in which the framework makes what no rule does: such a kernel is labelled with its share
 FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
+#: what a rule raises at a form that it was not written for
+BROKEN = (AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 #: what a design says of itself that multiplies fewer numbers than its reference
 ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
 
@@ -60,6 +62,10 @@ class RulesDesigner:
         for style in schedules(brief.task, graph, brief.target, self.algebra):
             try:
                 found = scheduled(brief.task, graph, brief.target, style, fallback=fallback)
+            except BROKEN as error:
+                # a combination that no rule was written for; another schedule may do without it
+                refused = refused or _unforeseen(brief, error)
+                continue
             except DesignError as error:
                 refused = refused if isinstance(refused, NodeError) else error
                 if isinstance(error, NodeError):
@@ -78,9 +84,7 @@ class RulesDesigner:
         """
         fallback, replies, error = NONE, list[DesignReply](), refused
         while not replies:
-            if not isinstance(error, NodeError):
-                raise refused
-            fallback = fallback.beyond(graph, error)
+            fallback = fallback.after(graph, error)
             if not fallback.leaves_work(graph):
                 raise refused
             replies, found = self._schedules(brief, graph, fallback)
@@ -118,6 +122,14 @@ class RulesDesigner:
             f"The rules Designer has tried its {len(replies)} schedules of {brief.task.name!r}.",
             "Edit the sketch, or give the role to a person or a model.",
         )
+
+
+def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
+    name, kind = brief.task.name, type(error).__name__
+    return DesignError(
+        f"The rules Designer has no schedule of {name!r} that joins its operations ({kind}).",
+        "Let a person or a model write this sketch.",
+    )
 
 
 def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:

@@ -99,15 +99,15 @@ class Builder:
         pool.append(Axis(extent))
         return pool[-1]
 
-    def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index) -> Index:
-        """``index`` with an axis of its own for each reduced dimension, the outer ones untouched.
+    def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index, beside: Index = ()) -> Index:
+        """``index`` with an axis of its own for each reduced dimension, the outer ones untouched; none of ``beside``.
 
         Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
         row and the row itself then share their loop.
         """
         kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.leaves())
         result = list(index)
-        used = set(kept)
+        used = set(kept) | {leaf for ix in beside for leaf in ix.leaves()}
         for d in dims:
             ix = index[d]
             fits = ix.axes and ix.plain and not used.intersection(ix.leaves()) and extents.same(ix.extent, shape[d])

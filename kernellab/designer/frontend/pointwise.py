@@ -6,6 +6,7 @@ meaning in the operation table (its field ``aten``) need no rule here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from kernellab.capture import Node, Ref, Sym
@@ -89,15 +90,31 @@ def args_of(b: Builder, node: Node, index: Index, count: int | None = None) -> l
 def _pointwise(op: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         args = args_of(b, node, index)
+        unread = [k for k, _ in node.kwargs if k not in ("rounding_mode", "dtype")]
+        if unread:
+            raise b.refuse(node, f"the argument {unread[0]}")
         if op == "div" and node.keyword("rounding_mode"):
-            mode = node.keyword("rounding_mode")
-            quotient = apply("div", args, "float32" if not is_float(node.dtype) else node.dtype, node.line)
-            return settle(Op(mode, (quotient,), quotient.dtype, node.line), node.dtype)
+            return settle(_rounded_quotient(node.keyword("rounding_mode"), args, node), node.dtype)
         if op == "mul" and node.dtype == "bool":
             return apply("logical_and", args, "bool", node.line)
         return settle(apply(op, args, node.dtype, node.line), node.dtype)
 
     return handle
+
+
+def _rounded_quotient(mode: str, args: list[Expr], node: Node) -> Expr:
+    """A quotient rounded down, or towards zero: of integers exactly, of floats as torch rounds each."""
+    if mode == "floor":
+        return apply("floordiv", args, node.dtype, node.line)
+    d = wide(node.dtype)
+    if is_float(d):
+        return Op("trunc", (apply("div", args, d, node.line),), d, node.line)
+    left, right = (compute(a, d) for a in args)
+    below = Op("floordiv", (left, right), d, node.line)
+    uneven = Op("ne", (Op("mod", (left, right), d), Num(0, d)), "bool")
+    signs = (Op("lt", (left, Num(0, d)), "bool"), Op("lt", (right, Num(0, d)), "bool"))
+    negative = Op("logical_and", (uneven, Op("ne", signs, "bool")), "bool")
+    return Op("where", (negative, Op("add", (below, Num(1, d)), d), below), d, node.line)
 
 
 def _add(sign: str) -> Handler:
@@ -288,6 +305,28 @@ def _signbit(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return Op("lt", (x, Num(0, x.dtype)), "bool", node.line)
 
 
+def _round(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """To whole numbers, or to so many decimals as torch does: scaled, rounded, scaled back."""
+    (x,) = args_of(b, node, index, 1)
+    decimals = node.keyword("decimals", 0)
+    if not decimals or not is_float(node.dtype):
+        return settle(apply("round", [x], node.dtype, node.line), node.dtype) if is_float(node.dtype) else x
+    d = wide(node.dtype)
+    scale = Num(10.0 ** abs(decimals), d)
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    scaled = Op("round", (Op(there, (compute(x, d), scale), d),), d, node.line)
+    return Op(back, (scaled, scale), d, node.line)
+
+
+def _angle(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """Of real numbers: pi of those below 0, else 0; NaN stays."""
+    (x,) = args_of(b, node, index, 1)
+    d = wide(node.dtype)
+    x = compute(x, d)
+    found = Op("where", (Op("lt", (x, Num(0.0, d)), "bool"), Num(math.pi, d), Num(0.0, d)), d, node.line)
+    return Op("where", (Op("isnan", (x,), "bool"), x, found), d, node.line)
+
+
 def _ldexp(b: Builder, node: Node, index: Index, item: int) -> Expr:
     d = wide(node.dtype)
     x, power = (compute(a, d) for a in args_of(b, node, index, 2))
@@ -360,6 +399,7 @@ OPERATIONS |= {
     "log10": _binary_of_unary(lambda x, d, line: _log10(x, d, line)),
     "isinf": _isinf, "xlogy": _xlogy, "logical_xor": _logical_xor, "fmax": _of_present("max"),
     "fmin": _of_present("min"), "heaviside": _heaviside, "signbit": _signbit, "ldexp": _ldexp,
+    "round": _round, "angle": _angle,
     **{name: _bitwise(name) for name in _OF_BOOL},
     "_to_copy": _to_copy, "to": _to_copy, "clone": _identity, "alias": _identity, "detach": _identity,
     "contiguous": _identity, "lift_fresh_copy": _identity, "_assert_tensor_metadata": _identity,

@@ -190,7 +190,7 @@ def _searchsorted(row: int, values: int) -> Handler:
         shape = b.shape(rows)
         value = b.value(given, index if b.shape(given) else ())
         outer = index[:-1] if len(shape) > 1 else ()
-        bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()))
+        bound = b.bound(shape, [len(shape) - 1], (*outer, Ix()), index)
         common = "float64" if "float64" in (b.dtype(rows), value.dtype) else "float32"
         common = common if aten.is_float(b.dtype(rows)) or aten.is_float(value.dtype) else "int64"
         sides = (aten.compute(b.value(rows, bound), common), aten.compute(value, common))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kernellab.capture import Node, Ref
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.pointwise import cast
@@ -33,8 +35,20 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
     if len(over) != 1:
         raise b.refuse(node, "a row that is split into several axes")
     # ties are those of the rounded values
-    arg = cast(b.value(source, bound), dtype)
+    arg = Leaf(b.stored(source), bound, dtype) if _joins(b, source, dim) else cast(b.value(source, bound), dtype)
     return Order("order" if item else "value", arg, over[0], "int64" if item else dtype, False, node.line, place, down)
+
+
+def _joins(b: Builder, source: Ref, dim: int) -> bool:
+    """Is a row of ``source`` a view of several dimensions, which in an order must lie one behind the other?"""
+    node = b.nodes.get(source.name)
+    if node is None or not node.op.startswith(("aten.view.", "aten.reshape.", "aten._unsafe_view.")):
+        return False
+    made, base = ([e for e in b.shape(r) if isinstance(e, int)] for r in (source, node.args[0]))
+    if len(made) != len(b.shape(source)) or len(base) != len(b.shape(node.args[0])):
+        return False
+    after = math.prod(made[dim + 1 :])
+    return any(after < math.prod(base[k:]) < after * made[dim] for k in range(len(base)))
 
 
 def _sort(b: Builder, node: Node, index: Index, item: int) -> Expr:

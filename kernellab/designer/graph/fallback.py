@@ -13,6 +13,7 @@ from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.frontend.views import VIEWS
 from kernellab.designer.graph.library import LibraryCall, Operand
@@ -37,6 +38,14 @@ class Fallback:
     calls: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
 
+    def after(self, graph: Graph, error: DesignError) -> Fallback:
+        """What to try when ``error`` refused the graph.
+
+        Raises:
+            DesignError: ``error`` itself, where there is nothing more.
+        """
+        return self.beyond(graph, error) if isinstance(error, NodeError) else self.apart(graph, error)
+
     def beyond(self, graph: Graph, error: NodeError) -> Fallback:
         """What to try when ``error`` refused a node: a view gets its operand stored, any other node becomes a call.
 
@@ -57,6 +66,20 @@ class Fallback:
         if not names or names <= self.calls:
             raise error
         return replace(self, calls=self.calls | names)
+
+    def apart(self, graph: Graph, error: DesignError) -> Fallback:
+        """What to try when no launch holds what was joined: pointwise operations join among themselves alone, then
+        there is a launch for each operation, then for each view too.
+
+        Raises:
+            DesignError: ``error`` itself, where that was tried.
+        """
+        held = [n for n in graph.nodes if _held(n)]
+        each = frozenset(n.name for n in held if kind_of(n) not in _IDLE)
+        for names in (each & _ends(graph), each, frozenset(n.name for n in held)):
+            if not names <= self.stored:
+                return replace(self, stored=self.stored | names)
+        raise error
 
     def leaves_work(self, graph: Graph) -> bool:
         """Is there anything left for own launches to compute?"""
@@ -91,6 +114,19 @@ def fallen(graph: Graph, calls: Iterable[str]) -> list[str]:
     """The names of the operations that ``calls`` are, each once."""
     kinds = (kind_of(n) for n in graph.nodes if n.name in set(calls))
     return list(dict.fromkeys(kinds))
+
+
+def _ends(graph: Graph) -> frozenset[str]:
+    """What an operation reads or makes that is no pointwise one, seen through views."""
+    ends, through = set[str](), set[str]()
+    for node in reversed(graph.nodes):
+        kind = kind_of(node)
+        is_view = kind in VIEWS
+        if not is_view and kind not in OPERATIONS:
+            ends.add(node.name)
+        if (not is_view and kind not in OPERATIONS) or (is_view and node.name in through):
+            through |= {r.name for r in node.refs()}
+    return frozenset(ends | through)
 
 
 def _held(node: Node) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -70,20 +71,63 @@ def share(outputs: list[Output]) -> list[Output]:
     """Equal expressions become one object; split axes are replaced by their parts."""
     table: dict[Any, Expr] = {}
     done: dict[int, tuple[Expr, Expr]] = {}
+    free = Free()
 
     def visit(e: Expr) -> Expr:
         if id(e) in done:
+            return done[id(e)][1]
+        if isinstance(e, Red) and _is_of_equals(e) and free(e.arg).isdisjoint(e.axes):
+            done[id(e)] = (e, visit(_of_equals(e)))
             return done[id(e)][1]
         if isinstance(e, Iota) and len(e.index.leaves()) > 1:
             done[id(e)] = (e, visit(row_major(e.index)))
             return done[id(e)][1]
         args = tuple(visit(a) for a in operands(e))
+        if (known := _known(e, args)) is not None:
+            done[id(e)] = (e, known)
+            return known
         made, key = _rebuilt(e, args)
         result = table.setdefault(key, made)
         done[id(e)] = (e, result)
         return result
 
     return [replace(o, index=tuple(_resolved(ix) for ix in o.index), expr=visit(o.expr)) for o in outputs]
+
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+
+
+def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
+    """What a choice between two values is where its condition compares numbers: the other value is then not read."""
+    if not (isinstance(e, Op) and e.op == "where" and isinstance(args[0], Op) and args[0].op in _COMPARED):
+        return None
+    sides = args[0].args
+    if not all(isinstance(s, Num) for s in sides):
+        return None
+    left, right = (s.value for s in sides if isinstance(s, Num))
+    chosen = args[1] if _COMPARED[args[0].op](left, right) else args[2]
+    return chosen if chosen.dtype == e.dtype else Op("cast", (chosen,), e.dtype, e.line)
+
+
+def _is_of_equals(e: Red) -> bool:
+    """Can the reduction be written without its loop, should its operand not vary along its axes?"""
+    return e.chunk is None and (e.kind != "prod" or e.dtype.startswith("float"))
+
+
+def _of_equals(e: Red) -> Expr:
+    """A reduction along axes that its operand does not vary along."""
+    if e.kind in ("argmax", "argmin"):
+        return Num(0, e.dtype)
+    arg = e.arg if e.arg.dtype == e.dtype else Op("cast", (e.arg,), e.dtype, e.line)
+    if e.kind not in ("sum", "prod"):
+        return arg
+    total = number(extents.times([a.extent for a in e.axes]))
+    count = total if total.dtype == e.dtype else Op("cast", (total,), e.dtype, e.line)
+    if e.kind == "prod" and not e.dtype.startswith("float"):
+        return e
+    return Op("mul" if e.kind == "sum" else "pow", (arg, count), e.dtype, e.line)
 
 
 def number(extent: Extent) -> Expr:

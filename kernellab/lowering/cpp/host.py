@@ -58,7 +58,7 @@ class CppHost(HostFunction):
 
     def _local_name(self, tensor: Tensor) -> str:
         position = self.binding.tensors.get(tensor.name)
-        if position is not None and tensor.role is TensorRole.IN:
+        if position is not None and tensor.role is TensorRole.IN and position not in self.written():
             return self.binding.parameters[position]
         name = tensor.name
         while name in self._taken:
@@ -82,6 +82,7 @@ class CppHost(HostFunction):
     def launches(self, exports: list[Stage], symbols: list[str]) -> list[str]:
         """Calls of what is exported and of the library, in the sketches' order."""
         self.in_order({stage.first: partial(self._start, stage, symbols) for stage in exports})
+        self.put_written()
         return self.lines
 
     def result(self) -> str:

@@ -24,6 +24,16 @@ KL_PAIR(hypot, hypotf, ::hypot)
 KL_PAIR(copysign, copysignf, ::copysign)
 KL_PAIR(nextafter, nextafterf, ::nextafter)
 #undef KL_PAIR
+template <class T> KL_INLINE T gcd(T a, T b) {
+  a = a < T(0) ? T(-a) : a;
+  b = b < T(0) ? T(-b) : b;
+  while (b != T(0)) {
+    const T rest = T(a % b);
+    a = b;
+    b = rest;
+  }
+  return a;
+}
 // a count outside the width shifts everything out, as in torch
 template <class T> KL_INLINE T shift_left(T x, T n) {
   return n >= T(0) && n < T(8 * sizeof(T)) ? T(uint64_t(x) << int(n)) : T(0);

@@ -51,7 +51,13 @@ def kl_mod_int(a, b):
 @triton.jit
 def kl_floordiv(a, b):
     if a.dtype.is_floating():
-        return tl.floor(a / b)
+        # as torch: the remainder goes first, so that a quotient that rounds up to a whole number stays below it
+        x, y = tl.broadcast(a, tl.cast(b, a.dtype))
+        r = x % y
+        q = (x - r) / y
+        q = tl.where((r != 0) & ((r < 0) != (y < 0)), q - 1, q)
+        f = tl.floor(q)
+        return tl.where(y == 0, x / y, tl.where(q - f > 0.5, f + 1, f))
     else:
         return kl_floordiv_int(a, b)
 
@@ -245,6 +251,18 @@ def kl_below_zero(x):
         return x.to(tl.int64, bitcast=True) < 0
     else:
         return x.to(tl.float32).to(tl.int32, bitcast=True) < 0
+
+
+@triton.jit
+def kl_gcd(a, b):
+    """Euclid's algorithm for all elements together: 92 steps are the most that 64 bits take (Lame)."""
+    x, y = tl.broadcast(tl.abs(a), tl.abs(tl.cast(b, a.dtype)))
+    for _ in range(92):
+        last = y == 0
+        rest = x % tl.where(last, 1, y).to(x.dtype)
+        x = tl.where(last, x, y).to(x.dtype)
+        y = tl.where(last, 0, rest).to(x.dtype)
+    return x
 
 
 @triton.jit

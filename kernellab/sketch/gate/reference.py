@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's outputs on ``args`` with every float in float64; None when that cannot be had.
+    """The reference's results on ``args`` with every float in float64; None when that cannot be had.
 
     Upcast arguments are enough where no narrower float then appears inside the reference (which is watched); where
     one does, because the reference fixes a dtype, its captured graph is rewritten and run.
@@ -26,8 +26,8 @@ def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     upcast = tuple(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
     watch = _narrow_floats()
     try:
-        with watch:
-            outputs = task.module().reference(upcast)
+        with watch, _dtype_numbers(watch):
+            outputs = task.module().results(upcast)
     except (TaskError, RuntimeError):
         outputs = None
     wide = outputs is not None and all(not o.is_floating_point() or o.dtype == torch.float64 for o in outputs)
@@ -60,7 +60,7 @@ def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     try:
         graph = capture(task)
         declared = run_graph(graph, args)
-        wanted = task.module().reference(args)
+        wanted = task.module().results(args)
         if len(declared) != len(wanted) or not all(map(_close, declared, wanted)):
             return None
         return tuple(run_graph(graph, args, f64=True))
@@ -74,6 +74,23 @@ def _close(got: Tensor, want: Tensor) -> bool:
     if got.shape != want.shape:
         return False
     return bool(torch.allclose(got.double(), want.double(), rtol=2e-2, atol=1e-2, equal_nan=True))
+
+
+def _dtype_numbers(watch: Any) -> Any:
+    """A mode that tells ``watch`` of calls that take a number from their operand's dtype: float64 would change it."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Numbers(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = dict(kwargs or {})
+            if func in (torch.rms_norm, torch.nn.functional.rms_norm):
+                watch.seen = watch.seen or (args[3] if len(args) > 3 else given.get("eps")) is None
+            elif func in (torch.nan_to_num, torch.Tensor.nan_to_num):
+                watch.seen = True
+            return func(*args, **given)
+
+    return Numbers()
 
 
 def _narrow_floats() -> Any:

@@ -253,10 +253,10 @@ class _Gate:
         return _Seen(case)
 
     def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
-        """The reference's outputs; None when it does not take the case."""
+        """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return self.task.module().reference(case.args)
+                return self.task.module().results(case.args)
         except TaskError:
             return None
 

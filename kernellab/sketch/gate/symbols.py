@@ -80,7 +80,7 @@ def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int,
     shapes: list[tuple[Sequence[IntExpr], Sequence[Extent]]] = [
         (program.tensor(name).shape, task.args[position].shape) for name, position in binding.tensors.items()
     ]
-    shapes += [(program.tensor(b.tensor).shape, o.shape) for b, o in zip(binding.outputs, task.outputs, strict=True)]
+    shapes += [(program.tensor(b.tensor).shape, o.shape) for b, o in zip(binding.outputs, task.results, strict=True)]
     table: dict[int, IntExpr] = {}
     shapes += [(b.shape, tuple(e.value for e in a.shape)) for a, b in _views(program) if _fixed(a)]
     for declared, actual in shapes:

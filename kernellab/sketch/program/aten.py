@@ -16,6 +16,8 @@ from typing import Any
 
 #: what a program can neither repeat nor size: refused in a call
 _TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_shape")
+#: operations that draw numbers for their dropout alone: the position of that argument
+_DROPOUT = {"lstm.input": 5, "gru.input": 5, "rnn_tanh.input": 5, "rnn_relu.input": 5}
 _OPERAND = re.compile(r"x(\d+)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -128,6 +130,8 @@ def _known(node: ast.expr) -> None:
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
             _operation(name, overload)
+            if (at := _DROPOUT.get(f"{name}.{overload}")) and not _is_zero(node.args[at : at + 1]):
+                raise BadCall(f"{name}.{overload} draws numbers for its dropout.", "Write 0.0 as its dropout.")
             parts: list[ast.expr] = [*node.args, *(k.value for k in node.keywords)]
         case ast.Subscript(value=value, slice=ast.Constant(value=int())):
             parts = [value]
@@ -147,6 +151,10 @@ def _known(node: ast.expr) -> None:
         _known(part)
 
 
+def _is_zero(given: list[ast.expr]) -> bool:
+    return len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0
+
+
 @lru_cache(maxsize=512)
 def _operation(name: str, overload: str) -> Any:
     """Raises BadCall: there is no such operation, or none that a sketch may call."""
@@ -155,7 +163,8 @@ def _operation(name: str, overload: str) -> Any:
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
     if found is None:
         raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
-    if found._schema.is_mutable or any(getattr(torch.Tag, tag) in found.tags for tag in _TAGS):
+    tags = () if f"{name}.{overload}" in _DROPOUT else _TAGS
+    if found._schema.is_mutable or any(getattr(torch.Tag, tag) in found.tags for tag in tags):
         raise BadCall(
             f"{name}.{overload} draws numbers, changes its operands, or has a result of a size that values decide.",
             "Name an operation whose result follows from its operands, in a shape that follows from theirs.",

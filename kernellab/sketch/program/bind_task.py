@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, prod
 
 from kernellab.errors import SketchError
@@ -281,17 +281,17 @@ def _outputs(
     program: Program, task: Task, symbols: _Symbols, samples: Sequence[Mapping[str, int]]
 ) -> tuple[BoundOutput, ...]:
     outs = [t for t in program.outputs if t.role is TensorRole.OUT]
-    if len(outs) != len(task.outputs):
+    if len(outs) != len(task.results):
         outs = list(program.outputs)
     outs = _numbered(outs)
-    if len(outs) != len(task.outputs):
+    if len(outs) != len(task.results):
         raise SketchError(
             f"The sketch writes {len(outs)} tensors ({', '.join(t.name for t in outs)}) and the reference returns "
-            f"{len(task.outputs)}.",
+            f"{len(task.results)}.",
             "Declare one out tensor for each output, in the reference's order.",
         )
     bound = []
-    for number, (tensor, spec) in enumerate(zip(outs, task.outputs, strict=True)):
+    for number, (tensor, spec) in enumerate(zip(outs, task.results, strict=True)):
         if _BY_TORCH_NAME.get(spec.dtype) is not tensor.dtype:
             raise SketchError(
                 f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number + 1} is "
@@ -309,7 +309,9 @@ def _outputs(
                 )
             shape = tensor.shape
         bound.append(BoundOutput(tensor.name, tuple(e for e in shape if e is not None)))
-    return tuple(bound)
+    written = task.module().written
+    first = len(bound) - len(written)
+    return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))
 
 
 def _of_outputs(
@@ -317,7 +319,7 @@ def _of_outputs(
 ) -> dict[str, tuple[int, int]]:
     """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
     found: dict[str, tuple[int, int]] = {}
-    for number, (bound, spec) in enumerate(zip(outputs, task.outputs, strict=True)):
+    for number, (bound, spec) in enumerate(zip(outputs, task.results, strict=True)):
         for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.shape):
             if expr.kind is IntKind.SYMBOL and expr.name not in places:
                 found.setdefault(expr.name, (number, dim))

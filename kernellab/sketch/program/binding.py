@@ -14,11 +14,13 @@ class BoundOutput:
     """One output of the reference: its sketch tensor, and its true shape over the sketch's symbols.
 
     The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is what the
-    caller gets, ``()`` for a scalar. The tensor has the output's dtype.
+    caller gets, ``()`` for a scalar. The tensor has the output's dtype. ``into``: it is no result, but what the
+    parameter at that position holds afterwards.
     """
 
     tensor: str
     shape: tuple[IntExpr, ...]
+    into: int | None = None
 
 
 @dataclass(frozen=True)

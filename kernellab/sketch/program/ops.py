@@ -155,6 +155,7 @@ _TABLE = (
     _pointwise("hypot", 2, "torch.hypot(a, b)", "kl::hypot({0}, {1})", "kl_hypot({0}, {1})", 9, result="float", aten="hypot"),
     _pointwise("copysign", 2, "torch.copysign(a, b)", "kl::copysign({0}, {1})", "kl_copysign({0}, {1})", 2, result="float", aten="copysign"),
     _pointwise("nextafter", 2, "torch.nextafter(a, b)", "kl::nextafter({0}, {1})", "kl_nextafter({0}, {1})", 6, result="float", aten="nextafter"),
+    _pointwise("gcd", 2, "torch.gcd(a, b)", "kl::gcd({0}, {1})", "kl_gcd({0}, {1})", 60, result="integer", aten="gcd"),
     # reductions along axes
     Op("reduce_sum", OpKind.REDUCE, 1, identity=0.0, join="add", aten=("sum",)),
     Op("reduce_prod", OpKind.REDUCE, 1, identity=1.0, join="mul", aten=("prod",)),

@@ -23,6 +23,19 @@ KL_INLINE T shift_right(T x, T n) {
   return inside || std::is_signed_v<T> ? T(x >> (inside ? n : most)) : T(0);
 }
 
+/// Euclid's algorithm, at most 92 steps of 64 bits; a loop over it is no vector code.
+template <class T>
+KL_INLINE T gcd(T a, T b) {
+  a = a < T(0) ? T(T(0) - a) : a;
+  b = b < T(0) ? T(T(0) - b) : b;
+  while (b != T(0)) {
+    const T rest = T(a % b);
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
 // -- tangent and its inverses --------------------------------------------------------------------------------------
 
 namespace detail {

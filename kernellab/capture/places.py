@@ -1,0 +1,140 @@
+"""More operations written with others: those that are told by places (windows, bags, diagonals, ranks) or by pairs.
+
+As in ``apart``, ``NotImplemented`` leaves an operation whole.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# NotImplemented is how a function leaves an operation whole
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def nanmedian_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower of the middle elements that are numbers, and its place; NaN sorts behind all numbers."""
+    import torch
+
+    if x.dim() == 0 or not x.is_floating_point():
+        return NotImplemented
+    values, places = torch.sort(x, dim=dim, stable=True)
+    met = (~torch.isnan(x)).sum(dim, keepdim=True)
+    at = ((met + 1) // 2 - 1).clamp(min=0)
+    values, places = values.gather(dim, at), places.gather(dim, at)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def median_all(of_dim: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
+    """The median of all elements, as that of one row."""
+
+    def median(x: Tensor) -> Tensor:
+        found = of_dim(x.reshape(-1), 0)
+        return found if found is NotImplemented else found[0]
+
+    return median
+
+
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Elements written at places of the flattened tensor."""
+    flat = x.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The n-th place of the mask gets element n of ``source``."""
+    import torch
+
+    x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
+    order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+    picked = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(x.shape)
+    return torch.where(mask, picked, x)
+
+
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """``source`` written along a diagonal."""
+    import torch
+
+    plane = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (torch.arange(n, device=x.device) for n in plane.shape[-2:])
+    on = columns.unsqueeze(0) - rows.unsqueeze(1) == offset
+    along = rows if offset >= 0 else columns
+    values = source.index_select(-1, along.clamp(max=source.shape[-1] - 1)).unsqueeze(-1 if offset >= 0 else -2)
+    return torch.where(on, values, plane).movedim((-2, -1), (dim1, dim2))
+
+
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    """Distances of the pairs of rows, each pair once."""
+    import torch
+
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    apart = (x[first] - x[second]).abs()
+    if p == 0:
+        return (apart != 0).to(x.dtype).sum(-1)
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return torch.sqrt((apart * apart).sum(-1)) if p == 2 else (apart**p).sum(-1) ** (1 / p)
+
+
+def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """The sum of a batch of products, added to ``x``."""
+    total = (a @ b).sum(0)
+    total = total if alpha == 1 else total * alpha
+    return total if beta == 0 else total + (x if beta == 1 else x * beta)
+
+
+def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Means of windows that differ in size, one dimension after another: a mean of means, since a window is a box."""
+    import torch
+
+    sizes = x.shape[-3:]
+    if not all(isinstance(n, int) for n in sizes) or all(n % w == 0 for n, w in zip(sizes, size, strict=True)):
+        return NotImplemented
+    found = x
+    for dim, wanted in zip((-3, -2, -1), size, strict=True):
+        length = x.shape[dim]
+        at, places = torch.arange(wanted, device=x.device), torch.arange(length, device=x.device)
+        begin, end = (at * length) // wanted, -((-(at + 1) * length) // wanted)
+        inside = (places >= begin.unsqueeze(1)) & (places < end.unsqueeze(1))
+        rows = found.movedim(dim, -1).unsqueeze(-2)
+        mean = torch.where(inside, rows, 0.0).sum(-1) / (end - begin)
+        found = mean.movedim(-1, dim)
+    return found
+
+
+def bags_of_max(weight: Tensor, indices: Tensor, bag: Tensor, bags: int, padding: int) -> Tensor:
+    """The largest of each bag's rows, element by element; 0 of an empty bag."""
+    import torch
+
+    own = bag.unsqueeze(0) == torch.arange(bags, device=weight.device).unsqueeze(1)
+    own = own & (indices != padding) if padding >= 0 else own
+    best = torch.where(own.unsqueeze(-1), weight[indices].unsqueeze(0), -math.inf).amax(1)
+    return torch.where(own.any(1).unsqueeze(-1), best, 0.0)
+
+
+def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any]) -> Callable[..., Any]:
+    """Adaptive pooling of which the places are asked for: by its windows, of one size or of several."""
+
+    def apart(x: Tensor, size: Sequence[int]) -> Any:
+        found = uneven(x, size)
+        if found is not NotImplemented:
+            return found
+        steps = [n // w for n, w in zip(x.shape[-len(size) :], size, strict=True)]
+        return pool(x, steps, steps)
+
+    return apart
+
+
+#: operation of ATen -> what is traced in its place
+PLACES: dict[str, Callable[..., Any]] = {
+    "nanmedian.dim": nanmedian_dim, "nanmedian.default": median_all(nanmedian_dim), "put.default": put,
+    "masked_scatter.default": masked_scatter, "diagonal_scatter.default": diagonal_scatter,
+    "_pdist_forward.default": pdist, "addbmm.default": addbmm, "_adaptive_avg_pool3d.default": adaptive_avg_pool3d,
+}  # fmt: skip
