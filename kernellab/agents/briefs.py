@@ -183,6 +183,8 @@ class RouteBrief(Brief):
     improvers: frozenset[Role] = frozenset((Role.DESIGNER, Role.CODER))
     #: the fastest verdict that passed so far
     best: Verdict | None = None
+    #: the Designer is the rules, which can measure their designs and tunables and have not been asked to
+    measures: bool = False
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,20 @@ def test_where_only_the_coder_can_do_better_it_is_the_coders(task: Any) -> None:
     assert route(task, sketch=None, gate=None).to is RouteKind.CODER
 
 
+def test_a_kernel_certainly_slower_than_eager_is_no_end_while_the_rules_can_still_measure(task: Any) -> None:
+    slow = passed(0.5)
+    found = route(task, slow, improve=False, measures=True)
+    assert (found.to, found.error_class) == (RouteKind.DESIGNER, "performance")
+    assert "certainly slower" in found.reason and "The hot operation is" in found.reason
+    measured = (Attempt(sketch=SKETCH, gate=RIGHT, verdict=slow, route=found),)
+    ended = route(task, slow, improve=False, measures=True, history=measured)
+    assert ended.to is RouteKind.FINISH
+    assert "Every design of the rules was measured" in ended.reason and "The hot operation is" in ended.reason
+    for fields in ({}, {"measures": True, "turns_left": 0}):
+        assert route(task, slow, improve=False, **fields).to is RouteKind.FINISH
+    assert route(task, passed(0.98), improve=False, measures=True).to is RouteKind.FINISH
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

@@ -148,9 +148,9 @@ sketch turned {
 """
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_operands_of_a_product_are_read_in_place_turned_narrow_and_at_edges(dtype: torch.dtype, tmp_path: Path) -> None:
-    word = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}[dtype]
+    word = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
     text = _TURNED.replace("TYPE", word)
     if dtype == torch.float64:
         text = text.replace("f32", "f64")

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.rules.advice import advise, evidence_lines
 from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
-from kernellab.agents.rules.performance import slow_because, standing_of, why_finish
+from kernellab.agents.rules.performance import hot_of, slow_because, standing_of, why_finish
+from kernellab.agents.rules.slow import is_slow, may_measure
 from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
 
@@ -79,10 +80,13 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     """A kernel that passed: the end, or on to a faster one while there is headroom."""
     end = why_finish(brief)
     if end:
-        reason = _passed(verdict, brief.allow_library) + (f" {end}" if brief.improve else "")
+        told = brief.improve or is_slow(verdict)
+        reason = _passed(verdict, brief.allow_library) + (f" {end}" if told else "")
         return Route(
             to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, evidence=evidence_lines(brief)
         )
+    if may_measure(brief):
+        return _back(brief, verdict)
     designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
     standing = standing_of(brief)
     if designs and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
@@ -95,6 +99,21 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
         suggestion=suggestion,
+        evidence=[*evidence_lines(brief), *facts],
+    )
+
+
+def _back(brief: RouteBrief, verdict: Verdict) -> Route:
+    """To the rules Designer, which has not yet measured its designs, with a kernel that is certainly slow."""
+    eager = verdict.against("eager")
+    assert eager is not None
+    suggestion, facts = slow_because(brief)
+    hot = hot_of(brief)
+    return Route(
+        to=RouteKind.DESIGNER,
+        error_class=ErrorClass.PERFORMANCE.value,
+        reason=f"Verified at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
+        suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
         evidence=[*evidence_lines(brief), *facts],
     )
 

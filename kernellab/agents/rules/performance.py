@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.rules.slow import hot_operation, is_slow, may_measure, was_sent_back
 from kernellab.errors import KernellabError
 from kernellab.records import Role, RouteKind, Verdict
 from kernellab.target import Target
@@ -25,9 +26,16 @@ _AGAIN = 1.2
 
 
 def why_finish(brief: RouteBrief) -> str:
-    """Why a kernel that passed is the end; empty while going on may pay."""
+    """Why a kernel that passed is the end; empty while going on may pay.
+
+    A kernel that is certainly slower than eager is no end before the rules have measured their designs and tunables.
+    """
+    if may_measure(brief):
+        return ""
+    if is_slow(brief.verdict) and brief.measures and was_sent_back(brief):
+        return f"Every design of the rules was measured, with its tunables. {hot_of(brief)}".strip()
     if not brief.improve:
-        return "Nobody asked for more."
+        return f"Nobody asked for more. {hot_of(brief) if is_slow(brief.verdict) else ''}".strip()
     if brief.headroom is None:
         return "How far it is from the bound is not known."
     if brief.headroom >= ENOUGH:
@@ -169,6 +177,12 @@ def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
                 "change its tile, its vector width, unrolling or the order of the loops."
             )
     return words or ["Change the tiles and the order of the loops, one at a time."], facts
+
+
+def hot_of(brief: RouteBrief) -> str:
+    """The sketch's hot operation, in a sentence; empty where it cannot be costed."""
+    cost, standing = _cost(brief), standing_of(brief)
+    return hot_operation(cost, standing is None or not standing.at_roofline) if cost is not None else ""
 
 
 def _hottest(cost: Cost) -> LoopCost | None:

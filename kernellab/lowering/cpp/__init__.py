@@ -16,7 +16,7 @@ from kernellab.lowering.silent import index_lines
 from kernellab.lowering.tunables import choices_text
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.program import Program
+from kernellab.sketch.program.program import DType, Program
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
@@ -24,6 +24,8 @@ HEADERS = ("kl_math.h", "kl_tile.h")
 WINDOWS = "kl_window.h"
 #: rows in order, where a kernel sorts
 SORTS = "kl_sort.h"
+#: rows of f16 and bf16
+HALVES = "kl_half.h"
 #: functions that few kernels need
 SPECIAL = "kl_special.h"
 
@@ -41,8 +43,9 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     writer = Writer(program.text, (n for k in own_kernels(program) for n in index_lines(program, k)))
     calls = library_calls(program)
     emitters = [KernelEmitter(program, k, consts, runtime) for k in own_kernels(program)]
+    halves = any(t.dtype in (DType.F16, DType.BF16) for t in program.tensors)
     special = bool(used_helpers(program) & defined_helpers(_header(SPECIAL)))
-    _preamble(writer, program, binding, runtime, special)
+    _preamble(writer, program, binding, runtime, [h for h, used in ((HALVES, halves), (SPECIAL, special)) if used])
     for emitter in emitters:
         emitter.emit(writer)
         writer()
@@ -57,6 +60,8 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     if any(e.sorts for e in emitters):
         wanted = (*wanted, SORTS)
         writer.lines[1] = f'#include "{SORTS}"'
+    if halves:
+        wanted = (*wanted, HALVES)
     if special:
         wanted = (*wanted, SPECIAL)
     headers = {name: _header(name) for name in wanted}
@@ -75,11 +80,11 @@ def _header(name: str) -> str:
     return (files("kernellab.lowering.cpp") / "headers" / name).read_text()
 
 
-def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str, ...], special: bool) -> None:
+def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str, ...], more: list[str]) -> None:
     w('#include "kl_tile.h"')
     w()
-    if special:
-        w(f'#include "{SPECIAL}"')
+    for header in more:
+        w(f'#include "{header}"')
         w()
     for constexpr in program.constexprs:
         if constexpr.name in runtime:

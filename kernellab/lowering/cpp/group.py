@@ -13,11 +13,12 @@ from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
 from kernellab.lowering.c_family.scalar import Scalars, place
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.cpp.halves import Strips
 from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, substitute
 from kernellab.lowering.cpp.reduce import Reduction
 from kernellab.lowering.cpp.site import Site, Span, between
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.program import Point, Read, Region, Tile, Value
+from kernellab.sketch.program.program import Apply, DType, Point, Read, Region, Tile, Value
 
 #: nests of which two elements may write one place
 _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
@@ -49,6 +50,7 @@ class GroupEmitter:
         self._defined: set[str] = set()
         self._hoisted: dict[tuple[int, str, str], Span] = {}
         self._sites: dict[tuple[int, Index], Site] = {}
+        self._strips = Strips(ints, writer, fresh, self._site)
 
     # -- the loops -------------------------------------------------------------------------------------------------
 
@@ -99,6 +101,21 @@ class GroupEmitter:
             end = self.fresh(f"{var}_end")
             self.w(f"const int64_t {end} = {' && '.join(inside)} ? {high} : {low};")
             high = end
+        dim = self.dims[-1]
+        rows = self._strips.rows(self.group.nests, self.group.vars, var, self.group.domain[dim])
+        with self._strips.over(rows, var, (low, high)) as span:
+            self._fast_loop(var, span, reds)
+        if not edge:
+            return
+        self._edge = True
+        for first, last in (("0", low), (high, extent)):
+            if first != last:
+                with self.w.block(f"for (int64_t {var} = {first}; {var} < {last}; ++{var})"):
+                    self._body(reds)
+        self._edge = False
+
+    def _fast_loop(self, var: str, span: Span, reds: list[Reduction]) -> None:
+        low, high = span
         folded = self._foldable(reds)
         if folded is not None and folded.is_arg:
             self._body_of(folded, folded.search(var, low, high), reds)
@@ -109,14 +126,6 @@ class GroupEmitter:
             self._simd(reds)
             with self.w.block(f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"):
                 self._body(reds)
-        if not edge:
-            return
-        self._edge = True
-        for first, last in (("0", low), (high, extent)):
-            if first != last:
-                with self.w.block(f"for (int64_t {var} = {first}; {var} < {last}; ++{var})"):
-                    self._body(reds)
-        self._edge = False
 
     def _body_of(self, folded: Reduction, head: str, reds: list[Reduction]) -> None:
         folded.returns = True
@@ -164,15 +173,14 @@ class GroupEmitter:
         if nest.scatter is not None:
             yield scatter_text(nest, self.group.vars, self.scalars)
             return
-        text = self.element(nest)
         if nest.kind is NestKind.POINT:
             tile = nest.tile
             assert tile is not None
-            text = strip(converted(text, nest.value.type.dtype, tile.dtype))
+            text = strip(converted(self.element(nest), nest.value.type.dtype, tile.dtype))
             yield f"{self._target(tile)} = {text};"
             return
         assert nest.region is not None
-        yield from self._store(nest, nest.region, text)
+        yield from self._store(nest, nest.region)
 
     def element(self, nest: Nest) -> str:
         """The value of ``nest`` at the current element."""
@@ -191,18 +199,25 @@ class GroupEmitter:
         writes = sum(n.tile is not None and n.tile.uid == tile.uid for n in self.group.nests)
         return f"{'const ' if writes == 1 else ''}{VALUE_TYPE[tile.dtype]} {name}"
 
-    def _store(self, nest: Nest, region: Region, text: str) -> Iterator[str]:
+    def _store(self, nest: Nest, region: Region) -> Iterator[str]:
         site = self._site(region, self.group.vars)
         checks = self._checks_now(site)
         if checks is None:
             return
-        tensor = region.tensor
-        text = strip(converted(text, nest.value.type.dtype, tensor.dtype.compute))
-        target = f"{self.ints.tensor(tensor)}[{site.address}]"
+        tensor, value, dtype = region.tensor, nest.value, region.tensor.dtype.compute
+        atomic = nest.kind is NestKind.ATOMIC
+        if is_narrow(tensor.dtype) and not atomic:
+            # the assignment rounds
+            dtype = DType.F32
+            while isinstance(value, Apply) and value.op == "cast" and value.type.dtype is tensor.dtype:
+                value = value.args[0]
+        element = self.scalars.element(value, align(self.group.vars, value.type.shape, self.ints))
+        text = strip(converted(element, value.type.dtype, dtype))
+        target = self._strips.element(site) or f"{self.ints.tensor(tensor)}[{site.address}]"
         memory = MEMORY_TYPE[tensor.dtype]
-        if nest.kind is NestKind.ATOMIC:
-            value = text if is_narrow(tensor.dtype) else f"{memory}({text})"
-            line = f"kl::atomic_add(&{target}, {value});"
+        if atomic:
+            added = text if is_narrow(tensor.dtype) else f"{memory}({text})"
+            line = f"kl::atomic_add(&{target}, {added});"
         else:
             line = f"{target} = {text};"
         yield f"if ({' && '.join(checks)}) {line}" if checks else line
@@ -220,6 +235,9 @@ class GroupEmitter:
         checks = self._checks_now(site)
         if checks is None:
             return pad
+        value = self._strips.element(site)
+        if value:
+            return value
         value = f"{self.ints.tensor(tensor)}[{site.address}]"
         if is_narrow(tensor.dtype):
             value = f"float({value})"

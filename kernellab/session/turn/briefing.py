@@ -9,10 +9,11 @@ from typing import Any
 from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
-from kernellab.records import Role, Route, Verdict
-from kernellab.session.record.records import TurnState
+from kernellab.records import Author, Role, Route, Verdict
+from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
+from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
@@ -75,7 +76,19 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         improve=improves(state),
         improvers=_improvers(state),
         best=_with_bound(best.verdict, _bound_ms(state)) if best else None,
+        measures=_measures(bench, state, designed),
         **_common(bench, state, parent),
+    )
+
+
+def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
+    """Would the rules Designer measure its schedules and tunables, if it were asked to? A person's sketch is left."""
+    return (
+        state.roles.get(Role.DESIGNER, "rules") == "rules"
+        and designed is not None
+        and designed.author is Author.RULES
+        and not state.created.tune
+        and bench.target().backend is not Backend.INTERPRETER
     )
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
+from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
+from kernellab.agents.rules.slow import is_slow
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -171,6 +173,10 @@ def _designed(
         from kernellab.session.turn.tuned import tuned_design
 
         return tuned_design(bench, designer, brief, channel, remembered)
+    if spec == "rules" and brief.previous is not None and _is_slow(brief):
+        from kernellab.session.turn.tuned import faster_design
+
+        return faster_design(bench, designer, brief, channel)
     if spec == "rules" and brief.previous is None and not brief.pins and bench.recall() is not None:
         replies = designer.designs(brief)
         chosen, told = begun(replies, starts(bench, replies))
@@ -178,6 +184,13 @@ def _designed(
         return chosen
     reply: DesignReply | Route = designer.design(brief)
     return reply
+
+
+def _is_slow(brief: DesignBrief) -> bool:
+    """Was it sent back for a kernel that is certainly slower, rather than for a faster one where there is headroom?"""
+    last = brief.history[-1].verdict if brief.history else None
+    asked = brief.route is not None and brief.route.error_class == ErrorClass.PERFORMANCE
+    return asked and not brief.pins and is_slow(last)
 
 
 def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:

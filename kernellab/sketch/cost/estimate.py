@@ -45,6 +45,16 @@ class TensorCost:
 
 
 @dataclass(frozen=True)
+class OperationCost:
+    """One operation of one line: its weighted FLOPs over the whole run, and its share of all FLOPs (0 to 1)."""
+
+    operation: str
+    line: int
+    flops: float
+    share: float
+
+
+@dataclass(frozen=True)
 class Cost:
     """Totals over all kernels. ``flops`` by precision class (f32, tf32, bf16, i8 ...); bytes from global memory."""
 
@@ -64,6 +74,8 @@ class Cost:
     parallelism: float
     loops: tuple[LoopCost, ...]
     tensors: tuple[TensorCost, ...]
+    #: those with arithmetic, the most costly first
+    operations: tuple[OperationCost, ...] = ()
 
 
 def cost(
@@ -105,7 +117,15 @@ def cost(
         parallelism=min((m.parallelism for m in models if m.kernel not in calls), default=1.0),
         loops=tuple(row for model in models for row in _rows(model, model.root)),
         tensors=tensors,
+        operations=_operations(models),
     )
+
+
+def _operations(models: Sequence[Model]) -> tuple[OperationCost, ...]:
+    counted = [(name, line, flops) for model in models for (name, line), flops in model.operations.items() if flops]
+    total = sum(flops for *_, flops in counted)
+    found = [OperationCost(name, line, flops, flops / total) for name, line, flops in counted]
+    return tuple(sorted(found, key=lambda o: -o.flops))
 
 
 def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[float, float] | None:

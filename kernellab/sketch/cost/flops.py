@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kernellab.sketch.program.ints import elements
 from kernellab.sketch.program.library import LIBRARY
@@ -11,36 +11,34 @@ from kernellab.sketch.program.program import Apply, DType, Gemm, LibraryCall, Mu
 from kernellab.sketch.program.walk import subvalues, values_of
 
 
-def flops_of(stmt: Statement, env: Mapping[str, int]) -> dict[str, float]:
-    """Weighted FLOPs of one execution of one statement (no loops), by precision class."""
-    counts: dict[str, float] = {}
-
-    def add(kind: str, count: float) -> None:
-        counts[kind] = counts.get(kind, 0.0) + count
-
+def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
+    """The operations of one execution of one statement (no loops): name, precision class, weighted FLOPs."""
     values = values_of(stmt)
     match stmt:
         case Gemm():
-            add(_matmul_class(stmt.a, stmt.b, stmt.precision), 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env))
+            kind = _matmul_class(stmt.a, stmt.b, stmt.precision)
+            yield "gemm", kind, 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env)
         case LibraryCall():
             given = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
             made = tuple(e.evaluate(env) for e in stmt.out.shape)
             kind = _products(stmt.out.dtype, stmt.precision)
-            add(kind, LIBRARY[stmt.op].flops(given, made, dict(stmt.settings)))
+            yield f"library.{stmt.op}", kind, LIBRARY[stmt.op].flops(given, made, dict(stmt.settings))
         case MultiAssign():
-            add(_class(stmt.args[0].type.dtype), OPS[stmt.op].flops * elements(stmt.args[0].type.shape, env))
+            source = stmt.args[0].type
+            yield stmt.op, _class(source.dtype), OPS[stmt.op].flops * elements(source.shape, env)
     for value in (v for root in values for v in subvalues(root)):
         if not isinstance(value, Apply):
             continue
         op = OPS[value.op]
         if value.op == "dot":
             kind = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
-            add(kind, 2 * elements(value.type.shape, env) * _depth(value.args[0], env))
+            yield "dot", kind, 2 * elements(value.type.shape, env) * _depth(value.args[0], env)
         elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
-            add(_class(value.args[0].type.dtype), op.flops * elements(value.args[0].type.shape, env))
+            source = value.args[0].type
+            yield value.op, _class(source.dtype), op.flops * elements(source.shape, env)
         elif op.flops and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
-            add(_class((value.args[0] if value.args else value).type.dtype), op.flops * elements(value.type.shape, env))
-    return counts
+            kind = _class((value.args[0] if value.args else value).type.dtype)
+            yield value.op, kind, op.flops * elements(value.type.shape, env)
 
 
 def _class(dtype: DType) -> str:

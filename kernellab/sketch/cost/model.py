@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from kernellab.sketch.cost.flops import flops_of
+from kernellab.sketch.cost.flops import operations_of
 from kernellab.sketch.cost.gather import picks
 from kernellab.sketch.cost.memory import LINE_BYTES, Traffic, by_tensor, footprint
 from kernellab.sketch.program.ints import elements
@@ -73,6 +73,8 @@ class Model:
     unique: Mapping[str, float]
     slow: Mapping[str, float]
     parallelism: float
+    #: FLOPs by operation and line
+    operations: Mapping[tuple[str, int], float]
 
 
 def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
@@ -89,6 +91,7 @@ def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
         unique=by_tensor(traffic.unique(kernel.body, env)),
         slow=by_tensor(traffic.block(kernel.body, env)),
         parallelism=_parallelism(kernel.body, env),
+        operations=counter.operations,
     )
 
 
@@ -98,6 +101,8 @@ class _Counter:
     def __init__(self, controls: frozenset[str]) -> None:
         self.controls = controls
         self.accesses: dict[int, Access] = {}
+        #: FLOPs by operation and line
+        self.operations: dict[tuple[str, int], float] = {}
 
     def visit(
         self, body: Sequence[Statement], env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]
@@ -118,7 +123,9 @@ class _Counter:
                 self._count(id(stmt), stmt, whole(stmt.out), count, True, False, path)
             for region, shape, written, read in picks(stmt):
                 self._count(id(stmt), stmt, region, times * elements(shape, env), written, read, path)
-            for kind, flops in flops_of(stmt, env).items():
+            for name, kind, flops in operations_of(stmt, env):
+                at = name, stmt.span.line
+                self.operations[at] = self.operations.get(at, 0.0) + times * flops
                 for node in path:
                     node.flops[kind] = node.flops.get(kind, 0.0) + times * flops
 

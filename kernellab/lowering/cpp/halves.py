@@ -1,0 +1,126 @@
+"""Rows of f16 in a loop: a strip of them is widened to floats, computed with, and narrowed behind the loop.
+
+Compilers convert an f16 one by one unless the machine computes with it, and such a loop stays scalar as a whole.
+Rows of bf16 need no strips: to convert them is to shift.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernellab.lowering.c_family.index import Index, align, leaves
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
+from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.cpp.site import Site, Span
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import DType, Region
+
+#: a loop over fewer elements is not worth a strip
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """Elements of a tensor side by side along a loop: that of ``var`` is at ``base + var``; ``strip`` holds them."""
+
+    tensor: str
+    base: str
+    strip: str
+    stored: bool
+
+    def start(self, at: str) -> str:
+        return f"{self.tensor} + {self.base} + {at}" if self.base else f"{self.tensor} + {at}"
+
+
+@dataclass
+class Strips:
+    """The strips of one group; ``site`` says where a region is reached at an index."""
+
+    ints: Ints
+    w: Writer
+    fresh: Callable[[str], str]
+    site: Callable[[Region, Index], Site]
+    #: element of a strip by the tensor and the address that it stands for, inside the loop over the strip
+    _elements: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def element(self, site: Site) -> str:
+        """The strip's element in place of what is at ``site``; empty where no strip holds it."""
+        return self._elements.get((self.ints.tensor(site.region.tensor), site.address), "")
+
+    def rows(self, nests: Sequence[Nest], variables: Index, var: str, extent: IntExpr) -> list[Row]:
+        """The rows of f16 that a loop over ``var`` reads and writes, each once."""
+        known = self.ints.const(extent)
+        if known is not None and known < _FEW:
+            return []
+        found: dict[str, Row] = {}
+        fetched, written = self._fetched(nests, variables), list(_written(nests))
+        names = {region.tensor.name for region, _ in fetched} & {tensor for tensor, _ in written}
+        places = [(region, at, False) for region, at in fetched]
+        places += [(region, variables, True) for _, region in written if region is not None]
+        for region, at, stored in places:
+            # a tensor that the same loop writes must be read as it is then
+            if region.tensor.dtype is not DType.F16 or region.tensor.name in names:
+                continue
+            site = self.site(region, at)
+            base, tensor = _before(site.address, var), self.ints.tensor(region.tensor)
+            place = f"{tensor}[{site.address}]"
+            if base is not None and not site.checks and place not in found:
+                found[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored)
+        return list(found.values())
+
+    def _fetched(self, nests: Sequence[Nest], variables: Index) -> list[tuple[Region, Index]]:
+        return [
+            (leaf.region, at)
+            for nest in nests
+            for leaf, at in leaves(nest.value, align(variables, nest.value.type.shape, self.ints), self.ints)
+            if isinstance(leaf, Fetch)
+        ]
+
+    @contextmanager
+    def over(self, rows: list[Row], var: str, span: Span) -> Iterator[Span]:
+        """Around a loop from the first of the yielded span to its second: one strip of each row at a time."""
+        if not rows:
+            yield span
+            return
+        low, high = span
+        at, to = self.fresh(f"{var}_first"), self.fresh(f"{var}_last")
+        with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += kl::STRIP)", said=False):
+            self.w(f"const int64_t {to} = kl::imin({at} + kl::STRIP, {high});")
+            for row in rows:
+                self.w(f"alignas(64) float {row.strip}[kl::STRIP];")
+                if not row.stored:
+                    self.w(f"kl::widen({row.strip}, {row.start(at)}, {to} - {at});")
+            self._elements = {
+                (row.tensor, f"{row.base} + {var}" if row.base else var): f"{row.strip}[{var} - {at}]" for row in rows
+            }
+            yield at, to
+            self._elements = {}
+            for row in rows:
+                if row.stored:
+                    self.w(f"kl::narrow({row.start(at)}, {row.strip}, {to} - {at});")
+
+
+def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:
+    """Each tensor that is written, and the region where a plain store writes it."""
+    for nest in nests:
+        if nest.region is not None:
+            yield nest.region.tensor.name, nest.region if nest.kind is NestKind.STORE else None
+        if nest.scatter is not None:
+            yield nest.scatter.tensor.name, None
+
+
+def _before(address: str, var: str) -> str | None:
+    """``address`` without ``var`` at its end; None where it does not count elements one by one."""
+    if address == var:
+        return ""
+    base = address.removesuffix(f" + {var}")
+    if base == address or re.search(rf"\b{re.escape(var)}\b", base):
+        return None
+    return base
+
+
+__all__ = ["Row", "Strips"]
