@@ -22,6 +22,13 @@ def computable(tensor: Tensor) -> Tensor:
     return tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor
 
 
+def parts(tensor: Tensor) -> Tensor:
+    """A complex tensor as pairs of real numbers, [..., 2]; all else as it is."""
+    import torch
+
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def is_float8(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() == 1
 

@@ -143,7 +143,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["sketch", "cost", "op.sketch", "--dsl", "cpp"], "size of M, N"),
         (["export", "nothing", "--out", "x.py"], "no session 'nothing'"),
         (["export", "nothing"], "nothing to write"),
-        (["export", "--out", "x.py"], "Which session"),
+        (["export", "--out", "x.py"], "No session is named"),
         (["replay", "export", "nothing", "--out", "x.jsonl"], "no session 'nothing'"),
         (["lab", "no-such-tutorial"], "no tutorial"),
     ],

@@ -130,6 +130,12 @@ ODD = {
     "fp8 in": ("x.float() * 2", f"{F32}.to(torch.float8_e4m3fn)", "x.float() * 2", "(x.float() * 2).clamp(max=4)"),
     "fp8 out": ("(x * 3).to(torch.float8_e5m2)", F32, "(x * 3).to(torch.float8_e5m2)", "x.to(torch.float8_e5m2)"),
     "complex in": ("x * x", "torch.randn(40, 64, dtype=torch.complex64)", "x * x", "x * x.conj().resolve_conj()"),
+    "complex that rounds otherwise": (
+        "torch.fft.fft(x)",
+        F32,
+        "torch.fft.fft(x.double()).to(torch.complex64)",
+        "torch.fft.fft(x) * 1.01",
+    ),
     "complex out": ("torch.fft.fft(x)", F32, "torch.fft.fft(x)", "torch.fft.ifft(x)"),
     "uint16": ("x.flip(0)", "torch.randint(0, 99, (40, 64)).to(torch.uint16)", "x.flip(0)", "x.clone()"),
     "uint64": ("x.flip(0)", "torch.randint(0, 99, (40, 64)).to(torch.uint64)", "x.flip(0)", "x.clone()"),

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
-from kernellab.task.dtypes import computable, is_float8
+from kernellab.task.dtypes import computable, is_float8, parts
 from kernellab.verifier.compare.pieces import compare_pieces
 from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
 from kernellab.verifier.compare.tiles import (
@@ -63,8 +63,7 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
     native = reference.native
     if not native.is_floating_point():
         if native.is_complex():
-            parts = Reference(torch.view_as_real(native), None)
-            wrong_part, relative_error = compare(torch.view_as_real(got), parts, limits)
+            wrong_part, relative_error = compare(parts(got), Reference(parts(native), None), limits)
             if wrong_part is not None and wrong_part.wrong is not None:
                 wrong_part = replace(wrong_part, wrong=wrong_part.wrong.any(-1))
             return wrong_part, relative_error

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.task.dtypes import computable
+from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Reference, accepts, compare
 from kernellab.verifier.judge.placement import cores_in_order
@@ -93,7 +93,7 @@ class Checks:
             self._compare_whole(i, args, got, want, limits)
             return
         # float64 is dear at full size: asked of a few such calls, the rest must be right in every element
-        if self._asked >= TIMING.full_checks and accepts(got, want, limits, strict=False) is not None:
+        if self._asked >= TIMING.full_checks and accepts(parts(got), parts(want), limits, strict=False) is not None:
             return
         self._asked += 1
         references = answers.references(self.task, args)
@@ -128,7 +128,7 @@ def quick(got: Tensor, want: Tensor, limits: Limits) -> bool:
 
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
-    got, want = computable(got), computable(want)
+    got, want = parts(computable(got)), parts(computable(want))
     if not want.is_floating_point():
         return bool(torch.equal(got, want))
     return got.numel() == 0 or _near(got, want, limits.floor) or accepts(got, want, limits) is not None
