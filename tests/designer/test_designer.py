@@ -104,7 +104,8 @@ def test_require_lines_of_a_person_are_kept() -> None:
 
 def test_an_operator_alone_without_a_rule_is_named_with_its_line() -> None:
     """Beside other work it would be a call of the library; alone it leaves nothing to design."""
-    text = "import torch\ndef reference(x):\n    return torch.special.zeta(x, x)\ndef inputs():\n    return torch.rand(5, 8) + 2\n"
+    body = "    return torch.special.zeta(x, x)\n"
+    text = f"import torch\ndef reference(x):\n{body}def inputs():\n    return torch.rand(5, 8) + 2\n"
     with pytest.raises(DesignError, match="zeta") as caught:
         RulesDesigner().design(DesignBrief(load_task(text, "outside"), CPU))
     assert "line 3" in str(caught.value)
