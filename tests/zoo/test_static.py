@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernellab.records import Source
@@ -164,6 +166,17 @@ def test_sabotage_in_native_code_is_fatal_in_files_and_strings(what: str) -> Non
 @pytest.mark.parametrize("what", NATIVE_HONEST)
 def test_honest_native_code_is_not_fatal(what: str) -> None:
     assert _fatal(NATIVE_HONEST[what], "kernel.cu") == []
+
+
+def test_headers_of_lowered_kernels_have_no_flag_unless_they_were_edited() -> None:
+    header = (Path(__file__).parents[2] / "kernellab/lowering/cpp/headers/kl_tile.h").read_text()
+
+    def rules(text: str) -> set[str]:
+        files = {"kernel.py": ENTRY, "kl_tile.h": text}
+        return {f.rule for f in static.check(Source(dsl="cpp", files=files)).findings}
+
+    assert rules(header) == set()
+    assert "hidden-code" in rules(header + "// edited\n")
 
 
 @pytest.mark.parametrize("name", [e.name for e in exhibits() if not e.lowered])
