@@ -55,26 +55,28 @@ class Wrong:
 
 
 def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
-    """The map at the gate's failing ``sizes``, or at a failing size that shows more; None where none fails again."""
-    best: Wrong | None = None
-    for wrong, case in _failures(program, task):
-        size = prod(wrong.shape)
-        if dict(case.sizes) == dict(sizes) and size >= _FEW:
-            return wrong
-        if best is None or prod(best.shape) < size <= _MANY:
+    """The map at the gate's failing ``sizes``; at a failing size that shows more where these are too small to show a
+    pattern. None where none fails again."""
+    best = next(_failures(program, task, sizes), None)
+    if best is not None and prod(best.shape) >= _FEW:
+        return best
+    for wrong in _failures(program, task):
+        if best is None or prod(best.shape) < prod(wrong.shape) <= _MANY:
             best = wrong
         if prod(best.shape) >= _ENOUGH:
             break  # a learner waits
     return best
 
 
-def _failures(program: Program, task: Task) -> Iterator[tuple[Wrong, Case]]:
+def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = None) -> Iterator[Wrong]:
+    """The first cases that fail, or those of ``sizes`` alone."""
     for binding in _bindings(program, task):
         with suppress(KernellabError, RuntimeError):
             for case in islice(cases(program, binding, task), _CASES):
-                found = _compared(program, binding, task, case)
-                if found is not None:
-                    yield found, case
+                if sizes is None or dict(case.sizes) == dict(sizes):
+                    found = _compared(program, binding, task, case)
+                    if found is not None:
+                        yield found
 
 
 def _bindings(program: Program, task: Task) -> Iterator[Binding]:

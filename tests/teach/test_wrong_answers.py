@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -30,6 +31,9 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer) -> None:
     assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.said)
     if outcome.reached is Reached.WRONG:
         assert outcome.wrong is not None and any(set(row) & set("xnu") for row in outcome.wrong.rows)
+        told = re.search(r"wrong at (.+?)(?: with .*?)?: (\d+) of \d+ elements", outcome.said)
+        if told is not None and told[1] == outcome.wrong.at:
+            assert int(told[2]) == outcome.wrong.count, "the sentence and the picture count alike"
     row = row_for(exercise, outcome, found)
     assert row is not None
     if found.lesson_of(exercise.id).name == "exam":
