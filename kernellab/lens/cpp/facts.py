@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from kernellab.errors import counted
 from kernellab.lens.cpp import mca
 from kernellab.lens.cpp.build import Compiled, demangled
 from kernellab.lens.cpp.loops import Loop, innermost
@@ -123,9 +124,10 @@ def _loop(hot: Loop, main: str) -> list[Fact]:
         )
     ]
     if stack:
+        times, written = counted(len(stack), "time"), counted(stores, "store")
         sentence = (
-            f"Each iteration of that loop touches the stack {len(stack)} times ({stores} stores): values that have no "
-            "register, or an array that was not kept in registers."
+            f"Each iteration of that loop touches the stack {times} ({written}): values that have no register, or an "
+            "array that was not kept in registers."
         )
     else:
         sentence = "The loop keeps all its values in registers."
