@@ -123,7 +123,7 @@ def test_an_import_fills_a_draft_and_leaves_what_somebody_wrote(place: Path, til
     api = (folder / "api.md").read_text()
     # of a second module what carries out an operation of a sketch, and no more
     assert "## t.launch(kernel, grid)\n\nSketch operations: launch, parallel" in api
-    assert "## m.exp(" in api and "m.gcd" not in api
+    assert "## m.exp(" in api and "m.perm" not in api
     # what is left of the draft is named: the example, and what is fast
     assert {fault.partition(":")[0].rpartition("/")[2] for fault in faults(place / "knowledge")} == {
         "softmax.py", "suggestions.md",
