@@ -10,7 +10,6 @@ compiles the C++ kernel too and compares it with eager.
 # ruff: noqa: E501 - a table: one case a line
 from __future__ import annotations
 
-import argparse
 import ast
 from functools import lru_cache
 
@@ -630,18 +629,7 @@ def _module(made: str, given: str) -> str:
     )
 
 
-def main() -> None:
-    from tests.designer.practice import report
-
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--only", default="")
-    options.add_argument("--part", default="0/1")
-    options.add_argument("--run", action="store_true")
-    given = options.parse_args()
-    part, parts = map(int, given.part.split("/"))
-    chosen = [n for k, n in enumerate(cases()) if given.only in n and k % parts == part]
-    report({n: cases()[n] for n in chosen}, given.run)
-
-
 if __name__ == "__main__":
-    main()
+    from tests.designer.practice import main
+
+    main(cases(), __doc__)

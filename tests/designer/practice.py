@@ -6,7 +6,6 @@ python -m tests.designer.practice [--only WORD] [--part I/N] [--run]
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 import traceback
@@ -82,19 +81,19 @@ def report(texts: Mapping[str, str], run: bool) -> None:
     print(f"-- all {totals.total()}: {dict(totals)}")
 
 
-def main() -> None:
-    from tests.designer.practice_cases import PRACTICE
-
-    options = argparse.ArgumentParser(description=__doc__)
+def main(texts: Mapping[str, str], about: str | None) -> None:
+    """Reports on the tasks that the command line names: by a part of the name, one part of several, run or not."""
+    options = argparse.ArgumentParser(description=about)
     options.add_argument("--only", default="")
     options.add_argument("--part", default="0/1")
     options.add_argument("--run", action="store_true")
     given = options.parse_args()
     part, parts = map(int, given.part.split("/"))
-    chosen = [n for k, n in enumerate(PRACTICE) if given.only in n and k % parts == part]
-    report({n: PRACTICE[n] for n in chosen}, given.run)
-    sys.stdout.flush()
+    chosen = [n for k, n in enumerate(texts) if given.only in n and k % parts == part]
+    report({n: texts[n] for n in chosen}, given.run)
 
 
 if __name__ == "__main__":
-    main()
+    from tests.designer.practice_cases import PRACTICE
+
+    main(PRACTICE, __doc__)
