@@ -122,6 +122,10 @@ class EvolveError(KernellabError):
     """A search cannot be begun, or cannot go on."""
 
 
+class WorkersLost(EvolveError):
+    """The cluster of a search is gone. The run is as it was, and goes on with another."""
+
+
 class MemoryStoreError(KernellabError):
     """The retrieval memory cannot be opened, read or written; the message names its place."""
 

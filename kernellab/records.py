@@ -268,6 +268,10 @@ class Replay(Record):
     called: Timing | None = None
 
 
+#: how flags begin that tell of the task or of the machine, not of what the kernel does
+_CIRCUMSTANCES = ("task: ", "domain: ", "scalar: ", "baseline ", "busy machine: ")
+
+
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -293,6 +297,11 @@ class Verdict(Record):
 
     def against(self, baseline: str) -> Comparison | None:
         return next((c for c in self.comparisons if c.baseline == baseline), None)
+
+    @property
+    def charges(self) -> list[str]:
+        """The flags for what the kernel itself does; those of the task and of the machine are no fault of it."""
+        return [flag for flag in self.flags if not flag.startswith(_CIRCUMSTANCES)]
 
     @property
     def speedup(self) -> float | None:

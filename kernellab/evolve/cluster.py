@@ -9,26 +9,45 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import median
+from typing import Any
 
-from kernellab.errors import EvolveError, TargetError
+from kernellab.errors import EvolveError, TargetError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Prepared, Ranked
 from kernellab.evolve.judges import LocalJudge
-from kernellab.evolve.records import Evaluation
+from kernellab.evolve.records import Evaluation, Step
 from kernellab.records import Verdict
 from kernellab.verifier.judge import turns
-
-T = TypeVar("T")
 
 #: what a worker offers for each device that it may time on
 DEVICE = "device"
 #: deaths of workers that one job may see before it is given up: the job may be their cause
 _DEATHS = 3
+#: seconds between two looks; a candidate is late after so many seconds and times the median of the last ones
+_LOOK, _LATE_SECONDS, _LATE, _KNOWN, _RECENT = 1.0, 60.0, 8.0, 5, 50
+_DIED = f"{_DEATHS + 1} workers died at it."
+#: how Dask names what its futures end with when nobody schedules them any more
+_GONE = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "TimeoutError")
+
+
+@dataclass(eq=False)
+class _Hand:
+    """Work that was given out: what its caller waits for, how it is submitted, and Dask's futures of it."""
+
+    ours: Future[Any]
+    submit: Callable[[], Any]
+    job: Job | None
+    began: float = field(default_factory=time.monotonic)
+    theirs: list[Any] = field(default_factory=list)
 
 
 class DaskWorkers:
@@ -40,6 +59,9 @@ class DaskWorkers:
 
     def __init__(self, where: str, devices: int = 1) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._hands: set[_Hand] = set()
+        self._took: list[float] = []
         self._cluster: Any = None
         self._client = self._connected(where, devices)
         found = self._client.scheduler_info(n_workers=-1)["workers"].values()
@@ -52,40 +74,84 @@ class DaskWorkers:
             )
         #: enough that each device finds a prepared candidate waiting
         self.room = sum(worker["nthreads"] for worker in found) + measuring
+        threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        prepared = self._client.submit(_prepare, job, pure=False, retries=_DEATHS)
-        return self._bridged(self._submit(_finish, prepared))
+        return self._done(lambda: self._submit(_finish, self._submit(_prepare, job, device=False)), job)
 
     def rank(self, job: Job) -> Future[Ranked]:
-        return self._bridged(self._submit(_rank, job))
+        return self._done(lambda: self._submit(_rank, job))
 
     def verify(self, job: Job) -> Future[Verdict]:
-        return self._bridged(self._submit(_verify, job))
+        return self._done(lambda: self._submit(_verify, job))
 
     def close(self) -> None:
-        self._client.close()
+        self._ended.set()
+        with suppress(Exception):  # a scheduler that is gone answers nothing
+            self._client.close()
         if self._cluster is not None:
             self._cluster.close()
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _submit(self, work: Callable[..., Any], *args: Any) -> Any:
-        return self._client.submit(work, *args, pure=False, resources={DEVICE: 1}, retries=_DEATHS)
+    def _submit(self, work: Callable[..., Any], given: Any, device: bool = True) -> Any:
+        """Raises WorkersLost."""
+        try:
+            wanted = {"resources": {DEVICE: 1}} if device else {}
+            return self._client.submit(work, given, pure=False, retries=_DEATHS, **wanted)
+        except Exception as error:  # Dask's own for a client without a scheduler has no stable name
+            if self._client.status == "running":
+                raise
+            raise _lost(error) from None
 
-    def _bridged(self, future: Any) -> Future[Any]:
-        """A Dask future as one of the standard library, which the scheduler waits for."""
-        ours: Future[Any] = Future()
-        ours.set_running_or_notify_cancel()
+    def _done(self, submit: Callable[[], Any], job: Job | None = None) -> Future[Any]:
+        """What comes of work at Dask as a future of the standard library; ``job`` where it may be given out again."""
+        hand = _Hand(Future(), submit, job)
+        hand.ours.set_running_or_notify_cancel()
+        with self._lock:
+            self._hands.add(hand)
+        self._give_out(hand)
+        return hand.ours
 
-        def settle(done: Any) -> None:
-            try:
-                ours.set_result(done.result())
-            except BaseException as error:
-                ours.set_exception(_told(error))
+    def _give_out(self, hand: _Hand) -> None:
+        hand.theirs.append(theirs := hand.submit())
+        theirs.add_done_callback(partial(self._settle, hand))
 
-        future.add_done_callback(settle)
-        return ours
+    def _settle(self, hand: _Hand, theirs: Any) -> None:
+        """The first result counts."""
+        with self._lock:
+            if hand not in self._hands:
+                return
+            self._hands.discard(hand)
+        try:
+            found = theirs.result()
+        except BaseException as error:
+            if hand.job is not None and type(error).__name__ == "KilledWorker":
+                hand.ours.set_result(_fatal(hand.job))
+            else:
+                hand.ours.set_exception(_told(error))
+            return
+        self._took.append(time.monotonic() - hand.began)
+        hand.ours.set_result(found)
+
+    def _watch(self) -> None:
+        """Gives a candidate out again that takes far longer than others, and ends what nobody schedules any more."""
+        while not self._ended.wait(_LOOK):
+            with self._lock:
+                hands = list(self._hands)
+            if self._client.status == "closed":
+                for hand in hands:
+                    with self._lock:
+                        held = hand in self._hands
+                        self._hands.discard(hand)
+                    if held:
+                        hand.ours.set_exception(_lost("closed"))
+            elif len(self._took) >= _KNOWN:
+                late = time.monotonic() - max(_LATE_SECONDS, _LATE * median(self._took[-_RECENT:]))
+                for hand in hands:
+                    if hand.job is not None and len(hand.theirs) == 1 and hand.began < late:
+                        with suppress(WorkersLost):
+                            self._give_out(hand)
 
     def _connected(self, where: str, devices: int) -> Any:
         try:
@@ -164,13 +230,23 @@ def _verify(job: Job) -> Verdict:
     return jobs.verify(job, _own_judge())
 
 
+def _fatal(job: Job) -> Evaluation:
+    """A candidate that ends its workers fails; the run goes on without it."""
+    return Evaluation(number=job.number, key=job.key, passed=False, step=Step.RANK, reason=_DIED)
+
+
 def _told(error: BaseException) -> BaseException:
     """A worker's error as one that a run ends with: its class and words are kept, Dask's own are explained."""
-    if type(error).__name__ == "KilledWorker":
-        return TargetError(
-            f"{_DEATHS + 1} workers died at one candidate.", "See the workers' logs; drop the candidate and go on."
-        )
-    return error
+    name = type(error).__name__
+    if name == "KilledWorker":
+        return TargetError(_DIED, "See the workers' logs; drop the candidate and go on.")
+    return _lost(name) if name in _GONE else error
+
+
+def _lost(why: object) -> WorkersLost:
+    return WorkersLost(
+        f"The cluster is gone ({why}).", "Start it again, and go on with `kernellab evolve --resume RUN --cluster ...`."
+    )
 
 
 __all__ = ["DEVICE", "DaskWorkers"]

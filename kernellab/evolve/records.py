@@ -16,6 +16,9 @@ from pydantic import Field, TypeAdapter
 
 from kernellab.records import Author, Exchange, Record, Source, Timing, Usage, Verdict
 
+#: the word for a run that asks no model
+RULES = "rules"
+
 
 class Step(str, Enum):
     """The steps of an evaluation, cheapest first; the first that a candidate fails ends it."""
@@ -43,6 +46,8 @@ class Knobs(Record):
     select: str = "islands"
     #: operators that may vary a candidate, by name or by kind ("rules", "cross", "model"); empty: all that can be had
     operators: tuple[str, ...] = ()
+    #: a model that takes part from now on: "model", "model:NAME", "replay:FILE", or "rules", none; "": as it began
+    model: str = ""
     #: what ranks candidates: "rank", measured times, or "model", the cost model's
     score: Literal["rank", "model"] = "rank"
     #: a candidate this much like an earlier one is not built (1: only the same)

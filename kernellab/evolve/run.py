@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,23 +17,25 @@ from pydantic import ValidationError
 from kernellab.content import find_workspace
 from kernellab.dsls import get_adapter
 from kernellab.errors import EvolveError, KernellabError
+from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
-from kernellab.evolve.analyst.models import model_plan
+from kernellab.evolve.analyst.models import analyst
+from kernellab.evolve.asking import Asking
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.jobs import Job, load, source_of
 from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
-from kernellab.evolve.records import Action, Begun, Knobs, Proposal, Status, Steered
+from kernellab.evolve.records import RULES, Action, Begun, Knobs, Proposal, Status, Steered
 from kernellab.evolve.report import part
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
-from kernellab.evolve.vary import memory
+from kernellab.evolve.vary import memory, models, rules
 from kernellab.evolve.vary.mix import Mix
-from kernellab.evolve.vary.models import ModelOperator
+from kernellab.evolve.vary.models import Models
 from kernellab.evolve.workers import LocalWorkers
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, ON
@@ -44,6 +47,8 @@ from kernellab.session.start import design, task_text
 if TYPE_CHECKING:
     from kernellab.session.session import Session
     from kernellab.task import Task
+
+log = logging.getLogger("kernellab.evolve")
 
 #: seconds between two looks of who waits for a run of another process
 _LOOK = 0.3
@@ -65,6 +70,7 @@ class Run:
         self._cluster = cluster
         self._thread: threading.Thread | None = None
         self._nudge = threading.Event()
+        self._lost = ""
         self._watchers: list[Callable[[], None]] = []
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -141,24 +147,32 @@ class Run:
             EvolveError: another process works on it.
             TaskError, TargetError, ModelError: the run cannot be begun here.
         """
-        if self.works_here or self.state.status.ended:
-            return self
-        self._check_known()
-        self._stream.acquire()
-        try:
-            scheduler = self._scheduler()
-        except BaseException:
-            self._stream.release()
-            raise
-        self._thread = threading.Thread(target=self._run, args=(scheduler,), name="kernellab-evolve", daemon=True)
-        self._thread.start()
+        with self._lock:
+            if self.works_here or self.state.status.ended:
+                return self
+            self._check_known()
+            self._stream.acquire()
+            try:
+                scheduler = self._scheduler()
+            except BaseException:
+                self._stream.release()
+                raise
+            self._lost = ""
+            self._thread = threading.Thread(target=self._run, args=(scheduler,), name="kernellab-evolve", daemon=True)
+            self._thread.start()
         return self
 
     def wait(self, seconds: float | None = None) -> Run:
         """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed."""
         until = time.monotonic() + seconds if seconds is not None else None
+        ours = self.works_here
         while not self.state.status.ended and (until is None or time.monotonic() < until):
             time.sleep(_LOOK)
+            if ours and not self.works_here and not self.state.status.ended:
+                raise EvolveError(
+                    self._lost or f"The work on the run {self.id} has ended.", "Go on with it: `kernellab evolve "
+                    "--resume`, or work()."
+                )  # fmt: skip
         if self.works_here and self._thread is not None and self.state.status.ended:
             self._thread.join(2)
         if self.state.status is Status.FAILED:
@@ -169,6 +183,10 @@ class Run:
         try:
             scheduler.work()
             self._remember()
+        except KernellabError as error:
+            # the run is as it was: another lease, or another cluster, goes on with it
+            log.error("the run %s is left: %s", self.id, error)
+            self._lost = error.message
         finally:
             self._stream.release()
             for changed in self._watchers:
@@ -205,24 +223,19 @@ class Run:
         task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
         budget = Budget.parse(knobs.budget)
         _charge(budget, state, target.chip.kind == "gpu")
-        model = None
-        if begun.model:
-            model = ModelOperator(
-                begun.model, task, target, model_settings(self.workspace), budget, begun.allow_library
-            )
+        asking = Asking()
+        known = Models(task, target, model_settings(self.workspace), budget, begun.allow_library, asking.cancel)
         mix = Mix(
-            task, target, model, begun.allow_library,
+            task, target, known, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
         room = knobs.islands * knobs.parallel
         workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), room)
         scheduler = Scheduler(
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
-            on_gpu=target.chip.kind == "gpu",
+            on_gpu=target.chip.kind == "gpu", asking=asking,
         )  # fmt: skip
-        mix.record = scheduler.record
-        if model is not None and knobs.analyst == "model":
-            scheduler.analyse = model_plan(model, lambda exchange: scheduler.record(None, exchange))
+        scheduler.analyse = analyst(known, lambda exchange: scheduler.record(None, exchange))
         return scheduler
 
     def _changed(self) -> None:
@@ -273,8 +286,15 @@ class Run:
         self._wish(Steered(action=Action.THAW, number=island))
 
     def set(self, **knobs: Any) -> None:
-        """Change knobs while it runs. Raises EvolveError: an unknown knob, or a value that it cannot have."""
-        self._wish(Steered(action=Action.KNOBS, knobs=make_knobs(self.state.knobs, knobs)))
+        """Change knobs while it runs, and who takes part: ``model="model:NAME"``, or ``"rules"`` for no model.
+
+        Raises:
+            EvolveError: an unknown knob, or a value that it cannot have. ModelError: that model cannot be asked.
+        """
+        chosen = make_knobs(self.state.knobs, knobs)
+        if chosen.model not in ("", RULES, self.state.knobs.model):
+            open_model(chosen.model, Role.DESIGNER, model_settings(self.workspace))
+        self._wish(Steered(action=Action.KNOBS, knobs=chosen))
 
     def write_scratchpad(self, text: str) -> None:
         """What later proposals by models are told, beside the Analyst's plan."""
@@ -303,8 +323,24 @@ class Run:
         if status.ended:
             raise EvolveError(f"The run {self.id} is {status.value}: {self.state.reason}", "Begin another one.")
         self._check_known()
-        self._stream.wish(wish)
-        self._nudge.set()
+        if not self._at_rest(wish):
+            self._stream.wish(wish)
+            self._nudge.set()
+
+    def _at_rest(self, wish: Steered) -> bool:
+        """Nobody works on the run: what is wished is so at once. Was it?"""
+        with self._lock:
+            if self.works_here or not (events := steer.at_rest(self.state, wish)):
+                return False
+            try:
+                self._stream.acquire()
+            except EvolveError:
+                return False
+            try:
+                self._stream.append(events)
+            finally:
+                self._stream.release()
+        return True
 
     def _check_known(self) -> None:
         if self.state.unknown:
@@ -411,6 +447,9 @@ def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
     """Raises EvolveError: an unknown knob, or a value that it cannot have."""
     if unknown := sorted(set(changed) - set(Knobs.model_fields)):
         raise EvolveError(f"A search has no knob {unknown[0]!r}.", f"It has {', '.join(Knobs.model_fields)}.")
+    if isinstance(named := changed.get("operators"), str):
+        changed = {**changed, "operators": tuple(named.replace(",", " ").split())}
+    _check_operators(changed.get("operators", ()))
     select = changed.get("select", usual.select)
     if select not in POLICIES:
         raise EvolveError(f"There is no policy {select!r}.", f"Choose one of {', '.join(POLICIES)}.")
@@ -419,6 +458,14 @@ def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
     except ValidationError as error:
         first = error.errors()[0]
         raise EvolveError(f"The knob {first['loc'][0]!r} cannot be {first['input']!r}.", f"{first['msg']}.") from None
+
+
+def _check_operators(named: Sequence[str]) -> None:
+    """Raises EvolveError: a name that no operator and no kind of operators has; a model's is not known before."""
+    known = [rules.KIND, rules.CROSS, models.KIND, *rules.operators()]
+    wrong = [name for name in named if name not in known and not name.startswith(("model", "replay:"))]
+    if wrong:
+        raise EvolveError(f"There is no operator {wrong[0]!r}.", f"Name some of {', '.join(known)}.")
 
 
 def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:

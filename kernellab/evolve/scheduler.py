@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
-from kernellab.errors import EvolveError, KernellabError
-from kernellab.evolve import stop
+from kernellab.errors import EvolveError, KernellabError, WorkersLost
+from kernellab.evolve import steer, stop
 from kernellab.evolve.analyst import plan, suggestion
+from kernellab.evolve.asking import Asking
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
 from kernellab.evolve.promote import Promotion
 from kernellab.evolve.records import (
-    Action,
     Ended,
     Evaluated,
     Evaluation,
@@ -42,6 +42,7 @@ from kernellab.evolve.records import (
     Step,
 )
 from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
 from kernellab.records import Exchange, Verdict
 
@@ -74,7 +75,7 @@ class Writes(Protocol):
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]: ...
 
-    def wishes(self, after: int) -> list[tuple[int, Steered]]: ...
+    def wishes(self, after: int) -> Sequence[tuple[int, Steered | None]]: ...
 
     def renew(self) -> None: ...
 
@@ -82,11 +83,11 @@ class Writes(Protocol):
 class Vary(Protocol):
     """Makes proposals. See :class:`kernellab.evolve.vary.mix.Mix`."""
 
-    def seeds(self, state: RunState) -> list[Proposal]: ...
+    def seeds(self, state: RunState) -> Made: ...
 
     def operators(self, state: RunState) -> list[str]: ...
 
-    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> list[Proposal]: ...
+    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> Made: ...
 
 
 @dataclass
@@ -105,33 +106,47 @@ class Scheduler:
     #: set by a person in this process, so that a wish is looked at without delay
     nudge: threading.Event = field(default_factory=threading.Event)
     on_gpu: bool = False
+    asking: Asking = field(default_factory=Asking)
     _running: dict[Future[Evaluation], int] = field(default_factory=dict)
     _writing: threading.RLock = field(default_factory=threading.RLock)
     _wishes: int = 0
-    _stopped: str = ""
-    _beat: float = 0.0
 
     def work(self) -> None:
-        """Until the run ends. A fault of the run itself ends it as failed, with the sentence."""
+        """Until the run ends. A fault of the run itself ends it as failed, with the sentence.
+
+        Raises:
+            WorkersLost: the cluster is gone; the run can go on with another.
+        """
+        ended = threading.Event()
+        threading.Thread(target=self._beat, args=(ended,), name="kernellab-lease", daemon=True).start()
         try:
-            self._wishes = len(self.stream.wishes(0)) and self.stream.wishes(0)[-1][0]
             self._begin()
-            while not (reason := self._stopped or stop.reason(self.state, self.budget)):
+            while not (reason := self.state.stopping or stop.reason(self.state, self.budget)):
                 self._turn()
-            self._end(Status.STOPPED if self._stopped else Status.FINISHED, reason)
+            self._end(Status.STOPPED if self.state.stopping else Status.FINISHED, reason)
+        except WorkersLost:
+            raise
         except KernellabError as error:
             self._write(Ended(status=Status.FAILED, reason=str(error)))
         except Exception as error:
             log.exception("the search broke")
             self._write(Ended(status=Status.FAILED, reason=f"The search broke: {type(error).__name__}: {error}"))
         finally:
+            ended.set()
+            self.asking.close()
             self.workers.close()
+
+    def _beat(self, ended: threading.Event) -> None:
+        """The lease lives however long a model or a verdict is waited for."""
+        while not ended.wait(_BEAT):
+            with suppress(KernellabError):
+                self.stream.renew()
 
     # -- one turn ----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         if not self.state.proposals:
-            self._propose(self.vary.seeds(self.state))
+            self._take(self.vary.seeds(self.state))
             return
         # this run was cut off: what was proposed and has no evaluation
         for proposal in self.state.waiting:
@@ -149,15 +164,13 @@ class Scheduler:
 
     def _round(self) -> None:
         """What was proposed is evaluated whole; then the round ends, and the next is proposed."""
-        if self._running or self.state.waiting:
+        if self._running or self.asking.futures or self.state.waiting:
             self._collect()
             return
         if self._open_round():
             self._end_round()
             return
-        made = self._made(self._size())
-        self._propose(made)
-        if not made:
+        if not self._take(self._made(self._size())):
             self._nothing_new()
 
     def _nothing_new(self) -> None:
@@ -177,17 +190,15 @@ class Scheduler:
 
     def _flow(self) -> None:
         """A new proposal whenever there is room; a round is over after as many evaluations as one has."""
-        room = self.workers.room - len(self._running)
+        asked = len(self.asking.futures)
+        room = self.workers.room - len(self._running) - asked
         running = sum(self.state.proposals[n].round == self.state.round for n in self._running.values())
         done = self.state.made[self.state.round] - running
         if done >= self._size():
             self._end_round()
-        elif room > 0:
-            made = self._made(min(room, self._size()))
-            self._propose(made)
-            if not made and not self._running:
-                self._nothing_new()
-        if self._running:
+        elif room > 0 and not self._take(self._made(min(room, self._size()))) and not self._running and not asked:
+            self._nothing_new()
+        if self._running or self.asking.futures:
             self._collect()
 
     def _size(self) -> int:
@@ -196,25 +207,38 @@ class Scheduler:
 
     # -- proposals ---------------------------------------------------------------------------------------------------
 
-    def _made(self, count: int) -> list[Proposal]:
+    def _made(self, count: int) -> Made:
         islands = [island for island in sorted(self.state.islands) if island not in self.state.frozen]
         if not islands:
-            return []
+            return Made()
         random = Random(f"{self.state.knobs.seed}:{len(self.state.proposals)}")
         policy = POLICIES[self.state.knobs.select]
         requests = policy.select(self.state, random, islands, count)
         return self.vary.propose(self.state, requests, len(self.state.proposals))
 
-    def _propose(self, proposals: list[Proposal]) -> None:
-        if not proposals:
-            return
-        self._write(Proposed(proposals=tuple(proposals)))
-        for proposal in proposals:
-            self.budget.spend(proposal.usage)
+    def _take(self, made: Made) -> bool:
+        """Begin what was made: was there anything? What is proposed is evaluated while models are asked."""
+        self.asking.send(made.asks)
+        if made.proposals:
+            self._write(Proposed(proposals=tuple(made.proposals)))
+        for proposal in made.proposals:
+            self._start(proposal)
+        return bool(made.proposals or made.asks)
+
+    def _answered(self) -> None:
+        """Replies of models become proposals, with what was said for each."""
+        for reply in self.asking.replies():
+            number = len(self.state.proposals)
+            proposal = reply.proposal.model_copy(update={"number": number, "round": self.state.round})
+            said = [Exchanged(number=number, exchange=exchange) for exchange in reply.exchanges]
+            self._write(*said, Proposed(proposals=(proposal,)))
             self._start(proposal)
 
     def _start(self, proposal: Proposal) -> None:
-        """Evaluate a proposal, unless it repeats another or a free step refuses it."""
+        """Evaluate a proposal, unless it is empty or repeats another, or a free step refuses it."""
+        if not proposal.sketch and proposal.source is None:
+            self._write(Evaluated(evaluation=_refused(proposal, Look((_EMPTY,), proposal.why))))
+            return
         first = self.state.keys[proposal.key]
         if first != proposal.number:
             self._write(Evaluated(evaluation=_refused(proposal, Look((_AGAIN,), f"It is candidate {first}."), first)))
@@ -236,12 +260,18 @@ class Scheduler:
         )  # fmt: skip
 
     def _collect(self) -> None:
-        """Wait a moment for evaluations; write those that came."""
-        if not self._running:
+        """Wait a moment for evaluations and for replies; write those that came."""
+        # a reply begins an evaluation, so that it waits where a person has paused
+        asked = [] if self.state.status is Status.PAUSED else self.asking.futures
+        if not self._running and not asked:
             self.nudge.wait(_LOOK)
             self.nudge.clear()
             return
-        done, _ = wait(list(self._running), timeout=_LOOK, return_when=FIRST_COMPLETED)
+        under: list[Future[Any]] = [*self._running, *asked]
+        wait(under, timeout=_LOOK, return_when=FIRST_COMPLETED)
+        if asked:
+            self._answered()
+        done = [future for future in self._running if future.done()]
         for future in sorted(done, key=lambda f: self._running[f]):
             number = self._running.pop(future)
             evaluation = self._only(future.result())
@@ -260,7 +290,6 @@ class Scheduler:
 
     def _end_round(self) -> None:
         """Close leads are measured again, the leaders are verified, elites migrate, and the Analyst speaks."""
-        self._beating()
         if self.state.knobs.score == "rank":
             promotion = Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
             for event in promotion.events(lambda: self._looked()):
@@ -291,35 +320,24 @@ class Scheduler:
     def _looked(self) -> bool:
         """Look at what people want; may the work go on?"""
         self._obey()
-        return not self._stopped
+        return not self.state.stopping
 
     def _obey(self) -> None:
-        self._beating()
         for seq, wish in self.stream.wishes(self._wishes):
             self._wishes = seq
-            if wish.action is Action.INJECT and wish.proposal is not None:
-                self._inject(wish)
+            # what an earlier process has carried out is in the state, and a later version's wish is for that version
+            if wish is None or wish.time in self.state.heard:
                 continue
-            if wish.action is Action.STOP:
-                self._stopped = wish.text or "A person stopped it."
-            self._write(wish)
-
-    def _inject(self, wish: Steered) -> None:
-        assert wish.proposal is not None
-        number = len(self.state.proposals)
-        proposal = wish.proposal.model_copy(update={"number": number, "round": self.state.round})
-        self._write(wish.model_copy(update={"number": number}))
-        self._propose([proposal])
+            events = steer.events(self.state, wish)
+            self._write(*events)
+            for event in events:
+                if isinstance(event, Proposed):
+                    self._start(event.proposals[0])
 
     def _end(self, status: Status, reason: str) -> None:
         for future in self._running:
             future.cancel()
         self._write(Ended(status=status, reason=reason))
-
-    def _beating(self) -> None:
-        if time.monotonic() - self._beat > _BEAT:
-            self._beat = time.monotonic()
-            self.stream.renew()
 
     def record(self, number: int | None, exchange: Exchange) -> None:
         """Keep what a model was asked; from any thread."""
@@ -333,6 +351,7 @@ class Scheduler:
 
 
 _AGAIN = Spent(step=Step.NOVELTY, seconds=0.0, passed=False)
+_EMPTY = Spent(step=Step.CHECK, seconds=0.0, passed=False)
 
 
 def _refused(proposal: Proposal, look: Look, same_as: int | None = None) -> Evaluation:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kernellab.errors import JournalError
 from kernellab.evolve.records import (
+    RULES,
     Action,
     Begun,
     Ended,
@@ -36,6 +37,9 @@ from kernellab.records import Usage, Verdict
 
 #: quick looks that a verdict's timing counts as, where later ones are pooled with it
 VERDICT_RUNS = 4
+STOPPED = "A person stopped it."
+#: how a flag begins that says only that the share of own code could not be counted from outside
+_UNSEEN = "own share: "
 
 
 @dataclass
@@ -78,6 +82,9 @@ class RunState:
     suggested_at: int | None = None
     #: operators that a direction which a person took up wants tried
     directed: tuple[str, ...] = ()
+    #: when each wish was made that is an event by now, and why a person has stopped the run
+    heard: set[float] = field(default_factory=set)
+    stopping: str = ""
     #: kinds of events that this version cannot read
     unknown: set[str] = field(default_factory=set)
     usage: Usage = Usage()
@@ -108,8 +115,17 @@ class RunState:
         evaluation = self.evaluations.get(number)
         if evaluation is None or not evaluation.passed or evaluation.same_as is not None or number in self.dropped:
             return False
+        return number not in self.verdicts or self.clean(number)
+
+    def clean(self, number: int) -> bool:
+        """Has it a verdict that passed, without a flag for what it does itself? What is flagged of the task or of the
+        machine is no fault of a candidate."""
         verdict = self.verdicts.get(number)
-        return verdict is None or (verdict.passed and not verdict.flags)
+        if verdict is None or not verdict.passed:
+            return False
+        own = self.proposals[number].source is not None
+        # where program counters cannot be read, the rules' own code has nothing to hide
+        return not [flag for flag in verdict.charges if own or not flag.startswith(_UNSEEN)]
 
     def trusted(self, number: int) -> bool:
         """May others come from it already? A kernel that somebody wrote waits for its verdict; a sketch's is lowered
@@ -150,8 +166,8 @@ class RunState:
         if self.knobs.score == "model":
             return max((n for n in self.evaluations if self.alive(n)), key=lambda n: (self.worth(n), -n), default=None)
         leader: int | None = None
-        for number, verdict in self.verdicts.items():
-            clean = verdict.passed and not verdict.flags and number not in self.dropped
+        for number in self.verdicts:
+            clean = number not in self.dropped and self.clean(number)
             if clean and (leader is None or self._leads(number, leader)):
                 leader = number
         return leader
@@ -171,6 +187,12 @@ class RunState:
             line.append(parents[0])
             parents = self.proposals[parents[0]].parents
         return line
+
+    @property
+    def model(self) -> str:
+        """Who is asked beside the rules; "" nobody."""
+        named = self.knobs.model or self.begun.model
+        return "" if named == RULES else named
 
     @property
     def plan(self) -> Plan:
@@ -287,6 +309,7 @@ def _exchanged(state: RunState, event: Exchanged) -> None:
 
 
 def _steered(state: RunState, event: Steered) -> None:
+    state.heard.add(event.time)
     _ACTIONS[event.action](state, event)
 
 
@@ -326,8 +349,12 @@ def _resume(state: RunState, event: Steered) -> None:
     state.status, state.reason = Status.RUNNING, ""
 
 
+def _stop(state: RunState, event: Steered) -> None:
+    state.stopping = event.text or STOPPED
+
+
 def _nothing(state: RunState, event: Steered) -> None:
-    """Stop and inject are carried out by the scheduler, whose own events say what came of it."""
+    """What was injected is a proposal, an event of its own."""
 
 
 def _protect(state: RunState, event: Steered) -> None:
@@ -374,7 +401,7 @@ def _refuse(state: RunState, event: Steered) -> None:
 _ACTIONS = {
     Action.PAUSE: _pause,
     Action.RESUME: _resume,
-    Action.STOP: _nothing,
+    Action.STOP: _stop,
     Action.INJECT: _nothing,
     Action.PROTECT: _protect,
     Action.DROP: _drop,

@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,6 +24,9 @@ PREFIX = "run:"
 _WISHES = ":wishes"
 #: what would be proposed, evaluated and moved as before if the machine lost its power before it was on the disk
 _REPEATED = (Proposed, Evaluated, Migrated, Remeasured)
+#: how pydantic names a value that is none of those known, and with it a field that is none
+_VALUES = {"enum", "literal_error"}
+_LATER = {"extra_forbidden", *_VALUES}
 
 
 class Stream:
@@ -59,12 +63,12 @@ class Stream:
         return list(enumerate(events, last - len(events) + 1))
 
     def read(self, after: int = 0) -> list[tuple[int, Event | Unknown]]:
-        """Events of a kind that this version does not know are :class:`Unknown`.
+        """Events that a later version wrote are :class:`Unknown`, or stand before one without what is new in them.
 
         Raises:
             JournalError: a line that this version of kernellab cannot read.
         """
-        return [(seq, _event(line)) for seq, line in self.journal.stream(self._name, after)]
+        return [(seq, event) for seq, line in self.journal.stream(self._name, after) for event in _events(line)]
 
     def state(self) -> RunState:
         """Raises EvolveError: there is no such run; JournalError."""
@@ -77,8 +81,9 @@ class Stream:
         """Ask whoever runs the search for something."""
         self.journal.add(self._wishes, [wish.model_dump_json()])
 
-    def wishes(self, after: int) -> list[tuple[int, Steered]]:
-        return [(seq, Steered.model_validate_json(line)) for seq, line in self.journal.stream(self._wishes, after)]
+    def wishes(self, after: int) -> list[tuple[int, Steered | None]]:
+        """What was asked for after that line; None for a wish that only a later version understands."""
+        return [(seq, _wish(line)) for seq, line in self.journal.stream(self._wishes, after)]
 
     def close(self) -> None:
         self.journal.close()
@@ -93,13 +98,41 @@ def names(workspace: Path) -> list[str]:
         journal.close()
 
 
-def _event(line: str) -> Event | Unknown:
+def _events(line: str) -> list[Event | Unknown]:
     try:
-        return EVENT.validate_json(line)
+        return [EVENT.validate_json(line)]
     except ValidationError as error:
-        if error.errors()[0]["type"] == "union_tag_invalid":
-            return Unknown(named=str(json.loads(line)["kind"]))
-        raise JournalError(
-            f"The run holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
-            "Open it with the version that wrote it.",
-        ) from None
+        faults, whole = error.errors(), json.loads(line)
+    kind, kinds = str(whole.get("kind")), {fault["type"] for fault in faults}
+    if "union_tag_invalid" in kinds:
+        return [Unknown(named=kind, time=_time(whole))]
+    if kinds <= _LATER:
+        new = sorted({str(fault["loc"][-1]) for fault in faults})
+        known = [] if kinds & _VALUES else [EVENT.validate_python(_without(whole, [f["loc"][1:] for f in faults]))]
+        return [*known, Unknown(named=f"{kind}: {', '.join(new)}", time=_time(whole))]
+    raise JournalError(
+        f"The run holds an event that this kernellab cannot read ({faults[0]['msg']}).",
+        "Open it with the version that wrote it.",
+    )
+
+
+def _time(whole: Any) -> float:
+    found = whole.get("time")
+    return float(found) if isinstance(found, (int, float)) else 0.0
+
+
+def _without(whole: Any, places: Sequence[tuple[int | str, ...]]) -> Any:
+    """An event's data without the fields at ``places``."""
+    for place in places:
+        held = whole
+        for step in place[:-1]:
+            held = held[step]
+        held.pop(place[-1], None)
+    return whole
+
+
+def _wish(line: str) -> Steered | None:
+    try:
+        return Steered.model_validate_json(line)
+    except ValidationError:
+        return None

@@ -5,6 +5,7 @@ Nothing serious or critical is let through: WCAG 2.1 A and AA, and axe's best pr
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,23 @@ def test_no_serious_finding(dumps: Any, shot: str, theme: str) -> None:
     dumps.wait_for_timeout(250)  # the theme's style sheet, and what is drawn on the next frames
     dumps.add_script_tag(path=AXE)
     assert dumps.evaluate(RUN, ".kl") == []
+
+
+#: panel of the monitor -> what the run's head says beside
+WATCHED = {
+    "candidates": {}, "compare": {}, "grid": {}, "ledger": {}, "steer": {"status": "paused"},
+    "analyst": {"suggestion": "No gain for 2 rounds. Little tried until now: cross."},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_monitor_has_no_serious_finding(dumps: Any, theme: str) -> None:
+    for panel, head in WATCHED.items():
+        dumps.goto(look.address(f"{dumps.base}monitor.html", panel=panel, theme=theme, head=json.dumps(head)))
+        dumps.wait_for_selector("body[data-ready]")
+        dumps.wait_for_timeout(400 if panel == "compare" else 150)  # both marks, and what is drawn on the next frames
+        dumps.add_script_tag(path=AXE)
+        assert dumps.evaluate(RUN, ".kl") == [], panel
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

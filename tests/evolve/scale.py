@@ -26,6 +26,7 @@ from kernellab.evolve.run import open_run
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
+from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
 from kernellab.records import Verdict
 from tests.evolve.runs import TASK, score, verdict
@@ -93,20 +94,20 @@ class Instant:
 class Numbers:
     """Proposals that cost nothing to make."""
 
-    def seeds(self, state: RunState) -> list[Proposal]:
-        return [Proposal(number=n, round=0, island=n % 2, operator="seed", sketch=f"s{n}") for n in range(2)]
+    def seeds(self, state: RunState) -> Made:
+        return Made([Proposal(number=n, round=0, island=n % 2, operator="seed", sketch=f"s{n}") for n in range(2)])
 
     def operators(self, state: RunState) -> list[str]:
         return ["rules:tile"]
 
-    def propose(self, state: RunState, requests: Sequence[object], first: int) -> list[Proposal]:
-        return [
+    def propose(self, state: RunState, requests: Sequence[object], first: int) -> Made:
+        return Made([
             Proposal(
                 number=first + at, round=state.round, island=request.island, operator="rules:tile",  # type: ignore[attr-defined]
                 sketch=f"s{first + at}", parents=request.parents,  # type: ignore[attr-defined]
             )
             for at, request in enumerate(requests)
-        ]  # fmt: skip
+        ])  # fmt: skip
 
 
 def overhead_ms(folder: Path, select: str, rounds: int = 125) -> tuple[float, float, float]:

@@ -74,6 +74,7 @@ export function head(all) {
       { name: "bound", value: 3.6, title: "the task's speed-of-light bound" },
     ],
     improvements,
+    suggestion: "",
   };
 }
 

@@ -10,12 +10,23 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.analyst.rules import plan
 from kernellab.evolve.records import Plan
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.models import ModelOperator, attempt
+from kernellab.evolve.vary.models import ModelOperator, Models, attempt
+from kernellab.evolve.vary.ways import relative
 from kernellab.models import Talk, open_model
 from kernellab.records import Author, Exchange, Role
 
 #: candidates that the model is shown: the fastest, and the last that failed
 _BEST, _FAILED = 4, 3
+
+
+def analyst(models: Models, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
+    """Who says after a round what the next is told: the model that takes part then, else the rules alone."""
+
+    def analyse(state: RunState) -> Plan:
+        model = models(state.model) if state.knobs.analyst == "model" else None
+        return model_plan(model, record)(state) if model is not None else plan(state)
+
+    return analyse
 
 
 def model_plan(model: ModelOperator, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
@@ -43,16 +54,10 @@ def brief(model: ModelOperator, state: RunState, found: Plan) -> AnalyseBrief:
     best = state.best()
     failed = [n for n, e in state.evaluations.items() if not e.passed and e.same_as is None]
     shown = [*reversed(state.population()[:_BEST]), *failed[-_FAILED:]]
-    lines = [f"Round {state.round} of the search is over. {found.text}".strip(), *(_line(state, n) for n in shown)]
+    lines = [f"Round {state.round} of the search is over. {found.text}".strip(), *(relative(state, n) for n in shown)]
     lines.append("Say in three sentences what the fast ones have, what failed and why, and what to try next.")
     return AnalyseBrief(
         model.task, model.target, history=tuple(attempt(state, number) for number in shown),
         notes=tuple(filter(None, (state.direction, state.scratchpad))), allow_library=model.allow_library,
         best=state.verdicts.get(best) if best is not None else None, question="\n".join(lines),
     )  # fmt: skip
-
-
-def _line(state: RunState, number: int) -> str:
-    proposal, evaluation = state.proposals[number], state.evaluations[number]
-    came = f"{state.worth(number):.2f}x" if evaluation.passed else f"failed at {evaluation.step.value}"
-    return f"Candidate {number} ({proposal.operator}: {proposal.why}): {came}. {evaluation.reason}".strip()

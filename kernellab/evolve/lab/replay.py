@@ -22,7 +22,7 @@ from kernellab.evolve.records import Begun, Evaluation, Event, Knobs, Plan, Prop
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.vary import rules
-from kernellab.evolve.vary.mix import Mix
+from kernellab.evolve.vary.mix import Made, Mix
 from kernellab.evolve.vary.rules import Variation
 from kernellab.models import Budget
 from kernellab.records import Stage, Timing, Verdict
@@ -64,13 +64,13 @@ class _Known(Mix):
 
     pool: Pool | None = None
 
-    def seeds(self, state: RunState) -> list[Proposal]:
+    def seeds(self, state: RunState) -> Made:
         assert self.pool is not None
         islands = sorted(state.islands)
-        return [
+        return Made([
             Proposal(number=at, round=0, island=islands[at % len(islands)], operator="seed", sketch=_text(at))
             for at in range(self.pool.seeds)
-        ]
+        ])  # fmt: skip
 
     def by_rule(
         self, state: RunState, request: Request, operator: str, random: Random, taken: set[str]

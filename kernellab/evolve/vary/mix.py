@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.errors import CaptureError, DesignError, ModelError
+from kernellab.errors import CaptureError, DesignError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit, rules
-from kernellab.evolve.vary.models import Asked, ModelOperator
+from kernellab.evolve.vary.models import KIND, Asked, ModelOperator
 from kernellab.evolve.vary.rules import Variation
 from kernellab.records import Author, Exchange
 from kernellab.target import Target
@@ -24,75 +24,100 @@ from kernellab.task import Task
 MOST_SEEDS = 12
 
 
+@dataclass(frozen=True)
+class Made:
+    """Proposals that can be evaluated now, and requests that are ready to be sent to a model."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+    asks: list[Callable[[], Reply]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A proposal by a model, without its number and its round; and what was said for it."""
+
+    proposal: Proposal
+    exchanges: tuple[Exchange, ...] = ()
+
+
 @dataclass
 class Mix:
-    """Makes a run's proposals. ``record`` keeps what a model was asked for the proposal of that number."""
+    """Makes a run's proposals. ``model`` gives a model's operators by its spec, None for no model."""
 
     task: Task
     target: Target
-    model: ModelOperator | None = None
+    model: Callable[[str], ModelOperator | None] = lambda spec: None
     allow_library: bool = False
-    record: Callable[[int | None, Exchange], None] = lambda number, exchange: None
     #: proposals from the memory, beside the rules' designs that it is given
     remember: Callable[[Sequence[str]], list[Proposal]] = lambda designs: []
-    #: why the last model request gave nothing
-    said: str = ""
 
-    def seeds(self, state: RunState) -> list[Proposal]:
+    def seeds(self, state: RunState) -> Made:
         """What a person gave and the rules' designs, dealt to the islands in turn; a model's where there is neither.
 
         Raises:
             DesignError, CaptureError: the rules cannot design the task, and nobody else can.
         """
-        given = list(state.begun.given)
+        given, model = list(state.begun.given), self.model(state.model)
+        islands = sorted(state.islands)
         brief = DesignBrief(self.task, self.target, allow_library=self.allow_library)
         try:
             designs = RulesDesigner().designs(brief)[:MOST_SEEDS]
         except (DesignError, CaptureError):
-            if not given:
+            if not given and model is None:
                 raise
+            if not given and model is not None:
+                send = partial(model.answer, brief)
+                return Made(asks=[partial(_reply, send, Request(island, ()), model.seed) for island in islands])
             designs = []
         made = [
             Proposal(number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale)
             for reply in designs
         ]
         made += self.remember([reply.sketch for reply in designs])
-        islands = sorted(state.islands)
-        return [
+        return Made([
             proposal.model_copy(update={"number": number, "island": islands[number % len(islands)]})
             for number, proposal in enumerate([*given, *made])
-        ]
+        ])  # fmt: skip
 
     def operators(self, state: RunState) -> list[str]:
         """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind."""
-        known = [*rules.operators(), *([self.model.name] if self.model else [])]
+        model = self.model(state.model)
+        known = [(name, name.partition(":")[0]) for name in rules.operators()]
+        known += [(name, KIND) for name in (model.operators if model else ())]
         wanted = state.knobs.operators
-        return [name for name in known if not wanted or name in wanted or name.partition(":")[0] in wanted]
+        return [name for name, kind in known if not wanted or name in wanted or kind in wanted]
 
-    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> list[Proposal]:
-        """At most one proposal for each request, numbered from ``first``; none repeats another of the run."""
-        taken = set(state.keys)
-        pending: list[str] = []
-        made: list[tuple[Request, Variation | Request]] = []
+    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> Made:
+        """At most one proposal for each request, by rules those numbered from ``first``; none repeats another."""
+        taken, pending, made = set(state.keys), list[str](), Made()
         for at, request in enumerate(requests):
             found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending)
-            if found is None:
-                continue
             if isinstance(found, Variation):
                 taken.add(rules.key_of(found.sketch))
                 pending.append(found.operator)
-            else:
-                pending.append(self.model.name if self.model else "")
-            made.append((request, found))
-        return self._numbered(state, made, first)
+                made.proposals.append(
+                    Proposal(
+                        number=first + len(made.proposals), round=state.round, island=request.island,
+                        operator=found.operator, parents=request.parents, inspirations=request.inspirations,
+                        sketch=found.sketch, why=found.why,
+                    )
+                )  # fmt: skip
+            elif found is not None:
+                pending.append(found)
+                made.asks.append(self._ask(state, request, found))
+        return made
 
     def _varied(
         self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str]
-    ) -> Variation | Request | None:
-        """By the first operator that has something new; the request itself where a model is to be asked."""
+    ) -> Variation | str | None:
+        """By the first operator that has something new; its name where that is a model's."""
+        model = self.model(state.model)
+        asked = model.operators if model else []
         for operator in bandit.order(state, self.operators(state), pending):
-            if self.model is not None and operator == self.model.name:
-                return request
+            if model is not None and operator in asked:
+                if model.suits(state, request, operator):
+                    return operator
+                continue
             found = self.by_rule(state, request, operator, random, taken)
             if found is not None:
                 return found
@@ -104,45 +129,17 @@ class Mix:
         """A child of the request's first parent by one operator of rules; None where it has none that is new."""
         return rules.vary(state, request, operator, random, self.target, taken)
 
-    def _numbered(
-        self, state: RunState, made: Sequence[tuple[Request, Variation | Request]], first: int
-    ) -> list[Proposal]:
-        """The proposals in order. All requests to a model are sent at once."""
-        asking = [request for request, found in made if isinstance(found, Request)]
-        answers = iter(self._asked(state, asking, first))
-        proposals: list[Proposal] = []
-        for request, found in made:
-            asked = Asked(found) if isinstance(found, Variation) else next(answers)
-            if asked.made is None:
-                continue
-            proposals.append(
-                Proposal(
-                    number=first + len(proposals),
-                    round=state.round,
-                    island=request.island,
-                    operator=asked.made.operator,
-                    parents=request.parents,
-                    inspirations=request.inspirations,
-                    author=Author.MODEL if isinstance(found, Request) else Author.RULES,
-                    sketch=asked.made.sketch,
-                    why=asked.made.why,
-                    seconds=asked.seconds,
-                    usage=asked.usage,
-                )
-            )
-        return proposals
+    def _ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Reply]:
+        model = self.model(state.model)
+        assert model is not None
+        return partial(_reply, model.ask(state, request, operator), request, operator)
 
-    def _asked(self, state: RunState, requests: Sequence[Request], first: int) -> list[Asked]:
-        model = self.model
-        if not requests or model is None:
-            return []
 
-        def ask(request: Request) -> Asked:
-            try:
-                return model.vary(state, request, lambda exchange: self.record(first, exchange))
-            except ModelError as error:
-                self.said = str(error)
-                return Asked(None)
-
-        with ThreadPoolExecutor(len(requests), thread_name_prefix="kernellab-ask") as pool:
-            return list(pool.map(ask, requests))
+def _reply(send: Callable[[], Asked], request: Request, operator: str) -> Reply:
+    asked = send()
+    proposal = Proposal(
+        number=0, round=0, island=request.island, operator=operator, parents=request.parents,
+        inspirations=request.inspirations, author=Author.MODEL, sketch=asked.sketch, why=asked.why,
+        seconds=asked.seconds, usage=asked.usage,
+    )  # fmt: skip
+    return Reply(proposal, asked.exchanges)

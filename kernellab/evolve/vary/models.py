@@ -6,13 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
 from kernellab.agents.roles import make_role
+from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.rules import Variation
+from kernellab.evolve.vary.ways import WAYS
 from kernellab.knowledge import Knowledge
+from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Candidate, Exchange, Role, Route, RouteKind, Usage
@@ -20,22 +23,22 @@ from kernellab.target import Target
 from kernellab.task import Task
 
 KIND = "model"
-#: relatives that failed and are told to the model
-_FAILED = 3
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A variation and what it cost."""
+    """What came of a request: a sketch ("" for none), why, what it cost, and all that was said."""
 
-    made: Variation | None
+    sketch: str = ""
+    why: str = ""
     seconds: float = 0.0
     usage: Usage = Usage()
+    exchanges: tuple[Exchange, ...] = ()
 
 
 @dataclass
 class ModelOperator:
-    """A model as an operator. ``record`` writes each exchange into the run's stream."""
+    """A model as operators, one for each way to ask it (:mod:`kernellab.evolve.vary.ways`)."""
 
     spec: str
     task: Task
@@ -46,41 +49,51 @@ class ModelOperator:
     cancel: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def name(self) -> str:
-        return self.spec
+    def operators(self) -> list[str]:
+        return [f"{self.spec}/{name}" for name in WAYS]
 
-    def vary(self, state: RunState, request: Request, record: Callable[[Exchange], None]) -> Asked:
-        """
-        Raises:
-            ModelError: the model cannot be asked, or gave no answer that can be read.
-        """
-        usage, began = Usage(), time.perf_counter()
+    @property
+    def seed(self) -> str:
+        """The operator by which it begins a task that nobody else can."""
+        return f"{self.spec}/seed"
 
-        def heard(exchange: Exchange) -> None:
-            nonlocal usage
+    def suits(self, state: RunState, request: Request, operator: str) -> bool:
+        """Has the request what this way of asking takes?"""
+        return WAYS[_way(operator)].suits(state, request)
+
+    def ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Asked]:
+        """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
+        return partial(self.answer, self.brief(state, request, operator))
+
+    def answer(self, brief: DesignBrief) -> Asked:
+        """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
+        began, said = time.perf_counter(), list[Exchange]()
+        try:
+            model = open_model(self.spec, Role.DESIGNER, self.settings)
+            talk = Talk(model, Role.DESIGNER, said.append, self.budget, self.cancel, lambda text: None)
+            reply = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target)).design(brief)
+        except KernellabError as error:
+            sketch, why = "", f"The model gave no sketch: {error.message}"
+        else:
+            if isinstance(reply, DesignReply):
+                sketch, why = _settled(reply), reply.rationale
+            else:
+                sketch, why = "", f"The model gave no sketch: {reply.reason}"
+        usage = Usage()
+        for exchange in said:
             usage = added(usage, exchange.usage)
-            record(exchange)
+        return Asked(sketch, why, time.perf_counter() - began, usage, tuple(said))
 
-        model = open_model(self.spec, Role.DESIGNER, self.settings)
-        talk = Talk(model, Role.DESIGNER, heard, self.budget, self.cancel, lambda text: None)
-        designer = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target))
-        reply = designer.design(self.brief(state, request))
-        made = None
-        if isinstance(reply, DesignReply):
-            made = Variation(self.name, reply.sketch, reply.rationale)
-        return Asked(made, time.perf_counter() - began, usage)
-
-    def brief(self, state: RunState, request: Request) -> DesignBrief:
-        """The parent as the sketch to revise; relatives that failed and inspirations as the history."""
-        parent = request.parents[0]
-        failed = [n for n in state.children(parent) if n in state.evaluations and not state.evaluations[n].passed]
-        told = [*failed[-_FAILED:], *request.inspirations, parent]
+    def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
+        """The parent as the sketch to revise, its verdict as the history, and what the way to ask adds."""
+        parent, told = request.parents[0], WAYS[_way(operator)].told(state, request)
         best = state.best()
         verdict = state.verdicts.get(best) if best is not None else None
+        suggestion = " ".join(filter(None, (state.plan.text, told.wanted)))
         return DesignBrief(
             task=self.task,
             target=self.target,
-            history=tuple(attempt(state, number) for number in told),
+            history=(attempt(state, parent),) if parent in state.verdicts else (),
             notes=tuple(filter(None, (state.direction, state.scratchpad))),
             headroom=verdict.bound_share if verdict else None,
             bound_ms=verdict.sol_ms if verdict else None,
@@ -88,12 +101,33 @@ class ModelOperator:
             route=Route(
                 to=RouteKind.DESIGNER,
                 error_class="performance",
-                reason=f"Candidate {parent} has {state.worth(parent):.2f}x; a faster one is searched.",
-                suggestion=state.plan.text,
-                evidence=[_relative(state, number) for number in (*request.inspirations, *failed[-_FAILED:])],
+                reason=f"Candidate {parent} has {_worth(state, parent)}; a faster one is searched.",
+                suggestion=suggestion,
+                evidence=list(told.evidence),
             ),
-            previous=state.proposals[parent].sketch or None,
+            previous=told.previous or None,
         )
+
+
+@dataclass
+class Models:
+    """The models of a run by their specs: a person may change who takes part while it runs."""
+
+    task: Task
+    target: Target
+    settings: ModelSettings
+    budget: Budget
+    allow_library: bool = False
+    cancel: threading.Event = field(default_factory=threading.Event)
+    _made: dict[str, ModelOperator] = field(default_factory=dict)
+
+    def __call__(self, spec: str) -> ModelOperator | None:
+        """None for no model."""
+        if spec and spec not in self._made:
+            self._made[spec] = ModelOperator(
+                spec, self.task, self.target, self.settings, self.budget, self.allow_library, self.cancel
+            )
+        return self._made.get(spec)
 
 
 def attempt(state: RunState, number: int) -> Attempt:
@@ -105,7 +139,19 @@ def attempt(state: RunState, number: int) -> Attempt:
     return Attempt(candidate=candidate, sketch=proposal.sketch or None, verdict=state.verdicts.get(number))
 
 
-def _relative(state: RunState, number: int) -> str:
-    proposal, evaluation = state.proposals[number], state.evaluations[number]
-    came = f"{state.worth(number):.2f}x" if evaluation.passed else f"failed at {evaluation.step.value}"
-    return f"Candidate {number} ({proposal.operator}: {proposal.why}): {came}. {evaluation.reason}".strip()
+def _way(operator: str) -> str:
+    return operator.rpartition("/")[2]
+
+
+def _settled(reply: DesignReply) -> str:
+    """The sketch with the values that were chosen for its tunables."""
+    try:
+        return with_values(reply.sketch, reply.constexpr) if reply.constexpr else reply.sketch
+    except SketchError:
+        return reply.sketch
+
+
+def _worth(state: RunState, number: int) -> str:
+    if state.knobs.score == "rank":
+        return f"{state.worth(number):.2f}x"
+    return f"{state.evaluations[number].modelled_ms or 0:.4g} ms by the cost model"

@@ -90,6 +90,15 @@ def _direction(desk: Desk, body: Body) -> str:
     return "Models are told it from their next proposal on."
 
 
+def _accept(desk: Desk, body: Body) -> str:
+    desk.run.accept(words(body, "text"))
+    return "The next rounds go that way."
+
+
+def _refuse(desk: Desk, body: Body) -> None:
+    desk.run.refuse()
+
+
 def _remember(desk: Desk, body: Body) -> str:
     kept = desk.run.remember()
     return f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: all of it was remembered, or forgotten."
@@ -112,6 +121,8 @@ ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
     "knob": _knob,
     "scratchpad": _scratchpad,
     "direction": _direction,
+    "accept": _accept,
+    "refuse": _refuse,
     "open": _open,
     "remember": _remember,
 }

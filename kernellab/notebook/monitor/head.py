@@ -19,15 +19,21 @@ KNOBS = {
     "rounds": "rounds after the seeds",
     "parallel": "proposals of an island in a round",
     "select": "how parents are selected",
+    "operators": "what may vary a candidate: rules, cross, model, or names; empty: all that there is",
+    "model": "who is asked beside the rules: model, model:NAME, or rules, nobody; empty: as it began",
+    "analyst": "who says what was learnt after a round, where a model takes part",
     "migrate_every": "elites migrate after so many rounds; 0 never",
     "elites": "an island's best, which migrate and inspire",
     "novelty": "a candidate this much like an earlier one is not built; 1: only the same",
     "hopeless": "not built where the cost model gives it so many times the best candidate's time",
     "target": "stop at this speedup of a verified kernel; 0 never",
     "headroom": "stop where a verified kernel reaches this share of its bound",
+    "stagnation": "propose a new direction after so many rounds without a gain; 0 never",
     "plateau": "stop after so many rounds without an improvement; 0 never",
     "budget": "of the whole run: tokens=200000,usd=1,minutes=30,gpu_s=600",
 }
+
+OPTIONS = {"select": tuple(POLICIES), "analyst": ("model", "rules")}
 
 
 def head(follower: Follower, works_here: bool, message: str = "") -> Head:
@@ -52,6 +58,7 @@ def head(follower: Follower, works_here: bool, message: str = "") -> Head:
             for number, members in sorted(state.islands.items())
         ],
         "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
+        "suggestion": state.suggestion.text if state.suggestion and going else "",
     }  # fmt: skip
 
 
@@ -120,11 +127,15 @@ def cells(state: RunState) -> list[Cell]:
 def knobs_of(knobs: Knobs) -> list[Knob]:
     return [
         {
-            "name": name, "value": str(getattr(knobs, name)), "title": title,
-            "options": list(POLICIES) if name == "select" else [],
+            "name": name, "value": _shown(getattr(knobs, name)), "title": title,
+            "options": list(OPTIONS.get(name, ())),
         }
         for name, title in KNOBS.items()
     ]  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def ledger(state: RunState) -> list[NamedText]:

@@ -42,6 +42,8 @@ class Head(TypedDict):
     lines: list[Line]
     #: [evaluations, candidate]: who was the verified best from when on
     improvements: list[list[int]]
+    #: a direction that the run proposes and a person decides on, "" for none
+    suggestion: str
 
 
 class Island(TypedDict):

@@ -51,7 +51,7 @@ def condition(state: RunState, number: int) -> str:
         return "failed"
     if verdict is None:
         return "passed"
-    return "flagged" if verdict.flags else "verified"
+    return "verified" if state.clean(number) else "flagged"
 
 
 def value(state: RunState, number: int) -> float | None:

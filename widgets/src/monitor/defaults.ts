@@ -25,6 +25,7 @@ const HEAD: Head = {
   islands: [],
   lines: [],
   improvements: [],
+  suggestion: "",
 };
 
 const FIGURES: Figures = {

@@ -186,6 +186,7 @@ export function AnalystPanel({ view }: { view: MonitorView }) {
         </ol>
       </div>
       <div class="kl-mon-stack">
+        <Proposed key={view.state.head.value.suggestion} view={view} />
         <Told view={view} action="direction" label="Direction of the next rounds" text={direction} />
         <Told view={view} action="scratchpad" label="Scratchpad: what was learnt" text={scratchpad} />
       </div>
@@ -212,6 +213,29 @@ function Ended({ view, round }: { view: MonitorView; round: Round }) {
       {round.plan && <p>{round.plan}</p>}
       {round.prefer.length > 0 && <p class="kl-dim">Next to be tried first: {round.prefer.join(", ")}</p>}
     </li>
+  );
+}
+
+/** A direction away from what gains nothing any more: taken up as it is, in other words, or not. */
+function Proposed({ view }: { view: MonitorView }) {
+  const { suggestion } = view.state.head.value;
+  const [draft, setDraft] = useState(suggestion);
+  if (!suggestion) return null;
+  const sending = view.sending.value;
+  const accept = () => view.send({ action: "accept", text: draft });
+  return (
+    <section class="kl-mon-proposed" aria-label="a new direction is proposed">
+      <h3>A new direction is proposed</h3>
+      <Area label="proposed direction" value={draft} rows={3} onInput={setDraft} onSubmit={accept} />
+      <div class="kl-row kl-mon-under">
+        <Button primary action="accept" disabled={!draft.trim()} busy={sending.has("accept")} onClick={accept}>
+          {draft === suggestion ? "Accept" : "Accept as edited"}
+        </Button>
+        <Button action="refuse" busy={sending.has("refuse")} onClick={() => view.send({ action: "refuse" })}>
+          Refuse
+        </Button>
+      </div>
+    </section>
   );
 }
 

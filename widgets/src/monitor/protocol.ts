@@ -45,6 +45,8 @@ export interface Head {
   lines: Line[];
   /** [evaluations, candidate]: who was the verified best from when on */
   improvements: number[][];
+  /** a direction that the run proposes and a person decides on, "" for none */
+  suggestion: string;
 }
 
 export interface Island {
@@ -193,6 +195,8 @@ export type Act =
   | { action: "freeze" | "thaw"; island: number }
   | { action: "knob"; name: string; value: string }
   | { action: "scratchpad" | "direction"; text: string }
+  | { action: "accept"; text: string } // the direction that is proposed, as it is or as edited
+  | { action: "refuse" }
   | { action: "open"; number: number }
   | { action: "remember" }; // what an ended run has verified goes into the memory
 

@@ -156,6 +156,17 @@ function Header({ view }: { view: MonitorView }) {
             {head.first_text && <span class="kl-dim">first design {head.first_text}</span>}
           </>
         )}
+        {head.suggestion && (
+          <Button
+            action="look-proposed"
+            title={head.suggestion}
+            onClick={() => {
+              view.panel.value = "analyst";
+            }}
+          >
+            A new direction is proposed
+          </Button>
+        )}
         <span class="kl-mon-acts">
           {act("pause", "Pause", "Finish what runs, begin nothing new (p)", "pause")}
           {act("resume", "Resume", "Go on after a pause (r)", "run")}

@@ -152,6 +152,29 @@ describe("decisions", () => {
     expect(kernel.acts().at(-1)).toEqual({ action: "thaw", island: 3 });
   });
 
+  it("takes a proposed direction up as it was edited, or refuses it", async () => {
+    const { kernel, el, find, does, click } = await show();
+    expect(el.querySelector("[data-action=look-proposed]")).toBeNull();
+    const propose = (suggestion: string) => does(() => kernel.head({ suggestion } as never));
+    await propose("No gain for 2 rounds. Little tried: cross.");
+    await click("[data-action=look-proposed]");
+    const area = find("textarea[aria-label='proposed direction']") as HTMLTextAreaElement;
+    expect(area.value).toContain("Little tried: cross");
+    await does(() => {
+      area.value = "Try the online form.";
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    expect(find("[data-action=accept]").textContent).toBe("Accept as edited");
+    await click("[data-action=accept]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "accept", text: "Try the online form." });
+    await propose("");
+    expect(el.querySelector(".kl-mon-proposed")).toBeNull();
+    await propose("Another way.");
+    expect((find("textarea[aria-label='proposed direction']") as HTMLTextAreaElement).value).toBe("Another way.");
+    await click("[data-action=refuse]");
+    expect(kernel.acts().at(-1)).toEqual({ action: "refuse" });
+  });
+
   it("injects the sketch that was typed, and keeps it when the kernel refuses", async () => {
     const { kernel, find, does, click } = await show();
     const area = find("textarea[aria-label='sketch to inject']") as HTMLTextAreaElement;

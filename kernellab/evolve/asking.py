@@ -1,0 +1,47 @@
+"""Requests to models that are under way, while candidates are evaluated: a model's answer keeps no device waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from kernellab.evolve.vary.mix import Reply
+
+#: requests that are sent at once; more wait for these
+_MOST = 64
+
+
+@dataclass
+class Asking:
+    """Sends requests on threads of its own; their replies are taken in the order in which they came."""
+
+    #: set at the end, so that no request outlives its run
+    cancel: threading.Event = field(default_factory=threading.Event)
+    _under: list[Future[Reply]] = field(default_factory=list)
+    _pool: ThreadPoolExecutor | None = None
+
+    @property
+    def futures(self) -> list[Future[Reply]]:
+        return self._under
+
+    def send(self, asks: Sequence[Callable[[], Reply]]) -> None:
+        if asks and self._pool is None:
+            self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="kernellab-ask")
+        for ask in asks:
+            assert self._pool is not None
+            self._under.append(self._pool.submit(ask))
+
+    def replies(self) -> list[Reply]:
+        """Those that have come since the last time."""
+        under, self._under = self._under, []
+        done: list[Future[Reply]] = []
+        for future in under:
+            (done if future.done() else self._under).append(future)
+        return [future.result() for future in done]
+
+    def close(self) -> None:
+        self.cancel.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

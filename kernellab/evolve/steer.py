@@ -1,0 +1,24 @@
+"""What a person's wish comes to, as events: written by the process that runs the search, or by any while none does."""
+
+from __future__ import annotations
+
+from kernellab.evolve.records import Action, Ended, Event, Proposed, Status, Steered
+from kernellab.evolve.state import STOPPED, RunState
+
+
+def events(state: RunState, wish: Steered) -> list[Event]:
+    """To be written at once, so that a kill leaves all of a wish or nothing."""
+    if wish.action is Action.INJECT and wish.proposal is not None:
+        number = len(state.proposals)
+        proposal = wish.proposal.model_copy(update={"number": number, "round": state.round})
+        return [wish.model_copy(update={"number": number}), Proposed(proposals=(proposal,))]
+    return [wish]
+
+
+def at_rest(state: RunState, wish: Steered) -> list[Event]:
+    """The same where nobody runs the search: a stop ends it. None of a sketch for a run whose seeds are not made: it
+    waits for whoever makes them."""
+    if wish.action is Action.INJECT and not state.proposals:
+        return []
+    ended = [Ended(status=Status.STOPPED, reason=wish.text or STOPPED)] if wish.action is Action.STOP else []
+    return [*events(state, wish), *ended]

@@ -1,0 +1,118 @@
+"""In which way a model is asked: each way is an operator of its own, so that the bandit credits a prompt."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kernellab.evolve.policies import Request
+from kernellab.evolve.state import RunState
+
+#: relatives that failed and are told to the model, and lines of what each had changed
+_FAILED, _LINES = 4, 12
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a way adds to the brief: the sketch to revise ("" for none), what is wanted, and what is shown."""
+
+    previous: str
+    wanted: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Way:
+    """``suits`` says whether a request has what it takes."""
+
+    name: str
+    suits: Callable[[RunState, Request], bool]
+    told: Callable[[RunState, Request], Told]
+
+
+def _difference(state: RunState, request: Request) -> Told:
+    parent = request.parents[0]
+    wanted = (
+        f"Change what promises most in candidate {parent}, and leave the rest. Answer with edits rather than with the "
+        "whole sketch, each in this form, its first part copied from the sketch without the line numbers:\n"
+        "<<<<<<< SEARCH\nold lines\n=======\nnew lines\n>>>>>>> REPLACE"
+    )
+    return Told(_sketch(state, parent), wanted, _near(state, request))
+
+
+def _whole(state: RunState, request: Request) -> Told:
+    parent = request.parents[0]
+    technique = state.evaluations[parent].place.technique
+    other = f" than {technique}, which candidate {parent} has" if technique else ""
+    return Told("", f"Design it anew, with another algorithm or another order of work{other}.", _near(state, request))
+
+
+def _cross(state: RunState, request: Request) -> Told:
+    parent, other = request.parents[0], _other(state, request)
+    assert other is not None
+    wanted = f"Take what is good in candidate {other} into the sketch so far, which is candidate {parent}."
+    shown = f"The sketch of candidate {other}:\n```sketch\n{_sketch(state, other).strip()}\n```"
+    return Told(_sketch(state, parent), wanted, (relative(state, other), shown))
+
+
+def _failed(state: RunState, request: Request) -> Told:
+    parent = request.parents[0]
+    wanted = "Reach what these meant without their fault, or go another way if it cannot be reached."
+    told = []
+    for number in _failures(state, parent)[-_FAILED:]:
+        told += [relative(state, number), *_changed(_sketch(state, parent), _sketch(state, number))]
+    return Told(_sketch(state, parent), wanted, tuple(told))
+
+
+def relative(state: RunState, number: int) -> str:
+    """A candidate in one line: how it was made, and what came of it."""
+    proposal, evaluation = state.proposals[number], state.evaluations[number]
+    came = f"{state.worth(number):.2f}x" if evaluation.passed else f"failed at {evaluation.step.value}"
+    if evaluation.passed and state.knobs.score == "model":
+        came = f"{evaluation.modelled_ms or 0:.4g} ms by the cost model"
+    return f"Candidate {number} ({proposal.operator}: {proposal.why}): {came}. {evaluation.reason}".strip()
+
+
+def _near(state: RunState, request: Request) -> tuple[str, ...]:
+    """What was tried from the parent already, what failed of it, and who is looked at beside it."""
+    parent = request.parents[0]
+    tried = [n for n in state.children(parent) if n in state.evaluations and n not in request.inspirations]
+    failed = [n for n in tried if not state.evaluations[n].passed]
+    best = sorted((n for n in tried if state.alive(n)), key=state.worth)
+    return tuple(relative(state, n) for n in (*request.inspirations, *best[-2:], *failed[-_FAILED:]))
+
+
+def _changed(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    kept = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    return [f"It changed:\n```diff\n{chr(10).join(kept[:_LINES])}\n```"] if kept else []
+
+
+def _failures(state: RunState, parent: int) -> list[int]:
+    """Children that were tried and failed, with a sketch that can be shown."""
+    done = [n for n in state.children(parent) if n in state.evaluations and state.proposals[n].sketch]
+    return [n for n in done if not state.evaluations[n].passed and state.evaluations[n].same_as is None]
+
+
+def _other(state: RunState, request: Request) -> int | None:
+    parent = _sketch(state, request.parents[0])
+    return next((n for n in request.inspirations if _sketch(state, n) not in ("", parent)), None)
+
+
+def _sketch(state: RunState, number: int) -> str:
+    return state.proposals[number].sketch
+
+
+_ALL = (
+    Way("difference", lambda state, request: bool(_sketch(state, request.parents[0])), _difference),
+    Way("whole", lambda state, request: True, _whole),
+    Way("cross", lambda state, request: _other(state, request) is not None, _cross),
+    Way("failed", lambda state, request: bool(_failures(state, request.parents[0])), _failed),
+)
+
+#: name -> way
+WAYS: Mapping[str, Way] = MappingProxyType({way.name: way for way in _ALL})
+
+__all__ = ["WAYS", "Told", "Way", "relative"]
