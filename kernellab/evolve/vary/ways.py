@@ -34,11 +34,7 @@ class Way:
 
 def _difference(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
-    wanted = (
-        f"Change what promises most in candidate {parent}, and leave the rest. Answer with edits rather than with the "
-        "whole sketch, each in this form, its first part copied from the sketch without the line numbers:\n"
-        "<<<<<<< SEARCH\nold lines\n=======\nnew lines\n>>>>>>> REPLACE"
-    )
+    wanted = f"Change one thing in candidate {parent}, what promises most, and leave every other line as it is."
     return Told(_sketch(state, parent), wanted, _near(state, request))
 
 
