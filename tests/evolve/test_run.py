@@ -89,6 +89,22 @@ def test_an_injected_sketch_is_evaluated_and_what_is_sent_to_an_ended_run_is_ref
         run.pause()
 
 
+def test_what_is_wished_while_nobody_works_is_kept_and_done_once(tmp_path: Path) -> None:
+    run = modelled(tmp_path, rounds=1)
+    # seeds are made by whoever works on it first, so that this waits for them; the others are so at once
+    run.inject("sketch mine {\n    tensors: Y[4]: f32 out;\n}\n", why="a try")
+    run.freeze(1)
+    run.pause()
+    other = open_run(run.id, tmp_path)
+    assert (other.state.status, other.state.frozen) == (Status.PAUSED, {1})
+    other.resume()
+    done = other.work().wait(300)
+    assert [p.why for p in done.state.proposals.values() if p.operator == "person"] == ["a try"]
+    assert all(p.island == 0 for p in done.state.proposals.values() if p.round)
+    asked = [event.action for _, event in Stream(tmp_path, run.id).read() if isinstance(event, Steered)]
+    assert sorted(asked) == [Action.FREEZE, Action.INJECT, Action.PAUSE, Action.RESUME]
+
+
 def test_a_paused_run_begins_nothing_until_it_is_resumed(tmp_path: Path) -> None:
     run = modelled(tmp_path, rounds=1)
     run.work()
@@ -132,8 +148,11 @@ def test_a_run_that_was_killed_goes_on_and_evaluates_what_an_undisturbed_one_doe
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        # nobody works on it now
+        run.write_scratchpad(f"after {kills}")
     done = Run(tmp_path, run.id).work().wait(300)
     assert evaluated(done) == evaluated(whole)
+    assert done.state.scratchpad == "after 5"
     events = [event for _, event in Stream(tmp_path, run.id).read()]
     numbers = [event.evaluation.number for event in events if isinstance(event, Evaluated)]
     assert len(numbers) == len(set(numbers)), "none is evaluated twice"
@@ -169,6 +188,10 @@ def test_a_run_of_a_later_version_is_shown_and_not_touched(tmp_path: Path) -> No
     for touch in (opened.work, opened.pause):
         with pytest.raises(EvolveError, match=r"a later kernellab \(dreamt\)"):
             touch()
+    # what is known of an event stands, without what a later version has added to it
+    stream.journal.add(f"run:{run.id}", ['{"kind": "steered", "action": "scratchpad", "text": "seen", "mood": "good"}'])
+    opened = open_run(run.id, tmp_path)
+    assert (opened.state.scratchpad, opened.state.unknown) == ("seen", {"dreamt", "steered: mood"})
     stream.journal.add(f"run:{run.id}", ['{"kind": "ended"}'])
     with pytest.raises(JournalError, match="cannot read"):
         open_run(run.id, tmp_path)
