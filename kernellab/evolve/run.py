@@ -20,7 +20,6 @@ from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import analyst
-from kernellab.evolve.asking import Asking
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.jobs import Job, load, source_of
 from kernellab.evolve.jobs import found as find_target
@@ -34,6 +33,7 @@ from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary import memory, models, rules
+from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import Models
 from kernellab.evolve.workers import LocalWorkers

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from kernellab.errors import EvolveError, KernellabError, WorkersLost
 from kernellab.evolve import steer, stop
 from kernellab.evolve.analyst import plan, suggestion
-from kernellab.evolve.asking import Asking
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
@@ -42,6 +41,7 @@ from kernellab.evolve.records import (
     Step,
 )
 from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
 from kernellab.records import Exchange, Verdict
