@@ -42,6 +42,18 @@ SHARES = {
     "teach/test_answers.py": 4,
     "teach/test_wrong_answers.py": 4,
 }
+#: test without parameters that takes long and guards what seldom changes -> one of how many commits' runs takes it
+SOME_RUNS = {
+    "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem": 3,
+    "designer/test_breadth.py::test_a_deep_network_is_designed_a_launch_at_a_time": 3,
+    "dsls/test_model_new.py::test_an_error_that_torch_s_loader_finds_is_at_the_string_s_line": 3,
+    "knowledge/test_draft.py::test_an_import_fills_a_draft_and_leaves_what_somebody_wrote": 3,
+    "knowledge/test_new_dsl.py::test_a_workspaces_dsl_is_built_by_its_command": 3,
+    "lowering/test_same_text.py::test_the_text_does_not_hang_on_the_order_of_sets": 3,
+    "memory/test_canonical.py::test_a_graph_of_many_nodes_needs_no_recursion": 3,
+    "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile": 3,
+    "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own": 3,
+}
 #: one of how many lessons' notebooks, and of the tutorials from this name on, a commit's run executes
 LESSONS = 4
 LATER_TUTORIALS = "06_"

@@ -9,10 +9,14 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.breadth import LATER_TUTORIALS, LESSONS, SHARES, chosen, everything, seed
+from tests.breadth import LATER_TUTORIALS, LESSONS, SHARES, SOME_RUNS, chosen, everything, seed
+
+if TYPE_CHECKING:
+    from kernellab.verifier import Verifier
 
 # before torch is imported anywhere: two test machines' cores are enough for small shapes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -70,8 +74,17 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
 def _is_spared(item: pytest.Item) -> bool:
     if item.path.suffix == ".ipynb" and (item.path.parent.name == "lessons" or item.path.name >= LATER_TUTORIALS):
         return not chosen(item.path.stem, LESSONS, seed())
-    parts = SHARES.get(_path(item), 1)
-    return parts > 1 and hasattr(item, "callspec") and not chosen(item.nodeid, parts, seed())
+    parts = SHARES.get(_path(item), 1) if hasattr(item, "callspec") else SOME_RUNS.get(f"{_path(item)}::{item.name}", 1)
+    return parts > 1 and not chosen(item.nodeid, parts, seed())
+
+
+@pytest.fixture(scope="session")
+def verifier() -> Iterator[Verifier]:
+    """One warm judge for all tests of a process that only ask for verdicts."""
+    from kernellab.verifier import Verifier
+
+    with Verifier() as made:
+        yield made
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

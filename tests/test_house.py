@@ -22,16 +22,23 @@ def modules() -> dict[str, ast.Module]:
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in named.items()}
 
 
+@lru_cache(maxsize=1)
+def imports() -> dict[str, tuple[tuple[str, str, str], ...]]:
+    """What each module imports."""
+    return {name: tuple(imported(tree)) for name, tree in modules().items()}
+
+
 def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
     """(module, name, the name it is bound to) of each import that runs, inside functions too."""
+    nodes = list(ast.walk(tree))
     for_types = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in for_types:
             continue
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -45,8 +52,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     known = modules()
     packages = {name for name in known if any(other.startswith(f"{name}.") for other in known)}
     graph: dict[str, set[str]] = defaultdict(set)
-    for name, tree in known.items():
-        for module, what, _ in imported(tree):
+    for name, found in imports().items():
+        for module, what, _ in found:
             target = f"{module}.{what}" if f"{module}.{what}" in known else module
             if target in known and target != name and target not in packages:
                 graph[name].add(target)
@@ -60,7 +67,7 @@ def test_no_class_has_bases_in_more_than_two_files() -> None:
     """Inheritance that only splits a class over files hides who may touch its state."""
     bases: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for name, tree in modules().items():
-        bound = {alias: (module, what) for module, what, alias in imported(tree)}
+        bound = {alias: (module, what) for module, what, alias in imports()[name]}
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 names = [base.id for base in node.bases if isinstance(base, ast.Name)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import Options
@@ -40,12 +37,6 @@ def reference(a, b, bias):
 def inputs(M=64, N=48, K=300):
     return torch.randn(M, K), torch.randn(K, N), torch.randn(N)
 """
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as found:
-        yield found
 
 
 def designed(text: str) -> CodeBrief:

@@ -76,10 +76,9 @@ def test_a_recorded_model_sends_them_to_their_owners_too() -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_lowering_goes_to_the_coder_and_is_not_what_the_rules_lower() -> None:
+def test_a_wrong_lowering_goes_to_the_coder_and_is_not_what_the_rules_lower(verifier: Verifier) -> None:
     (fault,) = chosen(("bias_is_the_weight",))
-    with Verifier() as verifier:
-        seen = look(fault, verifier)
+    seen = look(fault, verifier)
     assert seen is not None and seen.verdict is not None and not seen.verdict.passed
     brief = brief_of(fault, seen)
     assert RulesConductor().route(brief).to is RouteKind.CODER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,12 +128,6 @@ def test_a_file_of_calls_alone_has_no_kernel_to_write() -> None:
     program = load_program(only)
     with pytest.raises(LoweringError, match="there is no kernel to write"):
         library_calls(program)
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", ["linear_gelu", "conv_relu"])

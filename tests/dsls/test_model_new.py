@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 
@@ -68,12 +67,6 @@ class ModelNew(nn.Module):
         return ops.scaled_relu(x, self.w, self.s)
 '''
 TARGET = Target("cpp", Backend.CPU, Chip("test", "cpu", 2))
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as made:
-        yield made
 
 
 def _source(text: str) -> Source:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kernellab.lowering.lift import lift
@@ -13,13 +11,6 @@ from kernellab.sketch.gate import gate
 from kernellab.verifier import Verifier, VerifyOptions
 
 from .lifting import INTERPRETER, TARGETS, lowered, task_of
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as made:
-        yield made
-
 
 VERIFIED = [
     ("loss/mse", "cuda_c", "cpp"),

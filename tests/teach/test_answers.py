@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from teach_parts import ROOT, exercises
 
@@ -11,12 +9,6 @@ from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.judge import Reached, judge
 from kernellab.verifier import Verifier
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as found:
-        yield found
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.id)

@@ -1,8 +1,6 @@
-"""One warm judge for the room."""
+"""The warm judge with what this room's tests ask of it."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +10,5 @@ from .kit import Judge
 
 
 @pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    with Verifier() as verifier:
-        yield Judge(verifier)
+def judge(verifier: Verifier) -> Judge:
+    return Judge(verifier)
