@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.errors import KernellabError
 from kernellab.records import Record
+from kernellab.task.task import STRICT
 
 if TYPE_CHECKING:
     from kernellab.session import Session
@@ -65,6 +67,8 @@ class Job(Record):
     #: a store's place; "" asks no memory. Kernels of the task's own computation are always held out
     memory: str = ""
     dry: bool = False
+    #: "strict" or "framework"
+    precision: str = STRICT
 
 
 class Later(Exception):
@@ -110,7 +114,11 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
                 tune=job.tune,
                 memory=job.memory or "off",
                 hold_out=True,
-                options={"baselines": list(BASELINES), "allow_library": job.allow_library},
+                options={
+                    "baselines": list(BASELINES),
+                    "allow_library": job.allow_library,
+                    "precision": job.precision,
+                },
             )
             in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
@@ -136,7 +144,7 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
     begins()
     try:
         small = _at_most(job)
-        task = load_task(small.text, job.name)
+        task = replace(load_task(small.text, job.name), fidelity=job.precision)
     except KernellabError as error:
         row = Row.of(job.name, job.category, job.dynamic, None, 0, 0.0, str(error))
         return named(row.model_copy(update={"stage": "read"}), job)
@@ -207,7 +215,8 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
 
 def named(row: Row, job: Job) -> Row:
     """``row`` with what the suite calls the problem."""
-    return row.model_copy(update={"title": job.title or job.name, "suite": job.category})
+    told = {"title": job.title or job.name, "suite": job.category, "precision": job.precision}
+    return row.model_copy(update=told)
 
 
 def _at_most(job: Job) -> Scaled:

@@ -10,6 +10,11 @@ from kernellab.records import Comparison
 from kernellab.verifier.timing.metrics import geomean
 
 _WORST = 10
+#: what a row's precision means, above the table
+_PRECISION = {
+    "strict": "Precision strict: float32 is right to 1e-4 (rtol and atol) beside eager, and no farther from float64.",
+    "framework": "Precision framework: products may round their factors where torch's flags let eager (TF32 on CUDA).",
+}
 
 
 def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> str:
@@ -29,6 +34,8 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
     lines = [
         f"# {heading}",
         "",
+        *(_PRECISION[word] for word in sorted({r.asked for r in rows})),
+        "",
         *over,
         remembered(rows),
         "",
@@ -46,9 +53,9 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
             "Failures (counted as 1.0x in each geomean)", [f"{_name(r)}: {r.reason}" for r in rows if not r.passed]
         ),
         *_worst(rows),
-        "| task | category | shapes | passed | turns | eager, ms | torch.compile, ms | ours, ms | bound, ms | "
-        "against eager | against torch.compile | of the bound |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| task | category | shapes | precision | passed | turns | eager, ms | torch.compile, ms | ours, ms | "
+        "bound, ms | against eager | against torch.compile | of the bound |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         *(_row(r) for r in rows),
         "",
     ]
@@ -125,6 +132,7 @@ def _row(row: Row) -> str:
         row.shown,
         row.category,
         f"{'dynamic' if row.dynamic else 'static'}{''.join(f' ({said})' for said in (row.cut, row.note) if said)}",
+        f"{row.asked} ({row.computed})" if row.computed else row.asked,
         ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),
         str(row.turns),
         *(_ms(t) for t in (row.eager_ms, row.compile_ms, row.time_ms, row.sol_ms)),

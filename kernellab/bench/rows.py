@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernellab.records import Comparison, Environment, Record, Verdict
+from kernellab.task.task import FRAMEWORK
 from kernellab.verifier.timing.metrics import fast_p, geomean, median
 
 
@@ -36,6 +37,10 @@ class Row(Record):
     cut: str = ""
     #: what was decided where the suite leaves something open
     note: str = ""
+    #: how near float32 results had to come: "strict" or "framework"; "" in a row of an earlier version: framework
+    precision: str = ""
+    #: the class of what the kernel computes, by its error against float64: fp32-strict, tf32, ...; "" where unknown
+    computed: str = ""
     where: Environment = Environment()
     #: what the suite calls the problem, and its folder there
     title: str = ""
@@ -54,6 +59,11 @@ class Row(Record):
     def key(self) -> tuple[str, str]:
         """Which task of a suite the row tells of: that task's ``key``."""
         return self.shown, self.suite
+
+    @property
+    def asked(self) -> str:
+        """The precision that was asked for."""
+        return self.precision or FRAMEWORK
 
     @property
     def composed(self) -> bool:
@@ -90,6 +100,7 @@ class Row(Record):
             eager=verdict.against("eager"),
             compile=verdict.against("compile"),
             label=verdict.label,
+            computed=verdict.precision,
             where=verdict.environment,
         )
 

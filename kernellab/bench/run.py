@@ -20,6 +20,7 @@ from kernellab.bench.rows import Row
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
+from kernellab.task.task import STRICT
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
@@ -43,7 +44,7 @@ class SuiteRequest:
     max_turns: int = 20
     tune: int = 0
     allow_library: bool = False
-    #: keep the rows of the folder that passed
+    #: keep the rows of the folder that passed at this precision
     resume: bool = False
     max_bytes: int | None = None
     workers: int | None = None
@@ -52,6 +53,9 @@ class SuiteRequest:
     #: read, audit, design and gate each task; build and time nothing
     dry: bool = False
     budget: float = inf
+    #: how near float32 results must come: "strict" (right to 1e-4 beside float32 eager, KernelBench's own check) or
+    #: "framework" (what torch's flags let eager round)
+    precision: str = STRICT
     #: a memory's place; "" asks none. Each task's own computation is held out of it
     memory: str = ""
 
@@ -67,7 +71,7 @@ def run_suite(
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     known = _last(path) if how.resume else {}
-    done = {key for key, row in known.items() if row.passed}
+    done = {key for key, row in known.items() if row.passed and row.asked == how.precision}
     if not how.resume:
         # a forgotten --resume must not cost a night's rows
         if path.exists() and path.stat().st_size:
@@ -76,7 +80,7 @@ def run_suite(
     common = {
         "dsl": how.dsl, "roles": how.roles, "max_turns": how.max_turns, "max_bytes": how.max_bytes or 0,
         "workspace": str(out), "allow_library": how.allow_library, "tune": how.tune, "deadline": how.deadline,
-        "dry": how.dry, "memory": how.memory,
+        "dry": how.dry, "memory": how.memory, "precision": how.precision,
     }  # fmt: skip
     _whole_lines(path)
     jobs = []

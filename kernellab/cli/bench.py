@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from kernellab.cli.output import emit, say
+from kernellab.cli.output import PRECISION, emit, say
 from kernellab.errors import counted
+from kernellab.task.task import STRICT
 
 
 def bench(
@@ -31,6 +32,7 @@ def bench(
     allow_library: Annotated[
         bool, typer.Option("--allow-library", help="Accept kernels that call the library's operators; labelled so.")
     ] = False,
+    precision: Annotated[str, typer.Option(help=PRECISION)] = STRICT,
     tune: Annotated[
         int, typer.Option(min=0, help="Measure this many points of each task's schedules, and take the fastest.")
     ] = 0,
@@ -73,6 +75,7 @@ def bench(
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
     from kernellab.session.start import check_coder
+    from kernellab.verifier.protocol.requested import fidelity
 
     def tell(row: Row) -> None:
         speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
@@ -81,13 +84,14 @@ def bench(
         say(f"{word} {row.category}/{row.shown}: {speedup}, {cost}")
 
     check_coder(dsl, roles)
+    precision = fidelity(precision) or STRICT
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
 
     def reported(rows: list[Row]) -> str:
         there = {row.key for row in rows}
         names = [t.shown for t in tasks if t.key not in there]
-        dried = f"{suite} on {dsl or 'the usual DSL'}, without a clock"
+        dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock"
         report = table(rows, dried) if dry else markdown(rows, f"{suite}: {environment(rows)}", names)
         (out / "report.md").write_text(report, encoding="utf-8")
         return report
@@ -99,7 +103,7 @@ def bench(
         how = SuiteRequest(
             dsl=dsl, roles=roles, max_turns=max_turns, tune=tune, allow_library=allow_library, resume=resume,
             max_bytes=at_most, workers=workers, deadline=deadline, quick_first=quick_first, dry=dry,
-            budget=60 * minutes if minutes else inf, memory=_store(memory),
+            budget=60 * minutes if minutes else inf, memory=_store(memory), precision=precision,
         )  # fmt: skip
         rows = run_suite(tasks, out, how, tell)
     except KeyboardInterrupt:
@@ -114,6 +118,7 @@ def bench(
             {
                 "suite": suite,
                 "environment": where,
+                "precision": precision,
                 "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
                 "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
                 "geomean": total.geomean,

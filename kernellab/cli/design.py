@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
+from kernellab.cli.output import PRECISION, ask_to_remember, emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
+from kernellab.task.task import FRAMEWORK
 
 if TYPE_CHECKING:
     from kernellab.records import Verdict
@@ -64,6 +65,7 @@ def design(
     allow_library: Annotated[
         bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library; labelled so.")
     ] = False,
+    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the session that the same call began.")] = False,
     answer: Annotated[
@@ -82,10 +84,10 @@ def design(
     from kernellab.task import load_task
 
     options: dict[str, Any] = {}
-    if baseline or level or repeat > 1 or allow_library:
+    if baseline or level or repeat > 1 or allow_library or precision:
         from kernellab.verifier.protocol.requested import verify_options
 
-        wanted = verify_options(baseline, level or "T2", repeat, allow_library)
+        wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
         options = wanted.model_dump(mode="json", exclude_defaults=True)
     values = settings(set_ or [])
     given = person.read_answer(answer) if answer is not None else ""
@@ -253,6 +255,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "session": session.id,
         "dsl": state.target.dsl if state.target else state.created.dsl,
         "chip": state.target.chip if state.target else None,
+        "precision": state.created.options.get("precision") or FRAMEWORK,
     }
 
 

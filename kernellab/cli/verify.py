@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, say, settings
+from kernellab.cli.output import PRECISION, emit, say, settings
 from kernellab.errors import KernellabError
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
 
@@ -34,6 +34,7 @@ def verify(
         str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
     ] = "T2",
     repeat: Annotated[int, typer.Option(min=1, help="How many times to repeat the timing.")] = 1,
+    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
     ] = None,
@@ -56,7 +57,7 @@ def verify(
     from kernellab.verifier.protocol.requested import plain_dsl, verify_options
 
     # what is wrong with the call is told before anything is loaded
-    options = verify_options(baseline, level, repeat, allow_library, dsl)
+    options = verify_options(baseline, level, repeat, allow_library, dsl, precision or "")
     options = options.model_copy(update={"unsandboxed": unsandboxed})
     values = settings(set_ or [])
     if source is None:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
 
+#: words of :attr:`Task.fidelity`. Strict: float32 results are right to 1e-4 beside eager (KernelBench's own check) and
+#: no farther from float64 than eager, so that products of float32 are made whole or of several narrower ones. As the
+#: framework: products may round their factors where torch's flags let the framework (TF32 in convolutions on CUDA).
+STRICT, FRAMEWORK = "strict", "framework"
+
+
 class ArgKind(str, Enum):
     TENSOR = "tensor"
     SCALAR = "scalar"
@@ -91,6 +97,9 @@ class Task:
     outputs: tuple[OutputSpec, ...]
     #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
     precision: Mapping[str, str] = field(default_factory=dict)
+    #: how near a caller wants kernels of it: :data:`STRICT`, :data:`FRAMEWORK`, or "" where nobody said, which is
+    #: as the framework. No part of the task's text
+    fidelity: str = ""
     #: overrides of the error rule's numbers by name ("floor" when the task gives one number)
     tolerance: Mapping[str, float] = field(default_factory=dict)
     #: argument -> what its values may be: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",
@@ -101,6 +110,17 @@ class Task:
     hash: str = ""
     #: what was decided where the text leaves something open, each a phrase
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def strict(self) -> bool:
+        """Must a kernel be right to float32 whatever torch's flags let the framework round?"""
+        return self.fidelity == STRICT
+
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """What of :attr:`precision` a kernel may make use of: nothing where it has to be strict. ``precision`` itself
+        still sets the flags under which eager runs."""
+        return {} if self.strict else self.precision
 
     def __hash__(self) -> int:
         return hash((self.name, self.hash))

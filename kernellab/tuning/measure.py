@@ -53,7 +53,10 @@ class WorkerMeasure:
 
         try:
             source = self.source(point)
-            options = RankOptions(paired=False, budget=budget, allow_library=self.allow_library)
+            options = RankOptions(
+                paired=False, budget=budget, allow_library=self.allow_library,
+                precision=self.task.fidelity,  # type: ignore[arg-type]
+            )  # fmt: skip
             ranking = self.judge.rank(self.task, source, self.target, options=options)
         except TaskError:
             raise

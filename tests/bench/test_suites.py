@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,7 +199,17 @@ def test_several_gpus_are_all_used_unless_the_environment_names_some(monkeypatch
 
 
 def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) -> None:
-    kept = Row(name="old", category="pointwise", dynamic=False, passed=True, turns=4, seconds=1.0, title="1_Old")
+    kept = Row(
+        name="old",
+        category="pointwise",
+        dynamic=False,
+        passed=True,
+        turns=4,
+        seconds=1.0,
+        title="1_Old",
+        precision="strict",
+        computed="fp32-strict",
+    )
     (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
     tasks = [SuiteTask("old", "", RELU, "1_Old"), SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
     rows = run_suite(tasks, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0))
@@ -206,6 +217,7 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     assert read_rows(tmp_path / "rows.jsonl") == rows
     report = markdown(rows, "here")
     assert "1_Old" in report and "2_Broken" in report and report.count("1 of 2 passed") == 1
+    assert "| static | strict (fp32-strict) | yes |" in report and "| static | strict | NO" in report
     # what failed is tried again, what passed is not
     fixed = [tasks[0], SuiteTask("broken", "", "def g(): pass\n", "2_Broken")]
     again = run_suite(fixed, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0))
@@ -215,6 +227,17 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     run_suite(fixed[1:], tmp_path, SuiteRequest("cpp", "rules", workers=1, deadline=60.0))
     assert [r.title for r in read_rows(tmp_path / "rows.before.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
     assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["2_Broken"]
+
+
+def test_rows_of_another_precision_are_not_kept(tmp_path: Path) -> None:
+    """Rows of earlier versions say none, and were as the framework."""
+    kept = Row(name="broken", category="", dynamic=False, passed=True, turns=4, seconds=1.0, title="2_Broken")
+    (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
+    tasks = [SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
+    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    assert run_suite(tasks, tmp_path, replace(how, precision="framework")) == [kept]
+    (again,) = run_suite(tasks, tmp_path, how)
+    assert not again.passed and again.precision == "strict"
 
 
 def test_problems_are_chosen_by_their_numbers_and_a_pattern_stays_one(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import pytest
 import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
@@ -26,11 +31,11 @@ def reference(x, w):
 """
 
 
-def _design(precision: str) -> tuple[str, torch.Tensor, torch.Tensor]:
+def _design(precision: str, fidelity: str = "") -> tuple[str, torch.Tensor, torch.Tensor]:
     chip = find_chip("NVIDIA H200")
     assert chip is not None
     target = Target("triton", Backend.CUDA, chip)
-    task = load_task(TEXT.format(precision=precision), "rounded")
+    task = replace(load_task(TEXT.format(precision=precision), "rounded"), fidelity=fidelity)
     text = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
     program = load_program(text)
     binding = bind(program, task, {}, target)
@@ -52,3 +57,32 @@ def test_exact_products_keep_their_factors() -> None:
     text, got, want = _design('PRECISION = {"conv": "ieee"}\n')
     assert "f16" not in text
     assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
+
+
+@pytest.mark.parametrize("precision", ["", 'PRECISION = {"conv": "tf32", "matmul": "tf32"}\n'])
+def test_strict_products_are_split_whatever_the_flags_allow(precision: str) -> None:
+    text, got, want = _design(precision, "strict")
+    assert 'precision="bf16x6"' in text and '"tf32"' not in text
+    assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
+    # as the framework: what the flags allow
+    assert 'precision="tf32"' in _design(precision, "framework")[0]
+
+
+def test_each_lowering_is_asked_for_the_precision_that_it_has() -> None:
+    """Triton is told how to split, in place and over a copy; CUDA-C multiplies scalars, which are whole."""
+    chip = find_chip("NVIDIA H200")
+    assert chip is not None
+    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict")
+    for dsl, wanted in (("triton", {"tf32x3", "bf16x6"}), ("cuda_c", {"ieee"})):
+        target = Target(dsl, Backend.CUDA, chip)
+        found = set()
+        for reply in RulesDesigner().designs(DesignBrief(task, target)):
+            program = load_program(reply.sketch)
+            words = set(re.findall(r'precision="(\w+)"', reply.sketch)) or {"ieee"}
+            if any(k for k in program.kernels) and "gemm(" in reply.sketch:
+                found |= words
+                if dsl == "triton":
+                    source = lower(program, bind(program, task, dict(reply.constexpr), target), target)
+                    text = "".join(source.files.values())
+                    assert all(f'input_precision="{word}"' in text for word in words)
+        assert found == wanted, dsl

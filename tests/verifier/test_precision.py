@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernellab.records import Stage
 from kernellab.task import load_task
+from kernellab.verifier.compare.close import not_close
+from kernellab.verifier.compare.records import Reference
 from kernellab.verifier.stages.precision import Precision, allowed, classify
 
-from .kit import Judge
+from .kit import QUICK, Judge
 
 MATMUL = """
 import torch
@@ -74,3 +77,31 @@ def test_a_looser_task_takes_a_looser_kernel_and_says_so(judge: Judge, name: str
     verdict = judge(KERNELS[name], load_task(MATMUL.format(policy=policy), "loose"))
     assert verdict.passed, verdict.reason
     assert verdict.precision == name
+
+
+def test_tf32_passes_as_the_framework_and_fails_where_kernels_have_to_be_strict(judge: Judge) -> None:
+    """The flags let eager take TF32, and on this machine it does not: the case in which a TF32 kernel is farther from
+    float64 than eager. Three products of TF32 parts are strict."""
+    task = load_task(MATMUL.format(policy="PRECISION = {'matmul': 'tf32'}"), "flags")
+    split = ROUND + (
+        "def kernel(x, y):\n    a, b = tf32(x), tf32(y)\n    return a @ b + (a @ tf32(y - b) + tf32(x - a) @ b)\n"
+    )
+    strict, framework = (QUICK.model_copy(update={"precision": word}) for word in ("strict", "framework"))
+    loose = judge(KERNELS["tf32"], task, framework)
+    assert loose.passed and loose.precision == "tf32", loose.reason
+    refused = judge(KERNELS["tf32"], task, strict)
+    assert not refused.passed and refused.stage is Stage.CORRECT
+    assert judge(split, task, strict).precision == "fp32-strict"
+
+
+def test_kernelbenchs_own_check_holds_on_the_tasks_inputs_and_excuses_what_eager_itself_breaks() -> None:
+    exact = torch.linspace(-1, 1, 101, dtype=torch.float64).reshape(1, 1, -1)
+    eager = exact.float()
+    assert not_close(eager + 9e-5, Reference(eager, exact)) is None
+    off = not_close(eager + 3e-4, Reference(eager, exact))
+    assert off is not None and off.rule == "close" and off.wrong is not None and bool(off.wrong.all())
+    # eager in TF32: what is nearer float64 is right though it is far from eager, what is as far on the other side not
+    tf32 = eager + 3e-4
+    assert not_close(eager, Reference(tf32, exact)) is None
+    assert not_close(eager, Reference(tf32, None)) is not None
+    assert not_close(eager - 2.5e-4, Reference(tf32, exact)) is not None

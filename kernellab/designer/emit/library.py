@@ -104,8 +104,8 @@ def with_calls(
 
 
 def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:
-    """What torch's flags say, as the task sets them."""
-    if call.node.dtype != "float32" or not gpu:
+    """What torch's flags say, as the task sets them; float32 where kernels have to be strict."""
+    if call.node.dtype != "float32" or not gpu or task.strict:
         return "ieee"
     wanted = task.precision.get("conv", "tf32") if call.is_convolution else task.precision.get("matmul", "ieee")
     return "tf32" if wanted == "tf32" else "ieee"

@@ -117,7 +117,7 @@ class Context:
 
     def stated(self, what: str, default: str) -> str:
         """The precision that the task states for ``what`` ("matmul", "conv"), else ``default``; ieee if unknown."""
-        wanted = self.task.precision.get(what, default)
+        wanted = self.task.granted.get(what, default)
         return wanted if wanted in _PRECISIONS else "ieee"
 
 

@@ -33,7 +33,12 @@ _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
 
 def product(precision: str, parts: bool) -> tuple[str, ...]:
     """``parts``: factors are stored as sums of narrower floats."""
-    return (_PARTS,) if parts else (_PRODUCT, *([_EMULATED[precision]] if precision in _EMULATED else []))
+    return (_PARTS,) if parts else (_PRODUCT, *split(precision))
+
+
+def split(precision: str) -> tuple[str, ...]:
+    """How products of float32 are made of narrower ones, where they are."""
+    return (_EMULATED[precision],) if precision in _EMULATED else ()
 
 
 def attention(parts: bool, binary: bool) -> tuple[str, ...]:

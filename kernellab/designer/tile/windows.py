@@ -63,15 +63,25 @@ def places(ctx: Context, k: Launch) -> Places:
 
 
 def window_precision(ctx: Context, k: Launch) -> str:
-    """What torch does by default: TF32 on CUDA, where its convolutions may use it; exact elsewhere."""
+    """At what precision a window's products of float32 run: what the task says, else what torch's flags let cuDNN do.
+
+    Those let it take TF32 on CUDA; it often takes float32 all the same (an H200, at KernelBench's full sizes), and a
+    kernel in TF32 is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy,
+    where the summed channels lie side by side in both factors, else into six of bf16, as products of matrices are
+    (:func:`kernellab.designer.tile.gpu.products.precision`). Scalar products and those of CPUs are whole.
+    """
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
-    return ctx.stated("conv", ctx.task.precision.get("matmul", "tf32" if ctx.gpu else "ieee"))
+    default = "tf32" if ctx.gpu else "ieee"
+    if ctx.gpu and ctx.task.strict:
+        default = "ieee" if ctx.scalar_products else "tf32x3" if k.window.last else "bf16x6"
+    return ctx.stated("conv", ctx.task.granted.get("matmul", default))
 
 
-def words(win: Win, run: str = "") -> tuple[str, ...]:
+def words(win: Win, precision: str, run: str = "") -> tuple[str, ...]:
     """``run``: the constexpr that says how many tiles one program computes, where it does."""
-    return why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps))
+    found = why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps))
+    return (*found, *why.split(precision))
 
 
 # -- CPUs --------------------------------------------------------------------------------------------------------------
@@ -80,7 +90,8 @@ def words(win: Win, run: str = "") -> tuple[str, ...]:
 def window(ctx: Context, k: Launch) -> Tiling:
     """Rows of positions and a panel of channels that stay in L2; without a product, positions along the last axis."""
     win, p = k.window, places(ctx, k)
-    t = Tiling(p.order, core="coreidx", precision=window_precision(ctx, k), warps=4, stages=3, why=words(win))
+    exact = window_precision(ctx, k)
+    t = Tiling(p.order, core="coreidx", precision=exact, warps=4, stages=3, why=words(win, exact))
     if p.channels is None:
         return replace(t, blocks=_joined(ctx, p))
     (c,) = win.sums

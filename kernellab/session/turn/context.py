@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,9 @@ class Bench:
         with self._task_lock:
             if self._task is None:
                 self._task = load_task(self.created.text, self.created.name)
+            asked = self.options().precision
+            if self._task.fidelity != asked:
+                self._task = replace(self._task, fidelity=asked)
             return self._task
 
     def admitted(self) -> tuple[TaskFlag, ...]:

@@ -320,7 +320,10 @@ def rank(bench: Bench, source: Source) -> Ranking:
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 
     asked = VerifyOptions.model_validate(bench.created.options)
-    options = RankOptions(allow_library=asked.allow_library, unsandboxed=asked.unsandboxed, threads=asked.threads)
+    options = RankOptions(
+        allow_library=asked.allow_library, unsandboxed=asked.unsandboxed, threads=asked.threads,
+        precision=asked.precision,
+    )  # fmt: skip
     with engine().verifying:
         return engine().verifier().rank(bench.task(), source, bench.target(), options=options)
 

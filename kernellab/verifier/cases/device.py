@@ -142,7 +142,12 @@ def runs_tf32(task: Task) -> bool:
 
 
 def tf32_operators(task: Task) -> frozenset[str]:
-    """Names of the reference's operators whose float32 factors may be rounded to TF32."""
+    """Names of the reference's operators whose float32 factors a kernel may round to TF32; none where it is strict."""
+    return frozenset() if task.strict else eager_tf32(task)
+
+
+def eager_tf32(task: Task) -> frozenset[str]:
+    """Names of the reference's operators that torch's flags let eager compute in TF32, whatever it then does."""
     convolution = "tf32" if current() == "cuda" else "ieee"
     wanted: tuple[str, ...] = ()
     wanted += _CONVOLUTIONS if task.precision.get("conv", convolution) == "tf32" else ()

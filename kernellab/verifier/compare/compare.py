@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
 from kernellab.task.dtypes import computable, is_float8, parts
+from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.pieces import compare_pieces
 from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
 from kernellab.verifier.compare.tiles import (
@@ -58,6 +59,13 @@ def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor])
 
 def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
     """The first rule that ``got`` breaks, and its relative Frobenius error (0 where that has no meaning)."""
+    mismatch, relative = _compare(got, reference, limits)
+    if mismatch is None and limits.close:
+        mismatch = not_close(got, reference)
+    return mismatch, relative
+
+
+def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
     import torch
 
     native = reference.native
@@ -93,7 +101,7 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
         want, have = torch.where(finite, want, zero), torch.where(finite, have, zero)
         native = torch.where(finite, native, native.new_zeros(()))
     error = (have - want).abs_()
-    own = (native.double() - want).abs_()
+    own = (native.double() - want).abs_().mul_(limits.own)
     if reference.nudged is not None:
         moved = (reference.nudged - want).abs_()
         own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))

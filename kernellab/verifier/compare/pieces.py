@@ -41,8 +41,8 @@ class _Piece:
 
 
 class _Pieces:
-    def __init__(self, got: Tensor, reference: Reference) -> None:
-        self.shape = got.shape
+    def __init__(self, got: Tensor, reference: Reference, share: float) -> None:
+        self.shape, self.share = got.shape, share
         self.got, self.native = matrix_of(got), matrix_of(reference.native)
         self.double = None if reference.double is None else matrix_of(reference.double)
         self.nudged = None if reference.nudged is None else matrix_of(reference.nudged)
@@ -57,7 +57,7 @@ class _Pieces:
             finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
             zero = want.new_zeros(())
             want, have, native = (torch.where(finite, t, zero) for t in (want, have, native))
-            own = (native - want).abs_()
+            own = (native - want).abs_().mul_(self.share)
             if self.nudged is not None:
                 moved = (self.nudged[at] - want).abs_()
                 own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, zero))
@@ -93,7 +93,7 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
     """The first rule that a float output breaks, and its relative Frobenius error."""
     import torch
 
-    pieces = _Pieces(got, reference)
+    pieces = _Pieces(got, reference, limits.own)
     bad = pieces.non_finite()
     if bad is not None:
         bad = bad.reshape(got.shape)

@@ -41,7 +41,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why an output is wrong. ``rule`` is shape, dtype, exact, non-finite, elements, frobenius, tile or tau."""
+    """Why an output is wrong. ``rule`` is shape, dtype, exact, non-finite, elements, frobenius, tile, tau or close."""
 
     rule: str
     message: str
@@ -52,12 +52,20 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers of one output: floor and tau of its dtype, or what the task states."""
+    """The numbers of one output: floor and tau of its dtype, or what the task states.
+
+    Of a ``strict`` task's float32 output TF32 widens neither, and where torch's flags may have let eager take it, its
+    own error counts once and not ``framework_factor`` times.
+    """
 
     floor: float
     tau: float
     #: tau and a tile's norm are relative to at least this share of the whole output's rms
     share: float = 0.0
+    #: how much of the framework's own error against float64 counts
+    own: float = 1.0
+    #: is it to be as near eager's as KernelBench asks (:mod:`kernellab.verifier.compare.close`)?
+    close: bool = False
 
     @staticmethod
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
@@ -72,4 +80,4 @@ class Limits:
 
 #: rules that ask how large an error is, and so may be widened by the problem's conditioning; of integers, by what
 #: roundings and ties leave open
-NUMERIC = ("elements", "frobenius", "tile", "tau", "exact")
+NUMERIC = ("elements", "frobenius", "tile", "tau", "exact", "close")

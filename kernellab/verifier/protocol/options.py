@@ -10,6 +10,7 @@ from kernellab.records import Record, Source, Trust
 from kernellab.verifier.protocol import rules
 
 Baseline = Literal["eager", "compile", "max-autotune"]
+Fidelity = Literal["", "strict", "framework"]
 
 
 class VerifyOptions(Record):
@@ -35,6 +36,8 @@ class VerifyOptions(Record):
     budget: float = Field(default=rules.TIMING.budget, gt=0)
     #: threads of candidate, baselines and reference; 0 means what the machine gives
     threads: int = Field(default=0, ge=0)
+    #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework
+    precision: Fidelity = ""
 
 
 class RankOptions(Record):
@@ -47,10 +50,12 @@ class RankOptions(Record):
     deadline: float = Field(default=120.0, gt=0)
     budget: float = Field(default=rules.RANK.budget, gt=0)
     threads: int = Field(default=0, ge=0)
+    precision: Fidelity = ""
 
     def as_verification(self) -> VerifyOptions:
         """The same as the options that stages read: a quick look, timed beside eager or nobody."""
         return VerifyOptions(
             level=Trust.T1, allow_library=self.allow_library, unsandboxed=self.unsandboxed, deadline=self.deadline,
             budget=self.budget, threads=self.threads, baselines=("eager",) if self.paired else (),
+            precision=self.precision,
         )  # fmt: skip

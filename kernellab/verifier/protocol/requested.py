@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kernellab.dsls.sources import read_source
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Trust
+from kernellab.task.task import FRAMEWORK, STRICT
 from kernellab.verifier.protocol.options import Baseline, VerifyOptions
 
 
@@ -20,6 +21,7 @@ def verify_options(
     repeat: int = 1,
     allow_library: bool = False,
     dsl: str | None = None,
+    precision: str = "",
 ) -> VerifyOptions:
     """The verifier's options. A baseline that is no known word is a kernel's file or folder; where only such are named,
     eager is measured too.
@@ -30,6 +32,7 @@ def verify_options(
     if level not in [t.value for t in Trust]:
         raise KernellabError(f"--level {level!r} is not a level.", "Choose one of T0, T1, T2, T3, T4.")
     fields: dict[str, Any] = {"level": level, "repeat": repeat, "allow_library": allow_library}
+    fields["precision"] = fidelity(precision)
     fields["baselines"] = tuple(dict.fromkeys(n for n in baseline or () if n in get_args(Baseline))) or ("eager",)
     rivals = _rivals(baseline or [], dsl)
     if rivals:
@@ -40,6 +43,16 @@ def verify_options(
         first = error.errors()[0]
         where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
         raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
+
+
+def fidelity(word: str | None) -> str:
+    """``--precision``'s word. Raises KernellabError: another than strict and framework."""
+    if word in (None, "", STRICT, FRAMEWORK):
+        return word or ""
+    raise KernellabError(
+        f"--precision {word!r} is not known.",
+        "Choose strict (right to 1e-4 beside float32 eager) or framework (what torch's flags allow).",
+    )
 
 
 def plain_dsl() -> str:

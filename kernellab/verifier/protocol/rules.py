@@ -29,6 +29,9 @@ class ErrorRule:
     #: and its tau: of a product of normal numbers in TF32, 17 % of the elements are off by more than 1e-3, since some
     #: sums nearly cancel, and 0.9 % by more than 2e-2
     tau_tf32: float = 2e-2
+    #: KernelBench's own check of float32, torch.allclose with these, on the task's own inputs where kernels are strict
+    close_rtol: float = 1e-4
+    close_atol: float = 1e-4
     #: times the framework's own error against float64
     framework_factor: float = 8.0
     #: elements of which a cut in the formula may have decided otherwise: of more, it is no matter of rounding

@@ -62,6 +62,9 @@ class Stages:
         self._refuse_written_on_device()
         self.dtypes = [*(o.dtype for o in task.outputs), *(task.args[i].dtype for i in self.written)]
         self.limits = [Limits.of(dtype, dict(task.tolerance), self.tf32) for dtype in self.dtypes]
+        if task.strict and device.eager_tf32(task):
+            # no farther from float64 than eager, which may be in TF32
+            self.limits = [replace(limit, own=1 / ERROR.framework_factor) for limit in self.limits]
         self._worker: Worker | None = None
         self.ahead = Ahead(task, context.interpreted)
         #: the workers of ``options.rivals``, once they are built
@@ -228,6 +231,8 @@ class Stages:
         if case.family in (Family.SMALL, Family.EDGES):
             # what plain formulas lose of a small row (exp(x) - 1), beside rows of the usual size, is no error
             limits = [replace(limit, share=ERROR.small_share) for limit in limits]
+        if self.task.strict and case.family is Family.OWN and not self.task.tolerance:
+            limits = [replace(x, close=dtype == "float32") for x, dtype in zip(limits, self.dtypes, strict=True)]
         return limits if by <= 1 else [_wider(limit, by) for limit in limits]
 
     def outputs(

@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.records import Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
@@ -120,6 +121,7 @@ def candidate_of(context: Context) -> Iterator[Stages]:
     from kernellab.verifier.stages.candidate import Stages
 
     task = load_task(context.request.task_text, context.request.task_name)
+    task = replace(task, fidelity=context.options.precision)
     feasible(task)
     with _device(context, task), static_held(), turns.working(), Stages(context, task) as stages:
         yield stages

@@ -68,7 +68,7 @@ def allowed(task: Task, dtype: str, used: Sequence[str], device: str) -> Precisi
     """The class that the task grants an output of ``dtype``: the loosest of the operators ``used`` for it, and its
     dtype's."""
     default = {"matmul": "ieee", "conv": "tf32" if device == "cuda" else "ieee"}
-    policy = {**default, **task.precision}
+    policy = {} if task.strict else {**default, **task.precision}
     words = [policy[kind] for kind in used if kind in policy]
     return max((_WORDS[w] for w in words), default=Precision.FP64, key=int) if dtype == "float64" else max(
         [_WORDS.get(dtype, Precision.FP8_LIKE), *(_WORDS[w] for w in words)]
@@ -101,7 +101,7 @@ def precision_class(stages: Stages) -> str:
         # where the problem itself amplifies rounding, no kernel is better than the framework by much
         used = classes[i] if i < len(classes) else _ALL
         policy = allowed(stages.task, dtype, used, device.current())
-        granted = max(policy, classify(ERROR.framework_factor * own, dtype))
+        granted = max(policy, classify(ERROR.framework_factor * stages.limits[i].own * own, dtype))
         if found > granted and (case.nudged[i].nudged is None or error > _conditioned(case, i)):
             raise stages.refused(
                 case, "precision",

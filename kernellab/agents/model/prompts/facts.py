@@ -88,6 +88,8 @@ def limit_lines(brief: Brief) -> list[str]:
     dtypes = ", ".join(dict.fromkeys(output.dtype for output in task.outputs))
     lines = [f"The result is {dtypes}; its error may be {given or 'as large as rounding in that dtype makes it'}."]
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
+    if task.strict:
+        lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")
     if brief.allow_library:
         lines.append("A kernel may also compose with the framework's library here; it is labelled so.")
     return lines

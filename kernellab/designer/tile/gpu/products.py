@@ -95,7 +95,7 @@ def precision(ctx: Context, k: Launch) -> str:
 
 def of_float32(ctx: Context, k: Launch) -> bool:
     """Is it a product of float32 at that precision, for tensor cores to make of narrower ones?"""
-    if k.dot is None or "matmul" in ctx.task.precision:
+    if k.dot is None or "matmul" in ctx.task.granted:
         return False
     if k.kind is LaunchKind.ATTENTION:
         return exact_products(ctx, k.attention)
@@ -105,7 +105,7 @@ def of_float32(ctx: Context, k: Launch) -> bool:
 def exact_products(ctx: Context, att: Attend) -> bool:
     """Does an attention multiply float32 without a lesser precision stated?"""
     factors = {att.inner.a.dtype, att.inner.b.dtype, att.b.dtype}
-    return "matmul" not in ctx.task.precision and factors == {"float32"}
+    return "matmul" not in ctx.task.granted and factors == {"float32"}
 
 
 def _both_along(dot: Dot) -> bool:

@@ -20,6 +20,8 @@ from kernellab.designer.tile.windows import Places, places, window_precision, wo
 _SCALAR_TILE = 64
 #: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
+#: products that one of float32 is made of
+_SPLIT = {"tf32x3": 3, "bf16x6": 6}
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -52,7 +54,8 @@ def copy(ctx: Context, k: Launch) -> Tiling:
 def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
     win, p = k.window, places(ctx, k)
-    t = Tiling(p.order, precision=window_precision(ctx, k), warps=4, stages=3, why=words(win))
+    exact = window_precision(ctx, k)
+    t = Tiling(p.order, precision=exact, warps=4, stages=3, why=words(win, exact))
     return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels)
 
 
@@ -113,7 +116,7 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis) -> Tilin
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
     first = _positions_first(ctx, facts)
-    tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first)
+    tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first, t.precision)
     blocks = {co: _block(ctx, "BN", n, 16, 256)}
     blocks[c] = ctx.consts.add("BC", tile.d) if tile.run else _block(ctx, "BC", tile.d, 16, 64)
     if len(p.spatial) > 1:
@@ -122,7 +125,7 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis) -> Tilin
     large = n * tile.high * tile.wide > 8192 or tile.high * tile.wide > 128
     return replace(
         t, blocks=blocks, warps=tile.warps or (8 if large else 4), stages=tile.stages, run=tile.run,
-        positions_first=first, whole_channels=facts.inside <= 16, why=words(win, tile.run),
+        positions_first=first, whole_channels=facts.inside <= 16, why=words(win, t.precision, tile.run),
     )  # fmt: skip
 
 
@@ -134,7 +137,9 @@ def _positions_first(ctx: Context, facts: _Facts) -> bool:
     return bool(row["positions_first"]) if row else not facts.copied
 
 
-def _tile(ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool) -> _Tile:
+def _tile(
+    ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool, precision: str
+) -> _Tile:  # fmt: skip
     """The tile of at most ``m`` positions by ``n`` channels that keeps every SM busy with two."""
     programs = p.others * -(-facts.out // n) * p.positions
     while m > 32 and programs // m < 2 * ctx.cores:
@@ -152,13 +157,18 @@ def _tile(ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, firs
         run, stages = ctx.consts.add("RUN", _RUN, (1, 2, 4, 8, 16)), 1
     d = min(d, 16) if ctx.scalar_products else d
     if facts.copied and m == 128 and spatial > 1:
-        return _over_copy(ctx, p, facts, n, d, programs, stages)
+        return _over_copy(ctx, p, facts, n, d, programs, stages, precision)
     row = ctx.row("window_warps", **vars(facts), positions_first=first, positions=m)
     return _Tile(*_positions(p, m), d, row["warps"] if row else 0, stages, run)
 
 
-def _over_copy(ctx: Context, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int) -> _Tile:
-    """A tile over a copy in two dimensions, as measured; else the one that takes the least time by the model."""
+def _over_copy(
+    ctx: Context, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int, precision: str
+) -> _Tile:  # fmt: skip
+    """A tile over a copy in two dimensions, as measured at TF32; else the one that takes the least time by the model.
+
+    So where products are split, too: that takes a second set of sums, and was measured of products alone.
+    """
     steps = facts.steps * -(-facts.inside // d)
 
     def tiles(m: int) -> int:
@@ -169,10 +179,16 @@ def _over_copy(ctx: Context, p: Places, facts: _Facts, n: int, d: int, programs:
 
     row = ctx.row("window_stages", n=n, d=d, steps=steps)
     stages = row["stages"] if row else stages
-    row = ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
+    parts = _SPLIT.get(precision, 1)
+    row = (
+        None
+        if parts > 1
+        else ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
+    )
     if row is None:
-        rate = ctx.chip.peak_flops.get("tf32", 0.0)
-        work = Product(p.positions, facts.out, facts.steps * facts.inside, p.others, 4, rate, ctx.shared)
+        rate = ctx.chip.peak_flops.get("tf32", 0.0) / parts
+        summed, sums = facts.steps * facts.inside, 2 if parts > 1 else 1
+        work = Product(p.positions, facts.out, summed, p.others, 4, rate, ctx.shared, sums=sums)
         best = product_tile(ctx.chip, work, columns=(n,), step=d)
         # more stages than steps only take shared memory
         return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))
