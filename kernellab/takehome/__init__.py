@@ -1,7 +1,9 @@
 """Taking a verified kernel home: modules, wheels, capsules and other projects' layouts, none of which needs kernellab.
 
 :func:`package` writes the files of a stand-alone Python package from one or several :class:`Taken` kernels of one task;
-the other modules of this room bring it into a form. What runs there is ``runtime/``, which imports torch alone.
+the other modules of this room bring it into a form. What runs there is ``runtime/``, which imports torch alone. A C++
+kernel is linked to OpenMP by its name and loaded after torch, so that it runs on the threads that torch has started: it
+starts none of its own, and a call among torch's own finds them awake.
 """
 
 from __future__ import annotations

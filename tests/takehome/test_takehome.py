@@ -88,6 +88,9 @@ x, w = torch.randn(30, 70) * 4, torch.rand(70)
 assert not said(lambda: same(clamped.clamped(x, w), ref(x, w)))
 assert "made for 0.5" in said(lambda: same(clamped.kernel(x, w, 2.0), ref(x, w, 2.0)))[0]
 assert len(op._kernels) == 1, "the float32 class's kernel ran"
+if sys.platform == "linux":  # a second OpenMP runtime would start threads of its own beside torch's warm ones
+    libraries = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+    assert len([name for name in libraries if "libgomp" in name or "libomp" in name or "libiomp" in name]) == 1
 # the other class, which is Triton's by its interpreter
 half = [t.half() for t in (x, w)]
 assert not said(lambda: same(clamped.clamped(*half), ref(*half), rtol=1e-2, atol=1e-2))
