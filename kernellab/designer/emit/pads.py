@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, operands, walk
+from kernellab.designer.ir.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, walk
 from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.expr import integer_limit
@@ -47,7 +47,7 @@ def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free) -> float
     """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
     if isinstance(e, Num):
         return float(e.value)
-    if isinstance(e, Leaf) and any(axis in free(a) for a in operands(e)):
+    if isinstance(e, Leaf) and any(axis in free(a) for a in e.operands):
         # what an index names past the end is some element
         return None
     if isinstance(e, Leaf) and axis in free(e):

@@ -41,7 +41,6 @@ from kernellab.designer.ir.expr import (
     Red,
     SymNum,
     Tap,
-    operands,
     walk,
 )
 from kernellab.designer.ir.launch import Launch
@@ -302,7 +301,7 @@ class Writer:
 
     def _load(self, e: Leaf, scope: Scope) -> Value:
         """A tile with the elements of ``e``, named in ``scope``."""
-        return self.known_as(e, scope, self._gather(e, scope) if operands(e) else self._load_slice(e, scope))
+        return self.known_as(e, scope, self._gather(e, scope) if e.operands else self._load_slice(e, scope))
 
     def _load_slice(self, e: Leaf, scope: Scope) -> Value:
         place, loaded = self.place(e.tensor, e.index)
@@ -444,7 +443,7 @@ def _count_uses(k: Launch) -> dict[int, int]:
     for root in k.roots:
         uses[id(root)] = uses.get(id(root), 0) + (0 if isinstance(root, Frontier) else 1)
         for e in walk(root, seen):
-            for a in operands(e):
+            for a in e.operands:
                 uses[id(a)] = uses.get(id(a), 0) + 1
     return uses
 

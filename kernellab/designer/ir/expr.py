@@ -8,11 +8,14 @@ reductions, scans and products.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from kernellab.designer.ir.extents import Extent, Length, times
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _counter = itertools.count()
 
@@ -88,8 +91,31 @@ class Ix:
 Index = tuple[Ix, ...]
 
 
+class Node:
+    """What every expression can say of itself; one without operands and axes keeps these answers."""
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """What it is computed from, in order."""
+        return ()
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        """The same on other operands, as many as it has."""
+        return self
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        """Axes that its operands vary over, and it does not."""
+        return ()
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        """Axes that it varies over whatever its operands do."""
+        return ()
+
+
 @dataclass(eq=False)
-class Leaf:
+class Leaf(Node):
     """An element of an input (or of a temp that an earlier kernel made)."""
 
     tensor: str
@@ -97,16 +123,27 @@ class Leaf:
     dtype: str
     line: int = 0
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return tuple(ix.at for ix in self.index if ix.at is not None)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, index=with_ats(self.index, operands))
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return (leaf for ix in self.index for leaf in ix.leaves())
+
 
 @dataclass(eq=False)
-class Num:
+class Num(Node):
     value: float | int | bool
     dtype: str
     line: int = 0
 
 
 @dataclass(eq=False)
-class SymNum:
+class SymNum(Node):
     """A size or a scalar argument as a number."""
 
     expr: str
@@ -115,16 +152,20 @@ class SymNum:
 
 
 @dataclass(eq=False)
-class Iota:
+class Iota(Node):
     """The position along an index, as an integer."""
 
     index: Ix
     dtype: str = "int64"
     line: int = 0
 
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return self.index.leaves()
+
 
 @dataclass(eq=False)
-class Op:
+class Op(Node):
     """A pointwise operation of the sketch language (or ``cast``)."""
 
     op: str
@@ -132,9 +173,16 @@ class Op:
     dtype: str
     line: int = 0
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, args=tuple(operands))
+
 
 @dataclass(eq=False)
-class Red:
+class Red(Node):
     """A reduction: sum prod max min any argmax argmin, over ``axes``."""
 
     kind: str
@@ -149,13 +197,28 @@ class Red:
     def axes(self) -> tuple[Axis, ...]:
         return tuple(leaf for a in self.over for leaf in a.leaves())
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, arg=operands[0])
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return self.axes
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return () if self.chunk is None else (self.chunk,)
+
 
 #: the reduction that the last element of a scan is
 _SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
 @dataclass(eq=False)
-class Scan:
+class Scan(Node):
     """A running sum, product, max or min along one axis; ``reverse`` runs from its end."""
 
     kind: str
@@ -177,9 +240,20 @@ class Scan:
     def axes(self) -> tuple[Axis, ...]:
         return self.over.leaves()
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.arg,) if self.before is None else (self.arg, self.before)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, arg=operands[0], before=None if self.before is None else operands[1])
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return () if self.chunk is None else (self.chunk,)
+
 
 @dataclass(eq=False)
-class Dot:
+class Dot(Node):
     """Sum over ``over`` of a * b, as a matrix product; rows and cols are the free axes that belong to one side."""
 
     a: Expr
@@ -194,6 +268,17 @@ class Dot:
     @property
     def axes(self) -> tuple[Axis, ...]:
         return self.over.leaves()
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.a, self.b, *self.parts)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, a=operands[0], b=operands[1], parts=tuple(operands[2:]))
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return self.axes
 
 
 @dataclass(eq=False)
@@ -222,9 +307,16 @@ class Win(Dot):
     def axes(self) -> tuple[Axis, ...]:
         return (*self.sums, *(t.k for t in self.taps if t.k is not None))
 
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.a, self.b) if self.pairs else (self.a,)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, a=operands[0], b=operands[-1])
+
 
 @dataclass(eq=False)
-class Inner:
+class Inner(Node):
     """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time. ``parts`` as in Dot."""
 
     a: Expr
@@ -237,6 +329,17 @@ class Inner:
     @property
     def axes(self) -> tuple[Axis, ...]:
         return self.over.leaves()
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.a, self.b, *self.parts)
+
+    def rebuilt(self, operands: Sequence[Expr]) -> Self:
+        return replace(self, a=operands[0], b=operands[1], parts=tuple(operands[2:]))
+
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return self.axes
 
 
 @dataclass(eq=False)
@@ -278,6 +381,14 @@ class Order(Scan):
     def axes(self) -> tuple[Axis, ...]:
         return (self.over,) if self.place is self.over else (self.over, self.place)
 
+    @property
+    def closes(self) -> Iterable[Axis]:
+        return (self.over,)
+
+    @property
+    def opens(self) -> Iterable[Axis]:
+        return (self.place,)
+
 
 Expr = Union[Leaf, Num, SymNum, Iota, Op, Red, Scan, Order, Dot, Win, Inner, Attend]
 Frontier = (Red, Scan, Dot)
@@ -289,20 +400,10 @@ def with_ats(index: Index, values: Sequence[Expr]) -> Index:
     return tuple(replace(ix, at=next(left)) if ix.at is not None else ix for ix in index)
 
 
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    if isinstance(expr, Leaf):
-        return tuple(ix.at for ix in expr.index if ix.at is not None)
-    if isinstance(expr, Op):
-        return expr.args
-    if isinstance(expr, Scan) and expr.before is not None:
-        return (expr.arg, expr.before)
-    if isinstance(expr, (Red, Scan)):
-        return (expr.arg,)
-    if isinstance(expr, Win) and not expr.pairs:
-        return (expr.a,)
-    if isinstance(expr, (Dot, Inner)):
-        return (expr.a, expr.b, *expr.parts)
-    return ()
+def mapped(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """``expr`` on what ``change`` makes of each operand; itself where that is each operand itself."""
+    made = tuple(change(a) for a in expr.operands)
+    return expr if made == expr.operands else expr.rebuilt(made)
 
 
 class Free:
@@ -315,21 +416,8 @@ class Free:
         hit = self._known.get(id(expr))
         if hit is not None:
             return hit[1]
-        if isinstance(expr, Leaf):
-            found = frozenset(leaf for ix in expr.index for leaf in ix.leaves())
-            found = found.union(*(self(a) for a in operands(expr)))
-        elif isinstance(expr, Iota):
-            found = frozenset(expr.index.leaves())
-        else:
-            found = frozenset().union(*(self(a) for a in operands(expr))) if operands(expr) else frozenset()
-            if isinstance(expr, (Red, Dot, Inner)):
-                found = found - set(expr.axes)
-            if isinstance(expr, Order):
-                found = (found - {expr.over}) | {expr.place}
-            if isinstance(expr, Scan) and expr.chunk is not None:
-                found = found - {expr.chunk}
-            if isinstance(expr, Red) and expr.chunk is not None:
-                found = found | {expr.chunk}
+        used = frozenset[Axis]().union(*(self(a) for a in expr.operands))
+        found = used.difference(expr.closes).union(expr.opens)
         self._known[id(expr)] = (expr, found)
         return found
 
@@ -344,7 +432,7 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
             return
         seen[id(e)] = e
         if inside or top or not isinstance(e, Frontier):
-            for a in operands(e):
+            for a in e.operands:
                 visit(a, False)
         order.append(e)
 

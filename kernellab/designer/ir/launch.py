@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, Red, Scan, Win, operands, walk
+from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Leaf, Red, Scan, Win, walk
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 
 
@@ -104,7 +104,7 @@ class Launch:
     def gathers(self) -> bool:
         """Does a factor of the product read at indices that are values?"""
         sides = (self.dot.a, self.dot.b) if self.dot is not None else ()
-        return any(isinstance(e, Leaf) and bool(operands(e)) for side in sides for e in walk(side))
+        return any(isinstance(e, Leaf) and bool(e.operands) for side in sides for e in walk(side))
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,7 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
-    operands,
     walk,
-    with_ats,
 )
 from kernellab.designer.ir.extents import Chunks, Extent, Length
 from kernellab.errors import DesignError
@@ -82,12 +80,12 @@ def share(outputs: list[Output]) -> list[Output]:
         if isinstance(e, Iota) and len(e.index.leaves()) > 1:
             done[id(e)] = (e, visit(row_major(e.index)))
             return done[id(e)][1]
-        args = tuple(visit(a) for a in operands(e))
+        args = tuple(visit(a) for a in e.operands)
         if (known := _known(e, args)) is not None:
             done[id(e)] = (e, known)
             return known
-        made, key = _rebuilt(e, args)
-        result = table.setdefault(key, made)
+        made = _on_leaves(e.rebuilt(args))
+        result = table.setdefault(_key(made), made)
         done[id(e)] = (e, result)
         return result
 
@@ -157,43 +155,44 @@ def _resolved(ix: Ix) -> Ix:
     return ix.over(ix.leaves())
 
 
-def _rebuilt(e: Expr, args: tuple[Expr, ...]) -> tuple[Expr, Any]:
-    ids = tuple(id(a) for a in args)
+def _on_leaves(e: Expr) -> Expr:
+    """``e`` with the parts of its axes in place of those that are split."""
     if isinstance(e, Leaf):
-        index = with_ats(tuple(_resolved(ix) for ix in e.index), args)
-        return Leaf(e.tensor, index, e.dtype, e.line), ("leaf", e.tensor, index)
-    if isinstance(e, Num):
-        return e, ("num", type(e.value), repr(e.value), e.dtype)
-    if isinstance(e, SymNum):
-        return e, ("sym", e.expr, e.dtype)
+        return replace(e, index=tuple(_resolved(ix) for ix in e.index))
     if isinstance(e, Iota):
-        return Iota(_resolved(e.index), e.dtype, e.line), ("iota", _resolved(e.index))
-    if isinstance(e, Op):
-        return Op(e.op, args, e.dtype, e.line), ("op", e.op, ids, e.dtype)
+        return replace(e, index=_resolved(e.index))
     if isinstance(e, Red):
-        return Red(e.kind, args[0], e.axes, e.dtype, e.line, e.chunk), ("red", e.kind, ids, e.axes, e.chunk)
-    if isinstance(e, Order):
-        return replace(e, arg=args[0]), ("order", e.kind, ids, e.axes, e.down)
-    if isinstance(e, Scan):
-        before = args[1] if e.before is not None else None
-        return replace(e, arg=args[0], before=before), ("scan", e.kind, ids, e.axes, e.reverse, e.chunk)
-    if isinstance(e, Win):
-        return windowed(e, args), ("window", e.join, ids, e.axes, e.taps)
-    if isinstance(e, (Inner, Attend)):
-        over = _only(e.over.leaves())
-        return replace(e, a=args[0], b=args[1], parts=args[2:], over=over), (type(e), ids, over, getattr(e, "zero", 0))
-    return Dot(args[0], args[1], e.over, e.dtype, e.line), ("dot", ids, e.axes)
+        return replace(e, over=e.axes)
+    return replace(e, over=_only(e.over.leaves())) if isinstance(e, (Inner, Attend)) else e
+
+
+#: what makes two expressions of a kind the same one, beside their operands
+_SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    # two loads at values are one if the values are the same object, as an index compares them
+    Leaf: lambda e: (e.tensor, e.index),
+    Num: lambda e: (type(e.value), repr(e.value), e.dtype),
+    SymNum: lambda e: (e.expr, e.dtype),
+    Iota: lambda e: (e.index,),
+    Op: lambda e: (e.op, e.dtype),
+    Red: lambda e: (e.kind, e.axes, e.chunk),
+    Scan: lambda e: (e.kind, e.axes, e.reverse, e.chunk),
+    Order: lambda e: (e.kind, e.axes, e.down),
+    Dot: lambda e: (e.axes,),
+    Win: lambda e: (e.join, e.axes, e.taps),
+    Inner: lambda e: (e.over,),
+    Attend: lambda e: (e.over, e.zero),
+}  # fmt: skip
+
+
+def _key(e: Expr) -> tuple[Any, ...]:
+    """Equal for two expressions of equal value, whose operands have been shared."""
+    return (type(e), *(id(a) for a in e.operands), _SAME[type(e)](e))
 
 
 def _only(axes: tuple[Axis, ...]) -> Axis:
     if len(axes) != 1:
         raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
     return axes[0]
-
-
-def windowed(e: Win, args: tuple[Expr, ...]) -> Win:
-    """``e`` over other operands."""
-    return replace(e, a=args[0], b=args[-1])
 
 
 @dataclass(frozen=True)
@@ -382,27 +381,14 @@ def _rewrite(
     def visit(e: Expr) -> Expr:
         if id(e) in done:
             return done[id(e)][1]
-        args = tuple(visit(a) for a in operands(e))
-        made: Expr
-        if isinstance(e, Leaf):
-            made = Leaf(e.tensor, with_ats(index(e.tensor, e.index), args), e.dtype, e.line)
-            layout.dtypes[e.tensor] = e.dtype
-        elif isinstance(e, Red):
-            made = Red(e.kind, args[0], axes(e.axes), e.dtype, e.line)
-        elif isinstance(e, Op):
-            made = Op(e.op, args, e.dtype, e.line)
-        elif isinstance(e, Order):
-            made = replace(e, arg=args[0])
-        elif isinstance(e, Scan):
-            made = replace(e, arg=args[0], over=e.axes[0])
-        elif isinstance(e, Win):
-            made = windowed(e, args)
-        elif isinstance(e, (Inner, Attend)):
-            made = replace(e, a=args[0], b=args[1], parts=args[2:], over=e.over.leaves()[0])
-        elif isinstance(e, Dot):
-            made = Dot(args[0], args[1], e.over, e.dtype, e.line)
-        else:
-            made = e
+        made = e.rebuilt([visit(a) for a in e.operands])
+        if isinstance(made, Leaf):
+            made = replace(made, index=index(made.tensor, made.index))
+            layout.dtypes[made.tensor] = made.dtype
+        elif isinstance(made, Red):
+            made = replace(made, over=axes(made.axes))
+        elif isinstance(made, (Scan, Inner, Attend)) and not isinstance(made, Order):
+            made = replace(made, over=made.over.leaves()[0])
         done[id(e)] = (e, made)
         return made
 

@@ -18,7 +18,6 @@ from kernellab.designer.ir.expr import (
     Expr,
     Free,
     Frontier,
-    Inner,
     Iota,
     Ix,
     Leaf,
@@ -29,13 +28,11 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
-    operands,
+    mapped,
     walk,
-    with_ats,
 )
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
-from kernellab.designer.ir.normal import Layout, Output, Purpose, windowed
-from kernellab.errors import DesignError
+from kernellab.designer.ir.normal import Layout, Output, Purpose
 
 #: what a launch of each kind of product is
 _PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION}
@@ -60,7 +57,7 @@ class Planner:
         for o in self.outputs:
             order += walk(o.expr, seen)
         for e in order:
-            for a in operands(e):
+            for a in e.operands:
                 self.parents.setdefault(id(a), []).append(e)
         for e in order:
             if isinstance(e, Frontier):
@@ -82,7 +79,7 @@ class Planner:
         return [x for x in walk(e, inside=False) if isinstance(x, Frontier)]
 
     def _needs(self, e: Expr) -> list[Expr]:
-        return [x for a in operands(e) for x in self._inside(a)]
+        return [x for a in e.operands for x in self._inside(a)]
 
     def _place(self, e: Red | Scan | Dot) -> None:
         par = self.free(e)
@@ -271,29 +268,6 @@ class Rewrite:
         if id(e) not in self._done:
             made = self.change(e)
             if made is None:
-                made = with_operands(e, tuple(self(a) for a in operands(e)))
+                made = mapped(e, self)
             self._done[id(e)] = (e, made)
         return self._done[id(e)][1]
-
-
-def with_operands(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """``e`` over other operands."""
-    if args == operands(e):
-        return e
-    if isinstance(e, Leaf):
-        return Leaf(e.tensor, with_ats(e.index, args), e.dtype, e.line)
-    if isinstance(e, Op):
-        return Op(e.op, args, e.dtype, e.line)
-    if isinstance(e, Red):
-        return Red(e.kind, args[0], e.over, e.dtype, e.line, e.chunk)
-    if isinstance(e, Order):
-        return replace(e, arg=args[0])
-    if isinstance(e, Scan):
-        return replace(e, arg=args[0], before=args[1] if e.before is not None else None)
-    if isinstance(e, Win):
-        return windowed(e, args)
-    if isinstance(e, (Inner, Attend)):
-        return replace(e, a=args[0], b=args[1], parts=args[2:])
-    if isinstance(e, Dot):
-        return Dot(args[0], args[1], e.over, e.dtype, e.line, parts=args[2:])
-    raise DesignError(f"An expression of kind {type(e).__name__} has no operands.", "")

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, operands
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, mapped
 from kernellab.designer.ir.normal import Output
-from kernellab.designer.passes.plan import with_operands
 
 #: a part is at least this long, so that its product pays for the partial result that it stores
 _LEAST = 1024
@@ -27,8 +26,7 @@ def split_products(outputs: list[Output], size: Callable[[Axis], int], cores: in
     def visit(e: Expr) -> Expr:
         if id(e) in done:
             return done[id(e)][1]
-        args = tuple(visit(a) for a in operands(e))
-        made = with_operands(e, args) if args != operands(e) else e
+        made = mapped(e, visit)
         if type(made) is Dot:
             made = _in_parts(made, _parts(made, free, size, cores))
         done[id(e)] = (e, made)

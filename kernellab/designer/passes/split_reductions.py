@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, operands
+from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, mapped
 from kernellab.designer.ir.extents import Chunks, Length, times
 from kernellab.designer.ir.normal import Output, share
-from kernellab.designer.passes.plan import with_operands
 
 
 def split_reductions(
@@ -33,7 +32,7 @@ def split_reductions(
             assert isinstance(e, Red) and flagged is not None
             x, mean = (visit(a) for a in about)
             return squares_of_parts(e, x, mean, flagged(e))
-        made = with_operands(e, tuple(visit(a) for a in operands(e)))
+        made = mapped(e, visit)
         if flagged is not None and isinstance(made, Red):
             return two_steps(made, flagged(made))
         if flagged is not None and isinstance(made, Scan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Iota, Num, Op, operands
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Iota, Num, Op
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _kept(e: Expr, dot: Dot) -> set[Triangle | None]:
         inside = _kept(e.args[1], dot)
         return {triangle} if triangle is not None and inside == {None} else inside
     if isinstance(e, Op):
-        return set().union(*(_kept(a, dot) for a in operands(e)))
+        return set().union(*(_kept(a, dot) for a in e.args))
     return set()
 
 

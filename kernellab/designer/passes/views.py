@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Expr, Leaf, operands, with_ats
+from kernellab.designer.ir.expr import Expr, Leaf
 from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
 
@@ -28,7 +28,7 @@ def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Outpu
 
     def change(e: Expr) -> Expr | None:
         if isinstance(e, Leaf) and names[e.tensor] != e.tensor:
-            return Leaf(names[e.tensor], with_ats(e.index, [visit(a) for a in operands(e)]), e.dtype, e.line)
+            return replace(e.rebuilt([visit(a) for a in e.operands]), tensor=names[e.tensor])
         return None
 
     visit = Rewrite(change)
