@@ -7,7 +7,9 @@ element of each operand; reductions, scans and matrix products stand alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.ints import Ints
@@ -47,7 +49,7 @@ from kernellab.sketch.program.program import (
     Type,
     Value,
 )
-from kernellab.sketch.program.walk import statements, values_of
+from kernellab.sketch.program.walk import statements
 
 #: operations in which one rounding of the operand may move the result by a whole step
 _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})
@@ -56,7 +58,7 @@ _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})
 def has_steps(body: tuple[Statement, ...]) -> bool:
     """Is anything in ``body`` rounded to a grid?"""
     for stmt in statements(body):
-        for root in values_of(stmt):
+        for root in stmt.values:
             for value in subvalues(root):
                 to_integer = isinstance(value, Apply) and value.op == "cast" and not value.type.dtype.is_float
                 if to_integer or (isinstance(value, Apply) and value.op in _STEPS):
@@ -86,47 +88,52 @@ class Flattener:
         for stmt in body:
             self._line = stmt.span.line
             self._known, self._repeated = {}, _repeated(stmt)
-            self._statement(stmt)
+            _RULES[type(stmt)](self, stmt)
         done, self._block = self._block, outer
         return done
 
-    def _statement(self, stmt: Statement) -> None:
-        steps = self._block.steps
-        if isinstance(stmt, Alloc):
-            self._block.declares.append(stmt.tile)
-            if stmt.init_zero:
-                self._point(stmt.tile, Const(Type((), stmt.tile.dtype), 0))
-        elif isinstance(stmt, Load):
-            self._declare(stmt.tile, stmt.declares)
-            fetch = Fetch(Type(stmt.region.shape, stmt.region.tensor.dtype), stmt.region, stmt.pad)
-            self._point(stmt.tile, fetch)
-        elif isinstance(stmt, (Store, AtomicAdd)):
-            kind = NestKind.STORE if isinstance(stmt, Store) else NestKind.ATOMIC
-            self._base = stmt.region.tensor.name.lower()
-            value = self._prepare(stmt.value, stmt.region.shape)
-            steps.append(Nest(kind, stmt.region.shape, value, self._line, region=stmt.region))
-        elif isinstance(stmt, Scatter):
-            self._base = stmt.tensor.name.lower()
-            packed = Apply(Type(stmt.shape, stmt.tensor.dtype), "scatter", (stmt.value, *stmt.index))
-            apart = stmt.tensor.name in self.alone and keeps_apart(stmt, tuple(self.ints.loops.values()))
-            value = self._prepare(packed, stmt.shape)
-            steps.append(Nest(NestKind.SCATTER, stmt.shape, value, self._line, scatter=stmt, apart=apart))
-        elif isinstance(stmt, Assign):
-            self._base = stmt.tile.name
-            self._assign(stmt.tile, stmt.value, stmt.declares)
-        elif isinstance(stmt, Gemm):
-            self._base = stmt.acc.name
-            self._gemm(stmt.acc, stmt.a, stmt.b)
-        elif isinstance(stmt, MultiAssign):
-            self._base = stmt.tiles[0].name
-            self._several(stmt)
-        elif isinstance(stmt, Loop):
-            self.ints.loops[stmt.var] = stmt
-            steps.append(LoopItem(stmt, self.block(stmt.body)))
-            del self.ints.loops[stmt.var]
-        elif isinstance(stmt, If):
-            line = self._line
-            steps.append(IfItem(stmt.cond, self.block(stmt.then), self.block(stmt.orelse), line))
+    def alloc(self, stmt: Alloc) -> None:
+        self._block.declares.append(stmt.tile)
+        if stmt.init_zero:
+            self._point(stmt.tile, Const(Type((), stmt.tile.dtype), 0))
+
+    def load(self, stmt: Load) -> None:
+        self._declare(stmt.tile, stmt.declares)
+        self._point(stmt.tile, Fetch(Type(stmt.region.shape, stmt.region.tensor.dtype), stmt.region, stmt.pad))
+
+    def store(self, stmt: Store | AtomicAdd) -> None:
+        kind = NestKind.STORE if isinstance(stmt, Store) else NestKind.ATOMIC
+        self._base = stmt.region.tensor.name.lower()
+        value = self._prepare(stmt.value, stmt.region.shape)
+        self._block.steps.append(Nest(kind, stmt.region.shape, value, self._line, region=stmt.region))
+
+    def scatter(self, stmt: Scatter) -> None:
+        self._base = stmt.tensor.name.lower()
+        packed = Apply(Type(stmt.shape, stmt.tensor.dtype), "scatter", (stmt.value, *stmt.index))
+        apart = stmt.tensor.name in self.alone and keeps_apart(stmt, tuple(self.ints.loops.values()))
+        value = self._prepare(packed, stmt.shape)
+        self._block.steps.append(Nest(NestKind.SCATTER, stmt.shape, value, self._line, scatter=stmt, apart=apart))
+
+    def assign(self, stmt: Assign) -> None:
+        self._base = stmt.tile.name
+        self._assign(stmt.tile, stmt.value, stmt.declares)
+
+    def gemm(self, stmt: Gemm) -> None:
+        self._base = stmt.acc.name
+        self._gemm(stmt.acc, stmt.a, stmt.b)
+
+    def several(self, stmt: MultiAssign) -> None:
+        self._base = stmt.tiles[0].name
+        self._several(stmt)
+
+    def loop(self, stmt: Loop) -> None:
+        self.ints.loops[stmt.var] = stmt
+        self._block.steps.append(LoopItem(stmt, self.block(stmt.body)))
+        del self.ints.loops[stmt.var]
+
+    def branch(self, stmt: If) -> None:
+        line = self._line
+        self._block.steps.append(IfItem(stmt.cond, self.block(stmt.then), self.block(stmt.orelse), line))
 
     def _declare(self, tile: Tile, fresh: bool) -> None:
         if fresh:
@@ -318,9 +325,23 @@ class Flattener:
         self._standalone(spread, var)
 
 
+_RULES: dict[type, Callable[[Flattener, Any], None]] = {
+    Alloc: Flattener.alloc,
+    Load: Flattener.load,
+    Store: Flattener.store,
+    AtomicAdd: Flattener.store,
+    Scatter: Flattener.scatter,
+    Assign: Flattener.assign,
+    Gemm: Flattener.gemm,
+    MultiAssign: Flattener.several,
+    Loop: Flattener.loop,
+    If: Flattener.branch,
+}
+
+
 def _repeated(stmt: Statement) -> frozenset[Value]:
     """Values with real work in them that occur more than once in the statement."""
-    applies = [v for root in values_of(stmt) for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
+    applies = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
     if len(applies) < 2:
         return frozenset()
     counts = Counter(applies)

@@ -7,6 +7,7 @@ makes and uses is a scalar there; a tile that is only ever read from an input is
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
@@ -16,11 +17,13 @@ from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import (
     Block,
     Fetch,
+    Flat,
     GatherCall,
     GemmCall,
     IfItem,
     LoopItem,
     Nest,
+    Nested,
     NestKind,
     ScanCall,
     SortCall,
@@ -40,27 +43,43 @@ class Place(str, Enum):
 
 
 @dataclass(eq=False)
-class Group:
+class Group(Flat):
     """Nests over one domain that run as one loop nest; ``vars`` name the loop variables ("0" for an extent of 1)."""
 
     domain: tuple[IntExpr, ...]
     vars: Index
     nests: list[Nest] = field(default_factory=list)
 
+    @property
+    def reads(self) -> Collection[str]:
+        return [uid for nest in self.nests for uid in nest.reads]
+
+    @property
+    def writes(self) -> Collection[str]:
+        return [uid for nest in self.nests for uid in nest.writes]
+
 
 @dataclass(eq=False)
-class FusedLoop:
+class FusedLoop(Nested):
     loop: Loop
     body: FusedBlock
     gathers: GatherCall | None = None
 
+    @property
+    def blocks(self) -> tuple[FusedBlock, ...]:
+        return (self.body,)
+
 
 @dataclass(eq=False)
-class FusedIf:
+class FusedIf(Nested):
     cond: IntExpr
     then: FusedBlock
     orelse: FusedBlock
     line: int
+
+    @property
+    def blocks(self) -> tuple[FusedBlock, ...]:
+        return (self.then, self.orelse)
 
 
 FusedStep = Union[Group, ScanCall, SortCall, GemmCall, FusedLoop, FusedIf]
@@ -210,35 +229,28 @@ class Placer:
         for tile in block.declares:
             self._tiles[tile.uid] = tile
         for step in block.steps:
-            if isinstance(step, FusedLoop):
-                self._collect(step.body, depth + 1)
-            elif isinstance(step, FusedIf):
-                self._collect(step.then, depth)
-                self._collect(step.orelse, depth)
-            elif isinstance(step, Group):
+            for inner in step.blocks:
+                self._collect(inner, depth + isinstance(step, FusedLoop))
+            if isinstance(step, Group):
                 for nest in step.nests:
                     self._note(step, nest, depth)
-            elif isinstance(step, ScanCall):
-                self._note_call(step, (step.tile,), step.source, depth)
-            elif isinstance(step, SortCall):
-                self._note_call(step, (step.values, step.order), (step.source,), depth)
             else:
-                self._note_call(step, (step.acc,), step.tiles, depth)
+                self._note_call(step, depth)
 
     def _note(self, group: Group, nest: Nest, depth: int) -> None:
-        for uid in tiles_read(nest.value):
+        for uid in nest.reads:
             self._uses[uid].readers.append((group, nest))
             self._uses[uid].depths.append(depth)
-        if nest.tile is not None:
-            self._uses[nest.tile.uid].writers.append((group, nest))
-            self._uses[nest.tile.uid].write_depth = depth
+        for uid in nest.writes:
+            self._uses[uid].writers.append((group, nest))
+            self._uses[uid].write_depth = depth
 
-    def _note_call(self, step: object, writes: tuple[Tile, ...], reads: tuple[Tile, ...], depth: int) -> None:
-        for tile in writes:
-            self._uses[tile.uid].writers.append((step, None))
-        for tile in reads:
-            self._uses[tile.uid].readers.append((step, None))
-            self._uses[tile.uid].depths.append(depth)
+    def _note_call(self, step: FusedStep, depth: int) -> None:
+        for uid in step.writes:
+            self._uses[uid].writers.append((step, None))
+        for uid in step.reads:
+            self._uses[uid].readers.append((step, None))
+            self._uses[uid].depths.append(depth)
 
     def _place(self, uid: str) -> Place:
         uses = self._uses[uid]
@@ -311,8 +323,5 @@ class Placer:
     def _drop_empty(self, block: FusedBlock) -> None:
         block.steps = [s for s in block.steps if not (isinstance(s, Group) and not s.nests)]
         for step in block.steps:
-            if isinstance(step, FusedLoop):
-                self._drop_empty(step.body)
-            elif isinstance(step, FusedIf):
-                self._drop_empty(step.then)
-                self._drop_empty(step.orelse)
+            for inner in step.blocks:
+                self._drop_empty(inner)

@@ -6,7 +6,7 @@ import re
 
 from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import Apply, Program
-from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues
 
 _DEFINED = re.compile(
     r"^(?:template <[^>]*> )?(?:KL_INLINE|inline) \w+ (\w+)\(|^KL_(?:FLOAT|PAIR)\((\w+),", re.MULTILINE
@@ -15,7 +15,7 @@ _DEFINED = re.compile(
 
 def used_helpers(program: Program) -> set[str]:
     """The functions that the operations of ``program`` are spelled with, without ``kl::``."""
-    values = [v for k in program.kernels for s in statements(k.body) for root in values_of(s) for v in subvalues(root)]
+    values = [v for k in program.kernels for s in statements(k.body) for root in s.values for v in subvalues(root)]
     used = {v.op for v in values if isinstance(v, Apply)}
     return {name for op in used for name in re.findall(r"kl::(\w+)", OPS[op].spell.get("cpp", ""))}
 

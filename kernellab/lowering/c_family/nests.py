@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Union, cast
@@ -20,6 +20,26 @@ class Fetch:
     pad: float
 
 
+class Flat:
+    """A step with no block inside. Beside its blocks a step names the tiles that it reads and writes, by uid."""
+
+    @property
+    def blocks(self) -> tuple[()]:
+        return ()
+
+
+class Nested:
+    """A step made of blocks; what they read and write is theirs to say."""
+
+    @property
+    def reads(self) -> Collection[str]:
+        return ()
+
+    @property
+    def writes(self) -> Collection[str]:
+        return ()
+
+
 class NestKind(str, Enum):
     POINT = "point"
     STORE = "store"
@@ -29,7 +49,7 @@ class NestKind(str, Enum):
 
 
 @dataclass(eq=False)
-class Nest:
+class Nest(Flat):
     """``for each element of domain``: write ``value`` to a tile or a region, or fold it into a tile."""
 
     kind: NestKind
@@ -46,9 +66,17 @@ class Nest:
     #: iterations that run at once add to different elements: no atomics are needed
     apart: bool = False
 
+    @property
+    def reads(self) -> Collection[str]:
+        return tiles_read(self.value)
+
+    @property
+    def writes(self) -> Collection[str]:
+        return () if self.tile is None else (self.tile.uid,)
+
 
 @dataclass(eq=False)
-class ScanCall:
+class ScanCall(Flat):
     """``tile = scan(source)`` along ``axis``; ``source`` holds the operand tiles (two for a linear recurrence)."""
 
     tile: Tile
@@ -59,9 +87,17 @@ class ScanCall:
     #: from the last element to the first
     reverse: bool = False
 
+    @property
+    def reads(self) -> Collection[str]:
+        return [t.uid for t in self.source]
+
+    @property
+    def writes(self) -> Collection[str]:
+        return (self.tile.uid,)
+
 
 @dataclass(eq=False)
-class SortCall:
+class SortCall(Flat):
     """``values, order``: the first of ``source`` along ``axis`` in stable order, and where they were."""
 
     values: Tile
@@ -70,6 +106,14 @@ class SortCall:
     axis: int
     down: bool
     line: int
+
+    @property
+    def reads(self) -> Collection[str]:
+        return (self.source.uid,)
+
+    @property
+    def writes(self) -> Collection[str]:
+        return (self.values.uid, self.order.uid)
 
 
 @dataclass(frozen=True)
@@ -81,13 +125,21 @@ class Matrix:
 
 
 @dataclass(eq=False)
-class GemmCall:
+class GemmCall(Flat):
     """``acc += a @ b``; an operand is a tile, or what its tile would have been loaded from."""
 
     acc: Tile
     a: Tile | Matrix
     b: Tile | Matrix
     line: int
+
+    @property
+    def reads(self) -> Collection[str]:
+        return [t.uid for t in self.tiles]
+
+    @property
+    def writes(self) -> Collection[str]:
+        return (self.acc.uid,)
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -127,19 +179,27 @@ class GatherCall(GemmCall):
 
 
 @dataclass(eq=False)
-class LoopItem:
+class LoopItem(Nested):
     loop: Loop
     body: Block
     #: the gathered product that runs inside, to be finished behind the loop
     gathers: GatherCall | None = None
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.body,)
+
 
 @dataclass(eq=False)
-class IfItem:
+class IfItem(Nested):
     cond: IntExpr
     then: Block
     orelse: Block
     line: int
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.then, self.orelse)
 
 
 Step = Union[Nest, ScanCall, SortCall, GemmCall, LoopItem, IfItem]

@@ -15,7 +15,6 @@ from kernellab.lowering.c_family.nests import (
     Fetch,
     GatherCall,
     GemmCall,
-    IfItem,
     LoopItem,
     Matrix,
     Nest,
@@ -37,23 +36,22 @@ def gather_products(block: Block, ints: Ints, written: frozenset[str]) -> bool:
     """Turns products in loops that do nothing else into gathered ones. Says whether there were any."""
     found = False
     for step in block.steps:
-        if isinstance(step, IfItem):
-            found |= gather_products(step.then, ints, written) | gather_products(step.orelse, ints, written)
-        elif isinstance(step, LoopItem):
-            inner = None if step.loop.hints.parallel else _only_product(step)
-            if inner is None or not _gather(step, inner, written, ints):
-                found |= gather_products(step.body, ints, written)
-            else:
+        if isinstance(step, LoopItem) and not step.loop.hints.parallel:
+            product = _only_product(step)
+            if product is not None and _gather(step, product, written, ints):
                 found = True
+                continue
+        for inner in step.blocks:
+            found |= gather_products(inner, ints, written)
     return found
 
 
 def has_slab(block: Block) -> bool:
     """Does any gathered product copy a box once?"""
     for step in block.steps:
-        if isinstance(step, IfItem) and (has_slab(step.then) or has_slab(step.orelse)):
+        if isinstance(step, LoopItem) and step.gathers and step.gathers.slab:
             return True
-        if isinstance(step, LoopItem) and ((step.gathers and step.gathers.slab) or has_slab(step.body)):
+        if any(map(has_slab, step.blocks)):
             return True
     return False
 

@@ -11,7 +11,7 @@ from kernellab.lowering.c_family.flatten import Flattener, has_steps
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group, Place, Placer
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.names import RESERVED, Names, function, safe
-from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall, tiles_read
+from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
@@ -33,7 +33,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, values_of
+from kernellab.sketch.program.walk import statements
 
 #: a larger tile does not go on a thread's stack
 _STACK_BYTES = 32 << 10
@@ -132,25 +132,26 @@ class KernelEmitter:
                     )
 
     def _step(self, step: FusedStep) -> None:
-        if isinstance(step, Group):
-            GroupEmitter(
-                step, self.ints, self.w, self._places, self.names.tile, self.names.fresh, self._params, self._declared
-            ).emit()
-        elif isinstance(step, FusedLoop):
-            self._loop(step)
-        elif isinstance(step, FusedIf):
-            with self.w.block(f"if ({self.ints.cpp(step.cond)})", step.line):
-                self._block(step.then)
-            if step.orelse.steps:
-                with self.w.block("else"):
-                    self._block(step.orelse)
-        elif isinstance(step, ScanCall):
-            self._scan(step)
-        elif isinstance(step, SortCall):
-            self.sorts = True
-            self.w(sort_text(step, self.ints, self.names.tile), step.line)
-        else:
-            self._gemm(step)
+        match step:
+            case Group():
+                names = self.names
+                places, params, declared = self._places, self._params, self._declared
+                GroupEmitter(step, self.ints, self.w, places, names.tile, names.fresh, params, declared).emit()
+            case FusedLoop():
+                self._loop(step)
+            case FusedIf():
+                with self.w.block(f"if ({self.ints.cpp(step.cond)})", step.line):
+                    self._block(step.then)
+                if step.orelse.steps:
+                    with self.w.block("else"):
+                        self._block(step.orelse)
+            case ScanCall():
+                self._scan(step)
+            case SortCall():
+                self.sorts = True
+                self.w(sort_text(step, self.ints, self.names.tile), step.line)
+            case GemmCall():
+                self._gemm(step)
 
     def _declared(self, tile: Tile) -> str:
         """The type to write before a variable's first write, empty once it is declared."""
@@ -288,11 +289,7 @@ def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 def _calls_product(step: FusedStep) -> bool:
-    if isinstance(step, FusedLoop):
-        return any(map(_calls_product, step.body.steps))
-    if isinstance(step, FusedIf):
-        return any(map(_calls_product, (*step.then.steps, *step.orelse.steps)))
-    return isinstance(step, GemmCall)
+    return isinstance(step, GemmCall) or any(_calls_product(s) for block in step.blocks for s in block.steps)
 
 
 def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
@@ -302,27 +299,16 @@ def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
 
 
 def _touched(step: FusedStep) -> set[str]:
-    if isinstance(step, Group):
-        return {uid for n in step.nests for uid in (*tiles_read(n.value), *([n.tile.uid] if n.tile else []))}
-    if isinstance(step, FusedLoop):
-        return {uid for s in step.body.steps for uid in _touched(s)}
-    if isinstance(step, FusedIf):
-        return {uid for b in (step.then, step.orelse) for s in b.steps for uid in _touched(s)}
-    if isinstance(step, SortCall):
-        return {step.values.uid, step.order.uid, step.source.uid}
-    tiles = (step.tile, *step.source) if isinstance(step, ScanCall) else step.tiles
-    return {t.uid for t in tiles}
+    inside = {uid for block in step.blocks for s in block.steps for uid in _touched(s)}
+    return inside.union(step.reads, step.writes)
 
 
 def _nests(block: FusedBlock) -> Iterator[Nest]:
     for step in block.steps:
         if isinstance(step, Group):
             yield from step.nests
-        elif isinstance(step, FusedLoop):
-            yield from _nests(step.body)
-        elif isinstance(step, FusedIf):
-            yield from _nests(step.then)
-            yield from _nests(step.orelse)
+        for inner in step.blocks:
+            yield from _nests(inner)
 
 
 def _written_once(block: FusedBlock) -> set[str]:
@@ -334,7 +320,7 @@ def _written_once(block: FusedBlock) -> set[str]:
 
 
 def _values(stmt: Statement) -> Iterator[Value]:
-    pending = list(values_of(stmt))
+    pending = list(stmt.values)
     while pending:
         value = pending.pop()
         yield value

@@ -13,14 +13,11 @@ from kernellab.lowering.c_family.nests import (
     Fetch,
     GatherCall,
     GemmCall,
-    IfItem,
     LoopItem,
     Matrix,
     Nest,
     NestKind,
-    ScanCall,
     Step,
-    tiles_read,
 )
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Apply, Point, Range, Read, Region, Tile, Value
@@ -35,17 +32,17 @@ def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
     writers: dict[str, list[Step]] = defaultdict(list)
     readers: dict[str, list[Step]] = defaultdict(list)
     for step in steps:
-        for uid in _writes(step):
+        for uid in step.writes:
             writers[uid].append(step)
-        for uid in _reads(step):
+        for uid in step.reads:
             readers[uid].append(step)
     once = {uid: found[0] for uid, found in writers.items() if len(found) == 1}
     _visit(block, ints, written, once)
-    used = {uid for step in steps for uid in _reads(step)}
+    used = {uid for step in steps for uid in step.reads}
     copies = {id(step) for uid, step in once.items() if readers[uid] and uid not in used and isinstance(step, Nest)}
     while copies:
         _drop(block, copies)
-        used = {uid for step in _steps(block) for uid in _reads(step)}
+        used = {uid for step in _steps(block) for uid in step.reads}
         copies = {
             id(step)
             for step in _steps(block)
@@ -123,10 +120,10 @@ def _visit(block: Block, ints: Ints, written: frozenset[str], once: dict[str, St
             ints.loops[step.loop.var] = step.loop
             _visit(step.body, ints, written, once)
             del ints.loops[step.loop.var]
-        elif isinstance(step, IfItem):
-            _visit(step.then, ints, written, once)
-            _visit(step.orelse, ints, written, once)
-        elif isinstance(step, GemmCall) and len(step.acc.shape) == 2:
+            continue
+        for inner in step.blocks:
+            _visit(inner, ints, written, once)
+        if isinstance(step, GemmCall) and len(step.acc.shape) == 2:
             mine = {uid: s for uid, s in once.items() if id(s) in before}
             step.a = _source(step.a, step.acc, ints, written, mine) or step.a
             if not isinstance(step, GatherCall):
@@ -171,36 +168,14 @@ def _readable(region: Region, ints: Ints) -> bool:
 
 def _steps(block: Block) -> Iterator[Step]:
     for step in block.steps:
-        if isinstance(step, LoopItem):
-            yield from _steps(step.body)
-        elif isinstance(step, IfItem):
-            yield from _steps(step.then)
-            yield from _steps(step.orelse)
-        else:
+        for inner in step.blocks:
+            yield from _steps(inner)
+        if not step.blocks:
             yield step
-
-
-def _writes(step: Step) -> set[str]:
-    if isinstance(step, Nest):
-        return {step.tile.uid} if step.tile is not None else set()
-    if isinstance(step, ScanCall):
-        return {step.tile.uid}
-    return {step.acc.uid} if isinstance(step, GemmCall) else set()
-
-
-def _reads(step: Step) -> set[str]:
-    if isinstance(step, Nest):
-        return tiles_read(step.value)
-    if isinstance(step, ScanCall):
-        return {t.uid for t in step.source}
-    return {t.uid for t in step.tiles} if isinstance(step, GemmCall) else set()
 
 
 def _drop(block: Block, copies: set[int]) -> None:
     block.steps = [s for s in block.steps if id(s) not in copies]
     for step in block.steps:
-        if isinstance(step, LoopItem):
-            _drop(step.body, copies)
-        elif isinstance(step, IfItem):
-            _drop(step.then, copies)
-            _drop(step.orelse, copies)
+        for inner in step.blocks:
+            _drop(inner, copies)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.sketch.program.ints import IntExpr, int_op, num, product
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num, product
 from kernellab.sketch.program.program import (
     Alloc,
     Assign,
@@ -28,30 +31,31 @@ def work_of(body: tuple[Statement, ...], ints: Ints) -> str:
 def _work(body: tuple[Statement, ...]) -> IntExpr:
     total = num(0)
     for stmt in body:
-        total = int_op("+", total, _statement(stmt))
+        total = int_op("+", total, _RULES[type(stmt)](stmt))
     return total
 
 
-def _statement(stmt: Statement) -> IntExpr:
-    if isinstance(stmt, Loop):
-        # one loop's iterations over tiles add up to its length, so the clipped last tile is not counted twice
-        return int_op("*", stmt.trips if stmt.trips.kind.value == "num" else _trips(stmt), _work(stmt.body))
-    if isinstance(stmt, If):
-        return int_op("+", _work(stmt.then), _work(stmt.orelse))
-    if isinstance(stmt, (Load, Store, AtomicAdd)):
-        return product(stmt.region.shape)
-    if isinstance(stmt, Scatter):
-        return product(stmt.shape)
-    if isinstance(stmt, Assign):
-        return product(stmt.tile.shape)
-    if isinstance(stmt, Gemm):
-        flops = int_op("*", product(stmt.acc.shape), stmt.a.type.shape[-1])
-        return int_op("//", flops, num(8))
-    if isinstance(stmt, MultiAssign):
-        return product(stmt.args[0].type.shape)
-    assert isinstance(stmt, Alloc)
-    return num(0)
+def _loop(stmt: Loop) -> IntExpr:
+    """A loop's iterations over tiles add up to its length, so the clipped last tile is not counted twice."""
+    trips = stmt.trips
+    if trips.kind is not IntKind.NUM:
+        trips = int_op("cdiv", int_op("-", stmt.stop, stmt.start), stmt.step)
+    return int_op("*", trips, _work(stmt.body))
 
 
-def _trips(loop: Loop) -> IntExpr:
-    return int_op("cdiv", int_op("-", loop.stop, loop.start), loop.step)
+def _gemm(stmt: Gemm) -> IntExpr:
+    return int_op("//", int_op("*", product(stmt.acc.shape), stmt.a.type.shape[-1]), num(8))
+
+
+_RULES: dict[type, Callable[[Any], IntExpr]] = {
+    Alloc: lambda s: num(0),
+    Load: lambda s: product(s.region.shape),
+    Store: lambda s: product(s.region.shape),
+    AtomicAdd: lambda s: product(s.region.shape),
+    Scatter: lambda s: product(s.shape),
+    Assign: lambda s: product(s.tile.shape),
+    Gemm: _gemm,
+    MultiAssign: lambda s: product(s.args[0].type.shape),
+    Loop: _loop,
+    If: lambda s: int_op("+", _work(s.then), _work(s.orelse)),
+}

@@ -58,10 +58,10 @@ class Layouts:
                 self.ints.loops[step.loop.var] = step.loop
                 self._visit(step.body)
                 del self.ints.loops[step.loop.var]
-            elif isinstance(step, FusedIf):
-                self._visit(step.then)
-                self._visit(step.orelse)
-            elif isinstance(step, Group):
+                continue
+            for inner in step.blocks:
+                self._visit(inner)
+            if isinstance(step, Group):
                 for nest in step.nests:
                     self._split_for(nest)
                 if not all(_is_wide(step, nest, self.ints) for nest in step.nests):
@@ -154,12 +154,10 @@ def steps_of(block: FusedBlock) -> list[Group | ScanCall | GemmCall]:
     """Every group and call in ``block``, in order."""
     found: list[Group | ScanCall | GemmCall] = []
     for step in block.steps:
-        if isinstance(step, FusedLoop):
-            found += steps_of(step.body)
-        elif isinstance(step, FusedIf):
-            found += steps_of(step.then) + steps_of(step.orelse)
-        elif isinstance(step, SortCall):
+        if isinstance(step, SortCall):
             raise LoweringError(f"Line {step.line}: CUDA-C has no sort.", "Lower with --dsl triton or --dsl cpp.")
+        if isinstance(step, (FusedLoop, FusedIf)):
+            found += [s for inner in step.blocks for s in steps_of(inner)]
         else:
             found.append(step)
     return found

@@ -11,7 +11,7 @@ from kernellab.lowering.c_family.flatten import Flattener, has_steps
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Fuser, Group
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.names import Names
-from kernellab.lowering.c_family.nests import GemmCall, ScanCall, SortCall
+from kernellab.lowering.c_family.nests import GemmCall, ScanCall
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.grid import Grid, write_grid
@@ -21,7 +21,7 @@ from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
 from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
 from kernellab.sketch.program.ints import IntExpr, num, product
 from kernellab.sketch.program.program import Kernel, Param, Program, Tile
-from kernellab.sketch.program.walk import parallel_loops, statements, values_of
+from kernellab.sketch.program.walk import parallel_loops, statements
 from kernellab.sketch.program.walk import subvalues as values_in
 
 #: names of CUDA and of kl_cuda.h that no sketch's name may hide
@@ -130,7 +130,7 @@ class KernelWriter:
         found = {
             v.name
             for s in statements(self.kernel.body)
-            for root in values_of(s)
+            for root in s.values
             for v in values_in(root)
             if isinstance(v, Param)
         }
@@ -235,20 +235,19 @@ class KernelWriter:
             self._step(step)
 
     def _step(self, step: FusedStep) -> None:
-        if isinstance(step, FusedLoop):
-            self._loop(step)
-            return
-        if isinstance(step, FusedIf):
-            self._if(step)
-            return
-        assert not isinstance(step, SortCall)
-        self._meet(step)
-        if isinstance(step, Group):
-            GroupWriter(step, self._context, self.w).emit()
-        elif isinstance(step, ScanCall):
-            self._scan(step)
-        else:
-            self._gemm(step)
+        if isinstance(step, (Group, ScanCall, GemmCall)):
+            self._meet(step)
+        match step:
+            case FusedLoop():
+                self._loop(step)
+            case FusedIf():
+                self._if(step)
+            case Group():
+                GroupWriter(step, self._context, self.w).emit()
+            case ScanCall():
+                self._scan(step)
+            case GemmCall():
+                self._gemm(step)
 
     def _loop(self, step: FusedLoop) -> None:
         loads = loads_ahead(step, self.homes)

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, FusedStep, Group
-from kernellab.lowering.c_family.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues, tiles_read
+from kernellab.lowering.c_family.nests import Fetch, GemmCall, NestKind, ScanCall, SortCall, subvalues
 from kernellab.lowering.cuda_c.homes import steps_of
 from kernellab.sketch.program.program import Apply, Tensor, Value
 
 
 def inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
-    if isinstance(step, FusedLoop):
-        return steps_of(step.body)
-    if isinstance(step, FusedIf):
-        return steps_of(step.then) + steps_of(step.orelse)
+    if isinstance(step, (FusedLoop, FusedIf)):
+        return [s for block in step.blocks for s in steps_of(block)]
     assert not isinstance(step, SortCall)
     return [step]
 
 
 def reads(step: Group | ScanCall | GemmCall) -> set[str]:
     if isinstance(step, Group):
-        found = {u for n in step.nests for u in tiles_read(n.value)}
+        found = set(step.reads)
         for value in (v for n in step.nests for v in subvalues(n.value)):
             tensor = value.region.tensor if isinstance(value, Fetch) else _gathered(value)
             found |= {tensor.name} if tensor is not None else set()
         return found
-    return {t.uid for t in (step.source if isinstance(step, ScanCall) else step.tiles)}
+    return set(step.reads)
 
 
 def _gathered(value: Value) -> Tensor | None:
@@ -34,10 +32,10 @@ def _gathered(value: Value) -> Tensor | None:
 
 def writes(step: Group | ScanCall | GemmCall) -> set[str]:
     if isinstance(step, Group):
-        tiles = {n.tile.uid for n in step.nests if n.tile is not None}
+        tiles = set(step.writes)
         tiles |= {n.scatter.tensor.name for n in step.nests if n.scatter is not None}
         return tiles | {n.region.tensor.name for n in step.nests if n.region is not None}
-    return {step.tile.uid if isinstance(step, ScanCall) else step.acc.uid}
+    return set(step.writes)
 
 
 def written_once(block: FusedBlock) -> set[str]:

@@ -44,7 +44,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def _dots_in(body: Sequence[Statement]) -> list[tuple[Value, Value]]:
     for stmt in statements(tuple(body)):
         if isinstance(stmt, Gemm):
             found.append((stmt.a, stmt.b))
-        for value in values_of(stmt):
+        for value in stmt.values:
             found += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
     return found
 

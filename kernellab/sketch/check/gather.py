@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 from kernellab.records import Diagnostic
 from kernellab.sketch.program import affine
-from kernellab.sketch.program.access import Access, Kind, cover
+from kernellab.sketch.program.access import Access, cover
 from kernellab.sketch.program.ints import num
 from kernellab.sketch.program.program import (
     AtomicAdd,
     If,
     Kernel,
-    Load,
     Loop,
     Point,
     Program,
@@ -27,6 +26,7 @@ from kernellab.sketch.program.program import (
     Store,
     Tensor,
     TensorRole,
+    Touch,
 )
 from kernellab.sketch.program.walk import gathers
 from kernellab.sketch.syntax.messages import diagnostic
@@ -65,12 +65,12 @@ def scatter_accesses(kernel: Kernel) -> Iterator[Access]:
     """Each gather and scatter as the access of its slices and scalars; a tile index stays inside."""
     for stmt, loops in _touched(kernel.body, ()):
         if isinstance(stmt, Scatter):
-            kind = Kind.ADD if stmt.add else Kind.WRITE
+            kind = Touch.ADD if stmt.add else Touch.WRITE
             yield Access(kind, box(stmt.tensor, stmt.items), loops, (), stmt.span)
         for value in gathers(stmt):
             tensor, items = value.attr("tensor"), value.attr("items")
             assert isinstance(tensor, Tensor) and isinstance(items, tuple)
-            yield Access(Kind.READ, box(tensor, items), loops, (), stmt.span)
+            yield Access(Touch.READ, box(tensor, items), loops, (), stmt.span)
 
 
 def box(tensor: Tensor, items: Items) -> Region:
@@ -110,6 +110,9 @@ def keeps_apart(stmt: Scatter, loops: tuple[Loop, ...]) -> bool:
     return all(loop.var in apart for loop in parallel)
 
 
+_WAYS = {Touch.READ: "loaded", Touch.WRITE: "stored to", Touch.ADD: "added to"}
+
+
 def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Diagnostic]:
     """Tensors that a tile index reaches in a launch that touches them in another way too."""
     ways: dict[str, set[str]] = {}
@@ -122,10 +125,8 @@ def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Dia
     for stmt, _ in touched:
         if isinstance(stmt, Scatter):
             note(stmt.tensor.name, "added to at indices" if stmt.add else "scattered to", stmt)
-        elif isinstance(stmt, Load):
-            note(stmt.region.tensor.name, "loaded", stmt)
-        elif isinstance(stmt, (Store, AtomicAdd)):
-            note(stmt.region.tensor.name, "stored to" if isinstance(stmt, Store) else "added to", stmt)
+        for region, touch in stmt.touches:
+            note(region.tensor.name, _WAYS[touch], stmt)
         for value in gathers(stmt):
             tensor = value.attr("tensor")
             assert isinstance(tensor, Tensor)

@@ -15,7 +15,6 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.access import (
     Access,
     Cover,
-    Kind,
     accesses,
     at_least,
     cover,
@@ -24,7 +23,7 @@ from kernellab.sketch.program.access import (
     substitute,
 )
 from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.program import Kernel, Loop, Point, Program, Range, TensorRole
+from kernellab.sketch.program.program import Kernel, Loop, Point, Program, Range, TensorRole, Touch
 from kernellab.sketch.syntax.messages import diagnostic
 from kernellab.sketch.syntax.tree import Span
 
@@ -50,11 +49,11 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
                 found.append(missing)
                 suspicious.add(access.tensor)
         for access in picked:
-            if access.kind is not Kind.READ:
+            if access.kind is not Touch.READ:
                 spans.setdefault(access.tensor, access.span)
                 # what the indices leave out is said by check_scatters; only added to, it starts at 0
                 written.add(access.tensor)
-        writes = [a for a in touched if a.kind is not Kind.READ]
+        writes = [a for a in touched if a.kind is not Touch.READ]
         for access in writes:
             spans.setdefault(access.tensor, access.span)
             if _writes_all(access):
@@ -179,7 +178,7 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic]
     """Tensors whose writes are not shown to be safe under the kernel's parallel loops; sure races are noted."""
     doubtful: set[str] = set()
     for access in touched:
-        if access.kind is not Kind.WRITE or not access.parallel or access.tensor in known:
+        if access.kind is not Touch.WRITE or not access.parallel or access.tensor in known:
             continue
         covers = _covers(access)
         moving = {v for c in covers if c is not None for v in c.used}
@@ -199,7 +198,7 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], found: list[Diagnostic]
         regions = {a.region for a in touched if a.tensor == name}
         if any(a.parallel for a in touched if a.tensor == name) and len(regions) > 1:
             doubtful.add(name)
-    stores = [a.tensor for a in touched if a.kind is Kind.WRITE and a.parallel]
+    stores = [a.tensor for a in touched if a.kind is Touch.WRITE and a.parallel]
     return doubtful | {name for name in stores if stores.count(name) > 1}
 
 

@@ -18,7 +18,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues
 
 _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and", "logical_or"))
 
@@ -34,7 +34,7 @@ def cannot_split(loop: Loop) -> str:
     for stmt in statements(loop.body):
         if isinstance(stmt, (Loop, If)) or any(t.uid in carried for t in _written(stmt)):
             continue
-        for value in _values(stmt):
+        for value in stmt.values:
             for part in subvalues(value):
                 if isinstance(part, Read) and part.tile.uid in carried:
                     return f"'{part.tile.name}' is read before the loop has finished it"
@@ -57,10 +57,6 @@ def _written(stmt: Statement) -> tuple[Tile, ...]:
     if isinstance(stmt, Gemm):
         return (stmt.acc,)
     return stmt.tiles if isinstance(stmt, MultiAssign) else ()
-
-
-def _values(stmt: Statement) -> tuple[Value, ...]:
-    return values_of(stmt)
 
 
 def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernellab.records import Diagnostic
 from kernellab.sketch.check.split import cannot_split
@@ -19,8 +20,6 @@ from kernellab.sketch.program.program import (
     Const,
     DType,
     Gemm,
-    If,
-    LibraryCall,
     Load,
     Loop,
     MultiAssign,
@@ -84,38 +83,38 @@ class _Padding:
 
     def body(self, body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> None:
         for stmt in body:
-            if isinstance(stmt, Loop):
-                self.body(stmt.body, (*loops, stmt))
-                continue
-            if isinstance(stmt, If):
-                self.body(stmt.then, loops)
-                self.body(stmt.orelse, loops)
-                continue
             self.span, self.loops = stmt.span, loops
-            if isinstance(stmt, Alloc):
-                self.tiles[stmt.tile.uid] = _Lanes(constant=0.0) if stmt.init_zero else _PLAIN
-            elif isinstance(stmt, Load):
-                self.tiles[stmt.tile.uid] = self._load(stmt, loops)
-            elif isinstance(stmt, Assign):
-                lanes = self.lanes(stmt.value)
-                self.tiles[stmt.tile.uid] = _aligned(lanes, len(stmt.value.type.shape), stmt.tile.rank)
-            elif isinstance(stmt, Gemm):
-                self._product(stmt.a, stmt.b)
-                self.tiles[stmt.acc.uid] = _PLAIN
-            elif isinstance(stmt, MultiAssign):
-                for tile in stmt.tiles:
-                    self.tiles[tile.uid] = _PLAIN
-                axes = dict(stmt.attrs).get("axes", ())
-                if OPS[stmt.op].kind is OpKind.SORT:
-                    self._order(stmt)
-                    continue
-                self._reduce(stmt.op, self.lanes(stmt.args[0]), axes)  # type: ignore[arg-type]
-            elif isinstance(stmt, Scatter):
-                self._scatter(stmt)
-            elif isinstance(stmt, LibraryCall):
-                continue
-            else:
-                self.lanes(stmt.value)
+            _RULES.get(type(stmt), _Padding.others)(self, stmt)
+            for inner in stmt.bodies:
+                self.body(inner, (*loops, stmt) if isinstance(stmt, Loop) else loops)
+
+    def others(self, stmt: Statement) -> None:
+        """What is stored may hold a reduction."""
+        for value in stmt.values:
+            self.lanes(value)
+
+    def alloc(self, stmt: Alloc) -> None:
+        self.tiles[stmt.tile.uid] = _Lanes(constant=0.0) if stmt.init_zero else _PLAIN
+
+    def load(self, stmt: Load) -> None:
+        self.tiles[stmt.tile.uid] = self._load(stmt, self.loops)
+
+    def assign(self, stmt: Assign) -> None:
+        lanes = self.lanes(stmt.value)
+        self.tiles[stmt.tile.uid] = _aligned(lanes, len(stmt.value.type.shape), stmt.tile.rank)
+
+    def gemm(self, stmt: Gemm) -> None:
+        self._product(stmt.a, stmt.b)
+        self.tiles[stmt.acc.uid] = _PLAIN
+
+    def several(self, stmt: MultiAssign) -> None:
+        for tile in stmt.tiles:
+            self.tiles[tile.uid] = _PLAIN
+        if OPS[stmt.op].kind is OpKind.SORT:
+            self._order(stmt)
+            return
+        axes = dict(stmt.attrs).get("axes", ())
+        self._reduce(stmt.op, self.lanes(stmt.args[0]), axes)  # type: ignore[arg-type]
 
     def _order(self, stmt: MultiAssign) -> None:
         """Notes padding that would come before what is real."""
@@ -126,7 +125,7 @@ class _Padding:
         if pad is None or not (math.isnan(pad) or pad == last):
             self._note("pad-identity", tile=lanes.source, pad=_word(pad), op=stmt.op, identity=_word(last))
 
-    def _scatter(self, stmt: Scatter) -> None:
+    def scatter(self, stmt: Scatter) -> None:
         """Notes an index whose padding is an element of the tensor: what was never there would be written."""
         self.lanes(stmt.value)
         for value, item in zip(stmt.index, stmt.items, strict=True):
@@ -198,15 +197,19 @@ class _Padding:
     # -- values
 
     def lanes(self, value: Value) -> _Lanes:
-        if isinstance(value, Read):
-            return self.tiles.get(value.tile.uid, _PLAIN)
-        if isinstance(value, Const):
-            return _Lanes(constant=float(value.value))
-        if isinstance(value, Param):
-            known = self.constexpr.get(value.name)
-            return _Lanes(constant=None if known is None else float(known))
-        if not isinstance(value, Apply):
-            return _PLAIN
+        match value:
+            case Read():
+                return self.tiles.get(value.tile.uid, _PLAIN)
+            case Const():
+                return _Lanes(constant=float(value.value))
+            case Param():
+                known = self.constexpr.get(value.name)
+                return _Lanes(constant=None if known is None else float(known))
+            case Apply():
+                return self._applied(value)
+        return _PLAIN
+
+    def _applied(self, value: Apply) -> _Lanes:
         op = OPS.get(value.op)
         if op is None:
             for arg in value.args:
@@ -308,6 +311,16 @@ class _Padding:
         if key not in self.noted:
             self.noted.add(key)
             self.found.append(_at(rule, self.span, **fields))
+
+
+_RULES: dict[type, Callable[[_Padding, Any], None]] = {
+    Alloc: _Padding.alloc,
+    Load: _Padding.load,
+    Assign: _Padding.assign,
+    Gemm: _Padding.gemm,
+    MultiAssign: _Padding.several,
+    Scatter: _Padding.scatter,
+}
 
 
 def _aligned(lanes: _Lanes, rank: int, into: int) -> _Lanes:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernellab.sketch.program.access import Access, Kind, accesses
+from kernellab.sketch.program.access import Access, accesses
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.program import Loop, Point, Program, Range, TensorRole
+from kernellab.sketch.program.program import Loop, Point, Program, Range, TensorRole, Touch
 from kernellab.sketch.syntax.tree import Span
 
 #: elements of one tensor, and touched elements in all, beyond which the search gives up
@@ -91,7 +91,7 @@ class _Run:
                 state.writer[:] = 0
             mine = [a for a in accesses(kernel) if a.tensor in self.states]
             # writes first: a read of what another iteration writes is wrong whichever comes first
-            for access in sorted(mine, key=lambda a: a.kind is Kind.READ):
+            for access in sorted(mine, key=lambda a: a.kind is Touch.READ):
                 self._access(access)
         for tensor in self.program.tensors:
             if tensor.name in self.states and tensor.role is TensorRole.OUT and not self._has(tensor.name):
@@ -119,15 +119,15 @@ class _Run:
             self.touches += offsets.size
             if self.touches > _MAX_TOUCHES:
                 raise _TooLarge
-            if number and access.kind is not Kind.ADD and not self._has(access.tensor):
+            if number and access.kind is not Touch.ADD and not self._has(access.tensor):
                 owners = state.writer[offsets]
                 others = np.flatnonzero((owners != 0) & (owners != number))
                 if others.size:
-                    rule = "parallel-dependence" if access.kind is Kind.READ else "race"
+                    rule = "parallel-dependence" if access.kind is Touch.READ else "race"
                     self._note(rule, access.tensor, int(offsets[others[0]]), var, access.span)
-            if access.kind is not Kind.READ:
+            if access.kind is not Touch.READ:
                 state.covered[offsets] = True
-            if access.kind is Kind.WRITE:
+            if access.kind is Touch.WRITE:
                 state.writer[offsets] = number
 
     def _iterations(self, access: Access) -> Iterator[tuple[dict[str, int], int, str]]:

@@ -8,12 +8,12 @@ from kernellab.sketch.program.ints import elements
 from kernellab.sketch.program.library import LIBRARY
 from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, DType, Gemm, LibraryCall, MultiAssign, Statement, Value
-from kernellab.sketch.program.walk import subvalues, values_of
+from kernellab.sketch.program.walk import subvalues
 
 
 def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
     """The operations of one execution of one statement (no loops): name, precision class, weighted FLOPs."""
-    values = values_of(stmt)
+    values = stmt.values
     match stmt:
         case Gemm():
             kind = _matmul_class(stmt.a, stmt.b, stmt.precision)

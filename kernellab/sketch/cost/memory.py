@@ -12,9 +12,7 @@ from kernellab.sketch.program.ints import IntExpr, elements
 from kernellab.sketch.program.program import (
     Alloc,
     Assign,
-    AtomicAdd,
     If,
-    LibraryCall,
     Load,
     Loop,
     MultiAssign,
@@ -22,9 +20,8 @@ from kernellab.sketch.program.program import (
     Range,
     Region,
     Statement,
-    Store,
     Tile,
-    whole,
+    Touch,
 )
 
 #: a cache line, and the sector of a GPU's memory twice
@@ -112,15 +109,11 @@ def _regions(
     body: Sequence[Statement], env: Mapping[str, int], ranges: Mapping[str, range]
 ) -> Iterator[tuple[Region, bool, Mapping[str, range]]]:
     for stmt in body:
-        if isinstance(stmt, (Load, Store, AtomicAdd)):
-            yield stmt.region, not isinstance(stmt, Load), ranges
-            if isinstance(stmt, AtomicAdd):
-                yield stmt.region, False, ranges
-        elif isinstance(stmt, LibraryCall):
-            for operand in stmt.operands:
-                yield operand.region, False, ranges
-            yield whole(stmt.out), True, ranges
-        elif isinstance(stmt, If):
+        for region, touch in stmt.touches:
+            yield region, touch is not Touch.READ, ranges
+            if touch is Touch.ADD:
+                yield region, False, ranges
+        if isinstance(stmt, If):
             yield from _regions((*stmt.then, *stmt.orelse), env, ranges)
         elif isinstance(stmt, Loop):
             turns = _widest(stmt, env, ranges)

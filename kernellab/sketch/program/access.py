@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
-    AtomicAdd,
     If,
     Kernel,
-    LibraryCall,
-    Load,
     Loop,
     Point,
     Range,
     Region,
     Statement,
-    Store,
-    whole,
+    Touch,
 )
 from kernellab.sketch.syntax.tree import Span
-
-
-class Kind(str, Enum):
-    READ = "read"
-    WRITE = "write"
-    ADD = "add"
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Access:
     ``conditions`` pairs each ``if`` around it with the branch taken.
     """
 
-    kind: Kind
+    kind: Touch
     region: Region
     loops: tuple[Loop, ...]
     conditions: tuple[tuple[IntExpr, bool], ...]
@@ -70,16 +59,9 @@ def _walk(
         elif isinstance(stmt, If):
             yield from _walk(stmt.then, loops, (*conditions, (stmt.cond, True)))
             yield from _walk(stmt.orelse, loops, (*conditions, (stmt.cond, False)))
-        elif isinstance(stmt, Load):
-            yield Access(Kind.READ, stmt.region, loops, conditions, stmt.span)
-        elif isinstance(stmt, Store):
-            yield Access(Kind.WRITE, stmt.region, loops, conditions, stmt.span)
-        elif isinstance(stmt, AtomicAdd):
-            yield Access(Kind.ADD, stmt.region, loops, conditions, stmt.span)
-        elif isinstance(stmt, LibraryCall):
-            for operand in stmt.operands:
-                yield Access(Kind.READ, operand.region, loops, conditions, stmt.span)
-            yield Access(Kind.WRITE, whole(stmt.out), loops, conditions, stmt.span)
+        else:
+            for region, kind in stmt.touches:
+                yield Access(kind, region, loops, conditions, stmt.span)
 
 
 def start_of(item: Point | Range) -> IntExpr:

@@ -207,8 +207,35 @@ class Region:
 # -- statements ----------------------------------------------------------------------------------------------------
 
 
+class Touch(str, Enum):
+    """What a statement does to a region."""
+
+    READ = "read"
+    WRITE = "write"
+    ADD = "add"
+
+
+class Step:
+    """What every statement can say of itself, not of statements inside it; most of it is nothing for most of them."""
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it computes."""
+        return ()
+
+    @property
+    def touches(self) -> tuple[tuple[Region, Touch], ...]:
+        """The regions that it reads and writes, without elements at indices that are values."""
+        return ()
+
+    @property
+    def bodies(self) -> tuple[tuple[Statement, ...], ...]:
+        """The blocks inside it, in order."""
+        return ()
+
+
 @dataclass(frozen=True)
-class Alloc:
+class Alloc(Step):
     """A fresh tile each time it is reached; undefined unless ``init_zero``."""
 
     tile: Tile
@@ -217,7 +244,7 @@ class Alloc:
 
 
 @dataclass(frozen=True)
-class Load:
+class Load(Step):
     """Region -> tile, cast to the tile's dtype. ``declares``: the tile did not exist before."""
 
     tile: Tile
@@ -226,25 +253,45 @@ class Load:
     declares: bool
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def touches(self) -> tuple[tuple[Region, Touch], ...]:
+        return ((self.region, Touch.READ),)
+
 
 @dataclass(frozen=True)
-class Store:
+class Store(Step):
     """Value -> region, cast to the tensor's dtype; the value's shape broadcasts to the region's."""
 
     region: Region
     value: Value
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+    @property
+    def touches(self) -> tuple[tuple[Region, Touch], ...]:
+        return ((self.region, Touch.WRITE),)
+
 
 @dataclass(frozen=True)
-class AtomicAdd:
+class AtomicAdd(Step):
     region: Region
     value: Value
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+    @property
+    def touches(self) -> tuple[tuple[Region, Touch], ...]:
+        return ((self.region, Touch.ADD),)
+
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(Step):
     """Value -> the elements that ``index`` names (one value a dimension, broadcasting to ``shape``).
 
     ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: to what is there.
@@ -260,9 +307,13 @@ class Scatter:
     unique: bool
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value, *self.index)
+
 
 @dataclass(frozen=True)
-class Assign:
+class Assign(Step):
     """``tile = value`` (value has the tile's dtype; a scalar or smaller value broadcasts to its shape)."""
 
     tile: Tile
@@ -270,9 +321,13 @@ class Assign:
     declares: bool
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(Step):
     """``acc += a @ b`` over the last two dimensions; ``acc`` is f32 for narrow floats, i32 for i8, f64 for f64."""
 
     acc: Tile
@@ -281,9 +336,13 @@ class Gemm:
     precision: str = "ieee"
     span: Span = field(default=NOWHERE, compare=False)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (self.a, self.b)
+
 
 @dataclass(frozen=True)
-class MultiAssign:
+class MultiAssign(Step):
     """``mean, var = welford(x, axis=0)``: an operation with several results."""
 
     tiles: tuple[Tile, ...]
@@ -292,6 +351,10 @@ class MultiAssign:
     attrs: tuple[tuple[str, object], ...]
     declares: tuple[bool, ...]
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return self.args
 
 
 @dataclass(frozen=True)
@@ -313,7 +376,7 @@ class LoopHints:
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(Step):
     var: str
     start: IntExpr
     stop: IntExpr
@@ -323,19 +386,27 @@ class Loop:
     span: Span = field(default=NOWHERE, compare=False)
 
     @property
+    def bodies(self) -> tuple[tuple[Statement, ...], ...]:
+        return (self.body,)
+
+    @property
     def trips(self) -> IntExpr:
         """The number of iterations: ceil(stop - start, step), at least 0."""
         return int_op("max", num(0), int_op("cdiv", int_op("-", self.stop, self.start), self.step))
 
 
 @dataclass(frozen=True)
-class If:
+class If(Step):
     """``cond`` is an IntExpr of comparisons on indices and constexprs; non-zero is true."""
 
     cond: IntExpr
     then: tuple[Statement, ...]
     orelse: tuple[Statement, ...]
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def bodies(self) -> tuple[tuple[Statement, ...], ...]:
+        return (self.then, self.orelse)
 
 
 SettingValue = Union[int, float, bool, str, tuple[int, ...], None]
@@ -359,7 +430,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class LibraryCall:
+class LibraryCall(Step):
     """``out = library.op(operands, settings)``: a call of the framework, the only statement of its kernel.
 
     ``op`` is an entry of :data:`kernellab.sketch.program.library.LIBRARY`; ``settings`` has a value for each of its
@@ -373,6 +444,10 @@ class LibraryCall:
     settings: tuple[tuple[str, SettingValue], ...] = ()
     precision: str = "ieee"
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def touches(self) -> tuple[tuple[Region, Touch], ...]:
+        return (*((o.region, Touch.READ) for o in self.operands), (whole(self.out), Touch.WRITE))
 
 
 def whole(tensor: Tensor) -> Region:

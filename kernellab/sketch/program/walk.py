@@ -6,15 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from kernellab.sketch.program.program import (
     Apply,
-    Assign,
-    AtomicAdd,
-    Gemm,
-    If,
     Loop,
-    MultiAssign,
     Scatter,
     Statement,
-    Store,
+    Touch,
     Value,
 )
 
@@ -23,22 +18,8 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement in ``body``, outer before inner, in order."""
     for stmt in body:
         yield stmt
-        if isinstance(stmt, Loop):
-            yield from statements(stmt.body)
-        elif isinstance(stmt, If):
-            yield from statements(stmt.then)
-            yield from statements(stmt.orelse)
-
-
-def values_of(stmt: Statement) -> tuple[Value, ...]:
-    """The values that ``stmt`` itself computes, not those of statements inside it."""
-    if isinstance(stmt, (Store, AtomicAdd, Assign)):
-        return (stmt.value,)
-    if isinstance(stmt, Scatter):
-        return (stmt.value, *stmt.index)
-    if isinstance(stmt, Gemm):
-        return (stmt.a, stmt.b)
-    return stmt.args if isinstance(stmt, MultiAssign) else ()
+        for inner in stmt.bodies:
+            yield from statements(inner)
 
 
 def only_added_to(every: Iterable[Statement]) -> set[str]:
@@ -48,14 +29,15 @@ def only_added_to(every: Iterable[Statement]) -> set[str]:
     for stmt in every:
         if isinstance(stmt, Scatter):
             (sums if stmt.add else stores).add(stmt.tensor.name)
-        elif isinstance(stmt, (Store, AtomicAdd)):
-            (sums if isinstance(stmt, AtomicAdd) else stores).add(stmt.region.tensor.name)
+        for region, touch in stmt.touches:
+            if touch is not Touch.READ:
+                (sums if touch is Touch.ADD else stores).add(region.tensor.name)
     return sums - stores
 
 
 def gathers(stmt: Statement) -> Iterator[Apply]:
     """Every ``gather`` among the values of ``stmt``."""
-    for root in values_of(stmt):
+    for root in stmt.values:
         for value in subvalues(root):
             if isinstance(value, Apply) and value.op == "gather":
                 yield value

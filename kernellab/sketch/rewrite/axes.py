@@ -13,7 +13,7 @@ from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.library import is_library
 from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Assign, AtomicAdd, Gemm, Loop, MultiAssign, Program, Scatter, Value
-from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.target import Target
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _techniques(body: tuple[object, ...], looped: bool) -> set[Technique]:
             found.add(Technique.ATOMIC)
         if isinstance(stmt, Gemm):
             found.add(Technique.PRODUCT)
-        ops = [v.op for value in values_of(stmt) for v in subvalues(value) if isinstance(v, Apply)]
+        ops = [v.op for value in stmt.values for v in subvalues(value) if isinstance(v, Apply)]
         ops += [stmt.op] if isinstance(stmt, MultiAssign) else []
         found |= {t for op in ops if (t := _of(op, looped)) is not None}
     return found

@@ -22,7 +22,7 @@ from kernellab.sketch.program.program import (
     Store,
     Tile,
 )
-from kernellab.sketch.program.walk import statements, subvalues, values_of
+from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.sketch.run.interpreter import execute
 from kernellab.sketch.run.values import IndexValue, Scope
 
@@ -138,5 +138,5 @@ def _tiles(stmt: Statement) -> list[Tile]:
             written = (stmt.acc, stmt.acc)
         case MultiAssign():
             written = stmt.tiles
-    read = [v.tile for value in values_of(stmt) for v in subvalues(value) if isinstance(v, Read)]
+    read = [v.tile for value in stmt.values for v in subvalues(value) if isinstance(v, Read)]
     return [*read, *written]
