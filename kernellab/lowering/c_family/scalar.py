@@ -37,17 +37,19 @@ class Scalars:
     def element(self, value: Value | Fetch, index: Index) -> str:
         """The element of ``value`` at ``index`` (already aligned to the value's shape)."""
         dtype = value.type.dtype
-        if isinstance(value, Const):
-            return literal(value.value, dtype)
-        if isinstance(value, Param):
-            return f"{VALUE_TYPE[dtype]}({self._params[value.name]})"
-        if isinstance(value, IndexValue):
-            return self._number(value.expr, dtype)
-        if isinstance(value, Fetch):
-            return self._fetch(value, index)
-        if isinstance(value, Read):
-            return self._read(value, index)
-        return self._apply(value, index)
+        match value:
+            case Const():
+                return literal(value.value, dtype)
+            case Param():
+                return f"{VALUE_TYPE[dtype]}({self._params[value.name]})"
+            case IndexValue():
+                return self._number(value.expr, dtype)
+            case Fetch():
+                return self._fetch(value, index)
+            case Read():
+                return self._read(value, index)
+            case Apply():
+                return self._apply(value, index)
 
     def _number(self, expr: IntExpr, dtype: DType) -> str:
         if dtype is DType.I64:

@@ -91,16 +91,18 @@ class Values:
         return f"tl.broadcast_to({code}, {self.shapes.text(shape)})"
 
     def write(self, value: Value) -> Text:
-        if isinstance(value, Read):
-            return Text(self.tile_name(value.tile), value.tile.shape)
-        if isinstance(value, Const):
-            return self._constant(value)
-        if isinstance(value, Param):
-            return Text(value.name, (), bare=True)
-        if isinstance(value, Index):
-            code = self.int_text(value.expr)
-            return Text(code if is_atom(code) else f"({code})", (), bare=True)
-        return self._apply(value)
+        match value:
+            case Read():
+                return Text(self.tile_name(value.tile), value.tile.shape)
+            case Const():
+                return self._constant(value)
+            case Param():
+                return Text(value.name, (), bare=True)
+            case Index():
+                code = self.int_text(value.expr)
+                return Text(code if is_atom(code) else f"({code})", (), bare=True)
+            case Apply():
+                return self._apply(value)
 
     def _constant(self, value: Const) -> Text:
         number = value.value

@@ -130,16 +130,17 @@ class _FileResolver:
         for declaration in ordered:
             for item in declaration.items:
                 try:
-                    if isinstance(item, tree.TensorDecl):
-                        self._tensor(item, sketch.name, roles, scope, here)
-                    elif isinstance(item, tree.ConstDecl):
-                        self._constexpr(item, sketch.name, scope, here)
-                    elif isinstance(item, tree.OpaqueDecl):
-                        self._opaque(item, here)
-                    elif isinstance(item, tree.SymbolDecl):
-                        self._symbol(item, sketch.name, scope, here)
-                    elif not isinstance(item, (tree.Slice, tree.NewAxis)):
-                        self._require(item, scope)
+                    match item:
+                        case tree.TensorDecl():
+                            self._tensor(item, sketch.name, roles, scope, here)
+                        case tree.ConstDecl():
+                            self._constexpr(item, sketch.name, scope, here)
+                        case tree.OpaqueDecl():
+                            self._opaque(item, here)
+                        case tree.SymbolDecl():
+                            self._symbol(item, sketch.name, scope, here)
+                        case _:
+                            self._require(item, scope)
                 except Refused:
                     _poison(scope, item)
 

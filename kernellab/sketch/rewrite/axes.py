@@ -88,6 +88,9 @@ def technique(program: Program) -> Technique:
     return next((t for t in Technique if t in held), Technique.POINTWISE)
 
 
+_BY_KIND = {AtomicAdd: Technique.ATOMIC, Scatter: Technique.ATOMIC, Gemm: Technique.PRODUCT}
+
+
 def _techniques(body: tuple[object, ...], looped: bool) -> set[Technique]:
     found: set[Technique] = set()
     for stmt in statements(body):  # type: ignore[arg-type]
@@ -96,10 +99,7 @@ def _techniques(body: tuple[object, ...], looped: bool) -> set[Technique]:
                 found |= _techniques(stmt.body, True)
                 found |= {Technique.ONLINE} if _rescales(stmt) else set()
             continue
-        if isinstance(stmt, (AtomicAdd, Scatter)):
-            found.add(Technique.ATOMIC)
-        if isinstance(stmt, Gemm):
-            found.add(Technique.PRODUCT)
+        found |= {t for kind, t in _BY_KIND.items() if isinstance(stmt, kind)}
         ops = [v.op for value in stmt.values for v in subvalues(value) if isinstance(v, Apply)]
         ops += [stmt.op] if isinstance(stmt, MultiAssign) else []
         found |= {t for op in ops if (t := _of(op, looped)) is not None}

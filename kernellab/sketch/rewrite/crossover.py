@@ -12,7 +12,7 @@ from kernellab.sketch.rewrite.rules.tiles import LAUNCH
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.parse import parse
 from kernellab.sketch.syntax.printer import format, format_expr
-from kernellab.sketch.syntax.walk import library_call
+from kernellab.sketch.syntax.walk import library_call, nodes
 
 NAME = "crossover"
 
@@ -100,7 +100,7 @@ def _whole(sketches: tuple[tree.Sketch, ...], parent: tree.SketchFile) -> bool:
 def _boundary(sketch: tree.Sketch) -> _Boundary:
     reads: set[str] = set()
     writes: set[str] = set()
-    for node in edit.nodes(sketch.body):
+    for node in nodes(sketch.body):
         if isinstance(node, tree.Move):
             into, side = (reads, node.source) if node.op in ("load", "gather") else (writes, node.dest)
             into.add(side.name if isinstance(side, tree.Subscript) else getattr(side, "id", ""))

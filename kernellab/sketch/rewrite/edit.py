@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeGuard, TypeVar
 
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import library_call, statements
+from kernellab.sketch.syntax.walk import library_call, nodes, statements
 
 Body = tuple[tree.Stmt, ...]
 Node = TypeVar("Node")
@@ -265,19 +265,6 @@ def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
         if all(isinstance(v, int) for v in pair):
             return number({"+": pair[0] + pair[1], "-": pair[0] - pair[1], "*": pair[0] * pair[1]}[op])  # type: ignore[arg-type]
     return tree.Binary(op, left, right)
-
-
-def nodes(node: object) -> Iterator[Any]:
-    """``node`` and every node of the tree below it; of a tuple, of its parts."""
-    if isinstance(node, tuple):
-        for part in node:
-            yield from nodes(part)
-    elif is_dataclass(node) and not isinstance(node, (tree.Span, tree.Comments)):
-        yield node
-        for f in fields(node):
-            value = getattr(node, f.name)
-            if isinstance(value, tuple) or is_dataclass(value):
-                yield from nodes(value)
 
 
 def used_names(item: tree.Sketch | tree.SketchFile) -> set[str]:

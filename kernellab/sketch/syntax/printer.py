@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Union
 
 from kernellab.sketch.syntax import tree
@@ -97,22 +98,27 @@ def _if(lines: list[str], depth: int, stmt: tree.If, word: str) -> None:
 
 
 def _hint(hint: tree.Hint) -> str:
-    return f"@llm_hint({', '.join(format_expr(a) for a in hint.args)})"
+    return f"@llm_hint({_listed(hint.args)})"
 
 
 def _head(stmt: tree.Stmt) -> str:
-    if isinstance(stmt, tree.For):
-        return f"for {stmt.var} in range({', '.join(format_expr(a) for a in stmt.range)}):"
-    if isinstance(stmt, tree.If):
-        return f"if {format_expr(stmt.cond)}:"
-    if isinstance(stmt, tree.Assign):
-        return f"{', '.join(t.id for t in stmt.targets)} = {format_expr(stmt.value)}"
-    if isinstance(stmt, tree.CallStmt):
-        return format_expr(stmt.call)
-    source = stmt.source
-    given = ", ".join(map(format_expr, source.items)) if isinstance(source, tree.List) else format_expr(source)
-    keywords = "".join(f", {_keyword(k)}" for k in stmt.keywords)
-    return f"{stmt.op}({given} -> {format_expr(stmt.dest)}{keywords})"
+    match stmt:
+        case tree.For():
+            return f"for {stmt.var} in range({_listed(stmt.range)}):"
+        case tree.If():
+            return f"if {format_expr(stmt.cond)}:"
+        case tree.Assign():
+            return f"{_listed(stmt.targets)} = {format_expr(stmt.value)}"
+        case tree.CallStmt():
+            return format_expr(stmt.call)
+        case tree.Move():
+            given = _listed(stmt.source.items) if isinstance(stmt.source, tree.List) else format_expr(stmt.source)
+            keywords = "".join(f", {_keyword(k)}" for k in stmt.keywords)
+            return f"{stmt.op}({given} -> {format_expr(stmt.dest)}{keywords})"
+
+
+def _listed(exprs: Iterable[tree.Expr]) -> str:
+    return ", ".join(map(format_expr, exprs))
 
 
 def _declaration(declaration: tree.Declaration) -> str:
@@ -123,23 +129,28 @@ def _declaration(declaration: tree.Declaration) -> str:
 
 
 def _item(item: Union[tree.SymbolDecl, tree.TensorDecl, tree.ConstDecl, tree.OpaqueDecl, tree.Expr]) -> str:
-    if isinstance(item, tree.SymbolDecl):
-        return item.name if item.value is None else f"{item.name} = {format_expr(item.value)}"
-    if isinstance(item, tree.TensorDecl):
-        return _tensor(item)
-    if isinstance(item, tree.ConstDecl):
-        value = "" if item.value is None else f" = {format_expr(item.value)}"
-        choices = f" in {{{', '.join(map(format_expr, item.choices))}}}" if item.choices else ""
-        return item.name + value + choices
-    if isinstance(item, tree.OpaqueDecl):
-        shape = ", ".join(map(format_expr, item.result_shape))
-        return f"{item.name}({', '.join(map(_tensor, item.params))}) -> [{shape}]: {item.result_dtype}"
-    return format_expr(item)
+    match item:
+        case tree.SymbolDecl():
+            return item.name + _default(item.value)
+        case tree.TensorDecl():
+            return _tensor(item)
+        case tree.ConstDecl():
+            choices = f" in {{{_listed(item.choices)}}}" if item.choices else ""
+            return item.name + _default(item.value) + choices
+        case tree.OpaqueDecl():
+            params = ", ".join(map(_tensor, item.params))
+            return f"{item.name}({params}) -> [{_listed(item.result_shape)}]: {item.result_dtype}"
+        case _:
+            return format_expr(item)
+
+
+def _default(value: tree.Expr | None) -> str:
+    return "" if value is None else f" = {format_expr(value)}"
 
 
 def _tensor(item: tree.TensorDecl) -> str:
     role = f" {item.role}" if item.role else ""
-    return f"{item.name}[{', '.join(map(format_expr, item.shape))}]: {item.dtype}{role}"
+    return f"{item.name}[{_listed(item.shape)}]: {item.dtype}{role}"
 
 
 # -- expressions ------------------------------------------------------------------------------------------------------
@@ -147,26 +158,28 @@ def _tensor(item: tree.TensorDecl) -> str:
 
 def _expr(expr: tree.Expr) -> tuple[str, int]:
     """The text and how tightly it binds."""
-    if isinstance(expr, tree.Name):
-        return expr.id, _ATOM
-    if isinstance(expr, tree.Num):
-        return _num(expr), (_ATOM if expr.value >= 0 and not _is_negative_zero(expr) else _UNARY)
-    if isinstance(expr, tree.Binary):
-        return _binary(expr)
-    if isinstance(expr, tree.Unary):
-        if expr.op == "not":
+    match expr:
+        case tree.Name():
+            return expr.id, _ATOM
+        case tree.Num():
+            return _num(expr), (_ATOM if expr.value >= 0 and not _is_negative_zero(expr) else _UNARY)
+        case tree.Binary():
+            return _binary(expr)
+        case tree.Unary(op="not"):
             return f"not {_within(expr.operand, _PRECEDENCE['not'])}", _PRECEDENCE["not"]
-        return f"{expr.op}{_within(expr.operand, _UNARY)}", _UNARY
-    if isinstance(expr, tree.Call):
-        return f"{expr.func}({', '.join([*map(format_expr, expr.args), *map(_keyword, expr.keywords)])})", _ATOM
-    if isinstance(expr, tree.Subscript):
-        return f"{expr.name}[{', '.join(map(_index, expr.items))}]", _ATOM
-    if isinstance(expr, tree.List):
-        return f"[{', '.join(map(format_expr, expr.items))}]", _ATOM
-    if isinstance(expr, tree.Str):
-        quote = "'" if '"' in expr.value else '"'
-        return f"{quote}{expr.value}{quote}", _ATOM
-    return ("true" if expr.value else "false"), _ATOM
+        case tree.Unary():
+            return f"{expr.op}{_within(expr.operand, _UNARY)}", _UNARY
+        case tree.Call():
+            return f"{expr.func}({', '.join([*map(format_expr, expr.args), *map(_keyword, expr.keywords)])})", _ATOM
+        case tree.Subscript():
+            return f"{expr.name}[{', '.join(map(_index, expr.items))}]", _ATOM
+        case tree.List():
+            return f"[{_listed(expr.items)}]", _ATOM
+        case tree.Str():
+            quote = "'" if '"' in expr.value else '"'
+            return f"{quote}{expr.value}{quote}", _ATOM
+        case tree.Bool():
+            return ("true" if expr.value else "false"), _ATOM
 
 
 def _num(expr: tree.Num) -> str:

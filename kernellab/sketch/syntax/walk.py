@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 from kernellab.sketch.syntax import tree
 
@@ -18,25 +20,30 @@ def statements(body: tuple[tree.Stmt, ...]) -> Iterator[tree.Stmt]:
             yield from statements(stmt.orelse)
 
 
-def names(expr: object) -> Iterator[str]:
-    """Names that ``expr`` (an expression, a slice, or a tuple of them) mentions."""
-    if isinstance(expr, tree.Name):
-        yield expr.id
-    elif isinstance(expr, tuple):
-        for part in expr:
-            yield from names(part)
-    elif isinstance(expr, tree.Binary):
-        yield from names(expr.left)
-        yield from names(expr.right)
-    elif isinstance(expr, tree.Unary):
-        yield from names(expr.operand)
-    elif isinstance(expr, tree.Slice):
-        yield from names((expr.start, expr.stop, expr.step))
-    elif isinstance(expr, (tree.Subscript, tree.List)):
-        yield from names(expr.items)
-    elif isinstance(expr, tree.Call):
-        yield from names(expr.args)
-        yield from names(tuple(k.value for k in expr.keywords))
+#: the fields of each kind of node that may hold nodes
+_PARTS: dict[type, tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind) if f.name not in ("span", "comments"))
+    for kind in vars(tree).values()
+    if isinstance(kind, type) and is_dataclass(kind) and kind not in (tree.Span, tree.Comments)
+}
+
+
+def nodes(node: object) -> Iterator[Any]:
+    """``node`` and every node of the tree below it, in the order of the text; of a tuple, of its parts."""
+    if isinstance(node, tuple):
+        for part in node:
+            yield from nodes(part)
+        return
+    parts = _PARTS.get(type(node))
+    if parts is not None:
+        yield node
+        for name in parts:
+            yield from nodes(getattr(node, name))
+
+
+def names(node: object) -> Iterator[str]:
+    """Names that stand as values in ``node`` (a node or a tuple of them), without those of functions and subscripts."""
+    return (n.id for n in nodes(node) if isinstance(n, tree.Name))
 
 
 def destination(call: tree.Call) -> tree.Expr | None:
@@ -86,18 +93,20 @@ def index_names(sketch: tree.Sketch) -> set[str]:
             if isinstance(item, tree.TensorDecl):
                 found.update(names(item.shape))
     for stmt in statements(sketch.body):
-        if isinstance(stmt, tree.For):
-            found.update(names(stmt.range))
-        elif isinstance(stmt, tree.If):
-            found.update(names(stmt.cond))
-        elif isinstance(stmt, tree.Move):
-            found.update(n for e in (stmt.source, stmt.dest) if isinstance(e, tree.Subscript) for n in names(e.items))
-        elif isinstance(stmt, tree.Assign):
-            found.update(_extents(stmt.value))
-            if not isinstance(stmt.value, tree.Call):
-                assigned.update((t.id, stmt.value) for t in stmt.targets)
-        else:
-            found.update(_extents(stmt.call))
+        match stmt:
+            case tree.For():
+                found.update(names(stmt.range))
+            case tree.If():
+                found.update(names(stmt.cond))
+            case tree.Move():
+                places = (e for e in (stmt.source, stmt.dest) if isinstance(e, tree.Subscript))
+                found.update(n for place in places for n in names(place))
+            case tree.Assign():
+                found.update(_extents(stmt.value))
+                if not isinstance(stmt.value, tree.Call):
+                    assigned.update((t.id, stmt.value) for t in stmt.targets)
+            case tree.CallStmt():
+                found.update(_extents(stmt.call))
     # row = pid * BLOCK: what an index name is made of
     for _ in range(3):
         more = {n for name in found & assigned.keys() for n in names(assigned[name])} - found

@@ -13,6 +13,7 @@ from kernellab.sketch.rewrite.record import Setting
 from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.rewrite.rules.tiles import LAUNCH
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 _INFIX = frozenset(("+", "-", "*", "//", "%"))
 
@@ -119,7 +120,7 @@ def pruned(sketch: tree.Sketch) -> tree.Sketch:
 
 def _pruned(body: edit.Body) -> edit.Body:
     read: set[str] = set()
-    for node in edit.nodes(body):
+    for node in nodes(body):
         if isinstance(node, tree.For):
             read |= edit.uses((node.range, tuple(h.args for h in node.hints)))
         elif isinstance(node, tree.If):
@@ -143,7 +144,7 @@ def _clean(body: edit.Body, read: set[str]) -> edit.Body:
 
 
 def _used(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:
-    named = edit.uses((body, tuple(h.args for n in edit.nodes(body) if isinstance(n, tree.For) for h in n.hints)))
+    named = edit.uses((body, tuple(h.args for n in nodes(body) if isinstance(n, tree.For) for h in n.hints)))
     # a declaration's own name is no Name in the tree
     named |= edit.uses(tuple(d for d in lines))
 

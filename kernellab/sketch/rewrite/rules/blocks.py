@@ -11,6 +11,7 @@ from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.rewrite.rules.ranks import Unknown, axes_of, keeps, rank_of, ranks
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 _LEAST, _MOST = 32, 4
 #: reductions that blocks can share, the operation that joins two blocks, and what it starts from
@@ -141,14 +142,14 @@ class _Blocking:
 
     def _counts(self, expr: tree.Expr) -> bool:
         """Is ``expr`` made of the numbers of a row's elements?"""
-        return any(isinstance(n, tree.Call) and n.func == "arange" and self._is_arange(n) for n in edit.nodes(expr))
+        return any(isinstance(n, tree.Call) and n.func == "arange" and self._is_arange(n) for n in nodes(expr))
 
     def _is_arange(self, call: tree.Call) -> bool:
         return call.args == (edit.number(self.extent),) and not call.keywords
 
     def _pointwise(self, expr: tree.Expr, long: set[str]) -> None:
         """Raises Unknown unless ``expr`` takes its elements one by one from rows and from single values."""
-        for node in edit.nodes(expr):
+        for node in nodes(expr):
             if isinstance(node, tree.Call) and node.func != "cast" and not self._is_arange(node):
                 op = OPS.get(node.func)
                 if op is None or op.kind not in (OpKind.POINTWISE, OpKind.COMPARE):

@@ -12,6 +12,7 @@ from kernellab.sketch.rewrite.rules.between import pruned
 from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_expr
+from kernellab.sketch.syntax.walk import nodes
 
 _ACROSS = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT, OpKind.MATRIX))
 
@@ -61,11 +62,11 @@ def _same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] 
 
 def _fused(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...]) -> tree.Sketch | None:
     body, more = edit.grid(first)[-1].body, edit.grid(second)[-1].body
-    stored = {edit.into(n): n for n in edit.nodes(body) if edit.is_store(n)}
+    stored = {edit.into(n): n for n in nodes(body) if edit.is_store(n)}
     places = {edit.into(s): s.dest for s in body if edit.is_store(s)}
-    reads = {n.source.name for n in edit.nodes(body) if edit.is_load(n) and isinstance(n.source, tree.Subscript)}
-    writes = {edit.into(n) for n in edit.nodes(more) if edit.is_store(n)}
-    moves = (n for n in edit.nodes((body, more)) if isinstance(n, tree.Move))
+    reads = {n.source.name for n in nodes(body) if edit.is_load(n) and isinstance(n.source, tree.Subscript)}
+    writes = {edit.into(n) for n in nodes(more) if edit.is_store(n)}
+    moves = (n for n in nodes((body, more)) if isinstance(n, tree.Move))
     if writes & (reads | set(stored)) or any(n.op not in ("store", "load") for n in moves):
         return None
     tensors = {i.name: i for i in _declared(first)}
@@ -74,10 +75,10 @@ def _fused(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ..
     if not shared or any(name not in places or tensors[name] != theirs[name] for name in shared):
         return None
     names = edit.used_names(first) | edit.used_names(second)
-    clash = {w for n in edit.nodes(more) for w in written(n)} & {w for n in edit.nodes(body) for w in written(n)}
-    clash |= {n.var for n in edit.nodes(more) if isinstance(n, tree.For)} & edit.used_names(first)
+    clash = {w for n in nodes(more) for w in written(n)} & {w for n in nodes(body) for w in written(n)}
+    clash |= {n.var for n in nodes(more) if isinstance(n, tree.For)} & edit.used_names(first)
     more = edit.rename(more, {w: tree.Name(edit.fresh(w, names)) for w in sorted(clash)})
-    across = any(isinstance(n, tree.Call) and _across(n.func) for n in edit.nodes(more))
+    across = any(isinstance(n, tree.Call) and _across(n.func) for n in nodes(more))
     given: dict[str, tree.Name] = {}
     kept: list[tree.Stmt] = []
     for stmt in body:

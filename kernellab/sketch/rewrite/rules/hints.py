@@ -12,6 +12,7 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.tiles import LAUNCH
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 _STAGES, _GROUPS = (2, 3, 4), (4, 8, 16)
 _WARPS = (1, 2, 4, 8, 16)
@@ -135,7 +136,7 @@ def warps(setting: Setting) -> Iterator[Change]:
 
 
 def _loads_in_loops(sketch: tree.Sketch) -> bool:
-    loops = [n for n in edit.nodes(sketch.body) if isinstance(n, tree.For) and not edit.is_parallel(n)]
+    loops = [n for n in nodes(sketch.body) if isinstance(n, tree.For) and not edit.is_parallel(n)]
     return any(isinstance(s, tree.Move) and s.op == "load" for loop in loops for s in loop.body)
 
 
@@ -144,7 +145,7 @@ def precision(setting: Setting) -> Iterator[Change]:
     if not setting.reads("precision"):
         return
     for number, sketch in edit.launches(setting.tree):
-        stated = {_stated(n) for n in edit.nodes(sketch.body) if isinstance(n, tree.Call) and n.func in ("gemm", "dot")}
+        stated = {_stated(n) for n in nodes(sketch.body) if isinstance(n, tree.Call) and n.func in ("gemm", "dot")}
         if not stated:
             continue
         lowest = max(_level(word) for word in stated)

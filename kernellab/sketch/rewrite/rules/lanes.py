@@ -10,6 +10,7 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.ranks import SHAPED, Unknown, argument, axes_of, keeps, rank_of, ranks, region_rank
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 _LANES = (2, 4, 8, 16)
 #: operations of a row that take their axis from 0
@@ -49,7 +50,7 @@ def _options(sketch: tree.Sketch, loop: tree.For, stop: tree.Expr) -> list[int]:
     """How many lanes there may be: divisors of the extent, unless what is stored ends where the loop does."""
     trips = edit.trips(sketch, loop)
     shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
-    for node in edit.nodes(loop.body):
+    for node in nodes(loop.body):
         if isinstance(node, tree.Move) and isinstance(node.dest, tree.Subscript):
             dims = shapes.get(node.dest.name, ())
             ends = [d == stop for i, d in zip(node.dest.items, dims, strict=False) if i == tree.Name(loop.var)]
@@ -187,21 +188,22 @@ class _Lifting:
         """``expr`` with the new axis, its dimensions without it, and whether it has it."""
         if not self._differs(expr):
             return expr, rank_of(expr, self.ranks), False
-        if isinstance(expr, tree.Name):
-            if expr.id == self.var:
+        match expr:
+            case tree.Name(id=self.var):
                 self.numbers = self.numbers or edit.fresh(f"{self.var}_lanes", self.taken)
                 return tree.Name(self.numbers), 0, True
-            return expr, self.ranks[expr.id], True
-        if isinstance(expr, tree.Subscript):
-            return replace(expr, items=(tree.Slice(), *expr.items)), len(expr.items), True
-        if isinstance(expr, tree.Unary):
-            inner, rank, wide = self.expr(expr.operand)
-            return replace(expr, operand=inner), rank, wide
-        if isinstance(expr, tree.Binary):
-            (left, right), rank = self._together((expr.left, expr.right))
-            return replace(expr, left=left, right=right), rank, True
-        if isinstance(expr, tree.Call):
-            return self._call(expr)
+            case tree.Name():
+                return expr, self.ranks[expr.id], True
+            case tree.Subscript():
+                return replace(expr, items=(tree.Slice(), *expr.items)), len(expr.items), True
+            case tree.Unary():
+                inner, rank, wide = self.expr(expr.operand)
+                return replace(expr, operand=inner), rank, wide
+            case tree.Binary():
+                (left, right), rank = self._together((expr.left, expr.right))
+                return replace(expr, left=left, right=right), rank, True
+            case tree.Call():
+                return self._call(expr)
         raise Unknown
 
     def _together(self, given: tuple[tree.Expr, ...]) -> tuple[tuple[tree.Expr, ...], int]:

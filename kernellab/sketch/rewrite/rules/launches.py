@@ -14,6 +14,7 @@ from kernellab.sketch.rewrite.rules.between import Kept, kept, pruned, tiles_of,
 from kernellab.sketch.rewrite.rules.loops import writes_memory, written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_statement
+from kernellab.sketch.syntax.walk import nodes
 
 #: tiles that pass from one launch to the next, at most; and places in which one launch is cut, at most
 _PASSED, _CUTS = 2, 3
@@ -61,7 +62,7 @@ class _Step:
 def _steps(body: edit.Body) -> list[_Step]:
     found = []
     for stmt in body:
-        inside = list(edit.nodes(stmt))
+        inside = list(nodes(stmt))
         writes = frozenset(name for n in inside for name in written(n))
         stores = frozenset(edit.into(n) for n in inside if edit.is_store(n))
         made = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
@@ -142,7 +143,7 @@ def split_k(setting: Setting) -> Iterator[Change]:
 
 
 def _stores_in(body: edit.Body) -> bool:
-    return any(edit.is_store(node) for node in edit.nodes(body))
+    return any(edit.is_store(node) for node in nodes(body))
 
 
 def _parts(
@@ -190,7 +191,7 @@ def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
     starts = {name: stmt for stmt in before if isinstance(stmt, tree.Assign) for name in written(stmt)}
     others = {name for stmt in before if not isinstance(stmt, tree.Assign) for name in written(stmt)}
     found: dict[str, str] = {}
-    for node in edit.nodes(loop.body):
+    for node in nodes(loop.body):
         for name in written(node):
             if name in others:
                 return {}
@@ -222,7 +223,7 @@ def _is_nothing(start: tree.Assign, join: str) -> bool:
     if not isinstance(value, tree.Call):
         return False
     if value.func == "alloc":
-        return join == "+" and any(n == tree.Str("init_zero") for n in edit.nodes(value))
+        return join == "+" and any(n == tree.Str("init_zero") for n in nodes(value))
     position = {"full": 1, "cast": 0}.get(value.func)
     given = value.args[position] if position is not None and len(value.args) > position else None
     return isinstance(given, tree.Num) and float(given.value) == float(_NOTHING[join])

@@ -9,6 +9,7 @@ from kernellab.sketch.check.split import cannot_split
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 #: tiles that one parallel iteration takes one after another
 _CHUNKS = (2, 4, 8, 16)
@@ -46,7 +47,7 @@ def _reorders(setting: Setting, place: edit.Place) -> bool:
 
 def writes_memory(loop: tree.For) -> bool:
     """Does the body of ``loop`` write to a tensor?"""
-    return any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in edit.nodes(loop.body))
+    return any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in nodes(loop.body))
 
 
 def split(setting: Setting) -> Iterator[Change]:
@@ -88,7 +89,7 @@ def placement(setting: Setting) -> Iterator[Change]:
             axis = axis.partition(".")[0] or ("grididx" if setting.gpu else "coreidx")
             hints = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
             # what stands before is done again in each iteration: its loops are inside this one then
-            var = edit.fresh(loop.var, {n.var for n in edit.nodes(place.body[: place.at]) if isinstance(n, tree.For)})
+            var = edit.fresh(loop.var, {n.var for n in nodes(place.body[: place.at]) if isinstance(n, tree.For)})
             moved = edit.rename(edit.unhinted(loop, "pipeline", "unroll"), {loop.var: tree.Name(var)})
             changed = place.put(replace(moved, hints=(hints,)))
             yield changed, f"made the loop over {loop.var} in {where} part of the grid"
@@ -99,10 +100,10 @@ def _independent(place: edit.Place) -> bool:
     loop, before = place.loop, place.body[: place.at]
     if place.at + 1 != len(place.body) or not all(edit.is_parallel(o) for o in place.around):
         return False
-    if any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in edit.nodes(before)):
+    if any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in nodes(before)):
         return False
-    outside = {w for n in edit.nodes(before) for w in written(n)}
-    inside = [n for s in loop.body for n in edit.nodes(s)]
+    outside = {w for n in nodes(before) for w in written(n)}
+    inside = [n for s in loop.body for n in nodes(s)]
     if not writes_memory(loop) or any(w in outside for n in inside for w in written(n)):
         return False
     stores = [n for n in inside if isinstance(n, tree.Move) and n.op not in ("load", "gather")]

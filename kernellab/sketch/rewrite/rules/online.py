@@ -13,6 +13,7 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 _EXPONENTIALS = ("exp", "exp2")
 
@@ -59,7 +60,7 @@ def _joined(place: edit.Place, taken: set[str]) -> edit.Body | None:
     whole = _whole(middle, top)
     ends = top if whole is None else whole
     total = _sum(second, ends)
-    if total is None or any(edit.is_store(n) or isinstance(n, tree.For) for n in edit.nodes((middle, first.body))):
+    if total is None or any(edit.is_store(n) or isinstance(n, tree.For) for n in nodes((middle, first.body))):
         return None
     before = [s for s in middle if not edit.uses(s) & {top, ends}]
     after = [s for s in middle if edit.uses(s) & {top, ends}]
@@ -127,7 +128,7 @@ def _sum(loop: tree.For, top: str) -> _Sum | None:
     added = next((s for s in sides if not _is(s, total)), None)
     if added is None or sum(_is(s, total) for s in sides) != 1 or edit.mentions((loop.body[:-1], added), total):
         return None
-    if any(edit.is_store(n) or isinstance(n, (tree.For, tree.If)) for n in edit.nodes(loop.body)):
+    if any(edit.is_store(n) or isinstance(n, (tree.For, tree.If)) for n in nodes(loop.body)):
         return None
     power = _lowers(loop.body[:-1], added, top)
     return _Sum(total, added, power) if power else None

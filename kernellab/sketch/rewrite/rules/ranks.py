@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 #: operations whose result has the shape that is written as this argument
 SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1}
@@ -29,7 +30,7 @@ def ranks(sketch: tree.Sketch) -> dict[str, int]:
 
 def _carried(stmt: tree.Stmt) -> set[str]:
     """Names that a statement may write with a value of fewer dimensions, which broadcasts."""
-    return {n.id for n in edit.nodes(stmt) if isinstance(n, tree.Name)}
+    return {n.id for n in nodes(stmt) if isinstance(n, tree.Name)}
 
 
 def _statements(body: edit.Body) -> Iterator[tree.Stmt]:
@@ -62,16 +63,17 @@ def region_rank(region: tree.Expr) -> int:
 
 def rank_of(expr: tree.Expr, known: Mapping[str, int]) -> int:
     """The dimensions of ``expr``; a name that is no tile is a number."""
-    if isinstance(expr, tree.Name):
-        return known.get(expr.id, 0)
-    if isinstance(expr, tree.Binary):
-        return max(rank_of(expr.left, known), rank_of(expr.right, known))
-    if isinstance(expr, tree.Unary):
-        return rank_of(expr.operand, known)
-    if isinstance(expr, tree.Subscript):
-        return len(expr.items)
-    if isinstance(expr, tree.Call):
-        return _call(expr, known)
+    match expr:
+        case tree.Name():
+            return known.get(expr.id, 0)
+        case tree.Binary():
+            return max(rank_of(expr.left, known), rank_of(expr.right, known))
+        case tree.Unary():
+            return rank_of(expr.operand, known)
+        case tree.Subscript():
+            return len(expr.items)
+        case tree.Call():
+            return _call(expr, known)
     return 0
 
 

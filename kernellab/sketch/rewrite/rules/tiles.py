@@ -9,6 +9,7 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules import blocks
 from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax.walk import nodes
 
 #: constexprs that say how a program is launched, not what it holds; rewrites of their own change them
 LAUNCH = ("num_warps", "num_stages")
@@ -94,9 +95,9 @@ def _named(setting: Setting) -> Iterator[Change]:
 
 def _cuts(loop: tree.For, size: int) -> bool:
     """Is ``size`` written in the loop only as the length of slices that start with its variable?"""
-    if not all(isinstance(s, tree.Move) for s in loop.body if any(edit.number(size) == n for n in edit.nodes(s))):
+    if not all(isinstance(s, tree.Move) for s in loop.body if any(edit.number(size) == n for n in nodes(s))):
         return False
-    cuts = [n for n in edit.nodes(loop.body) if isinstance(n, tree.Slice) and edit.mentions(n, loop.var)]
+    cuts = [n for n in nodes(loop.body) if isinstance(n, tree.Slice) and edit.mentions(n, loop.var)]
     return bool(cuts) and all(_is_cut(c, loop.var, size) for c in cuts)
 
 
