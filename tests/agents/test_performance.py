@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.rules.conductor import RulesConductor
-from kernellab.agents.rules.performance import cost_at, slow_because
+from kernellab.agents.rules.performance import cost_at, hot_of, slow_because
 from kernellab.errors import SketchError
 from kernellab.records import (
     Comparison,
@@ -177,6 +178,30 @@ def test_what_is_fetched_again_and_again_is_named(task: Any) -> None:
     assert "W is fetched 4.0 times (line 11)" in facts
     assert "the sketch is bound by memory" in facts
     assert any(fact.startswith("hottest loop: line 9 ") for fact in facts)
+
+
+def test_of_two_launches_the_one_that_takes_the_time_is_named(task: Any) -> None:
+    last = """
+sketch scaled {
+    symbols: M, N;
+    tensors: T[M, N]: f32 temp; Y[M, N]: f32 out;
+
+    for once in range(1):
+        load(T[0:M, 0:N] -> t)
+        store(t -> Y[0:M, 0:N])
+}
+"""
+    first = SKETCH.replace("Y[M, N]: f32 out", "T[M, N]: f32 temp").replace("-> Y[", "-> T[")
+    found = brief(task, passed(0.5, ms=3.0), sketch=first + last)
+    words, facts = slow_because(found)
+    said = "\n".join(facts)
+    assert "of 2 launches product (line 1) takes the most by the cost model, 9" in said
+    assert "4 iterations can run at once" in said and "Only 4 iterations" in words  # not the last launch's one
+    assert "in which of the 2 launches" in said and "was not measured" in said
+    assert "gemm (line 12)" in hot_of(found) and "of launch product" in hot_of(found)
+    blind = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "bandwidth": 0.0}))
+    _, facts = slow_because(replace(found, target=blind))
+    assert "which of them takes most of the time is not known: the chip's rates are not" in "\n".join(facts)
 
 
 def test_a_sketch_that_cannot_be_costed_still_gets_a_word(task: Any) -> None:

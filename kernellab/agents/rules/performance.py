@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
-from kernellab.agents.rules.slow import hot_operation, is_slow, may_measure, was_sent_back
-from kernellab.errors import KernellabError
+from kernellab.agents.rules.slow import hot_launch, hot_operation, is_slow, may_measure, share_of, was_sent_back
+from kernellab.errors import KernellabError, counted
 from kernellab.records import Role, RouteKind, Verdict
 from kernellab.target import Target
 
@@ -112,13 +112,38 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     cost = _cost(brief)
     if cost is None:
         return "Make it faster: the sketch could not be costed, so measure one change at a time.", facts
-    words, found = _from_cost(cost, brief.target)
+    words, found = _of_launches(cost, brief.target)
     standing = standing_of(brief)
     if standing is not None:
         found.insert(0, f"the sketch's own roofline is {standing.sketch_ms:.4g} ms")
+        if standing.code_costs_more and len(cost.launches) > 1:
+            found.append(
+                f"the judge times a call as a whole: in which of the {len(cost.launches)} launches the other "
+                f"{standing.time_ms - standing.sketch_ms:.3g} ms go was not measured"
+            )
         if to is RouteKind.CODER:
             words = [_about_code(standing, cost, _best_before(brief))]
     return " ".join(words), facts + found
+
+
+def _of_launches(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
+    """Words and facts about the launch that takes most of the time in the model, where there are several."""
+    if len(cost.launches) < 2:
+        return _from_cost(cost, target)
+    launch = hot_launch(cost)
+    if launch is None:
+        words, facts = _from_cost(cost, target)
+        unknown = "which of them takes most of the time is not known: the chip's rates are not"
+        return words, [f"the sketch has {len(cost.launches)} launches; {unknown}", *facts]
+    took = (
+        f"of {len(cost.launches)} launches {launch.kernel} (line {launch.line}) takes the most by the cost model, "
+        f"{share_of(launch, cost):.0%} of the sketch's roofline time"
+    )
+    if launch.library:
+        words = [f"{launch.kernel} is a call of the framework's library: another design must do without it."]
+        return words, [took]
+    words, facts = _from_cost(launch.cost, target, f"launch {launch.kernel}")
+    return words, [took, *facts]
 
 
 def _about_code(standing: Standing, cost: Cost, best: float | None) -> str:
@@ -145,8 +170,9 @@ def _best_before(brief: RouteBrief) -> float | None:
     return min((v.time.median_ms for v in verdicts if v and v.passed and v.time), default=None)
 
 
-def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
-    words, facts = [], [f"the sketch is bound by {cost.bound}", f"{cost.parallelism:.0f} iterations can run at once"]
+def _from_cost(cost: Cost, target: Target, name: str = "the sketch") -> tuple[list[str], list[str]]:
+    at_once = f"{counted(round(cost.parallelism), 'iteration')} can run at once"
+    words, facts = [], [f"{name} is bound by {cost.bound}", at_once]
     worst = max(cost.tensors, key=lambda t: t.slow - t.unique, default=None)
     if worst is not None and worst.unique and worst.slow > _AGAIN * worst.unique:
         times = worst.slow / worst.unique
@@ -157,10 +183,7 @@ def _from_cost(cost: Cost, target: Target) -> tuple[list[str], list[str]]:
         )
     if cost.parallelism < target.chip.cores:
         facts.append(f"the chip has {target.chip.cores} cores")
-        words.append(
-            f"Only {cost.parallelism:.0f} iterations can run at once on {target.chip.cores} cores: split an outer "
-            "loop, or make its tile smaller."
-        )
+        words.append(f"Only {at_once} on {target.chip.cores} cores: split an outer loop, or make its tile smaller.")
     limit = target.chip.on_chip_bytes
     if limit and cost.footprint > limit:
         facts.append(f"tiles of {cost.footprint} bytes, {limit} on chip")
@@ -186,7 +209,9 @@ def hot_of(brief: RouteBrief) -> str:
 
 
 def _hottest(cost: Cost) -> LoopCost | None:
-    """The innermost loop that still holds most of what bounds the sketch."""
+    """The innermost loop that still holds most of what bounds the sketch, or the launch that takes most of its time."""
+    launch = hot_launch(cost)
+    cost = cost if launch is None else launch.cost
 
     def weight(row: LoopCost) -> float:
         return row.bytes_total if cost.bound == "memory" else row.flops

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.agents.rules.advice import advise, evidence_lines
-from kernellab.agents.rules.performance import slow_because, standing_of
+from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
 from kernellab.errors import SessionError, counted
 from kernellab.records import RouteKind, Stage, StageState, Verdict, one_line_each
 from kernellab.session.record.records import Turn
@@ -125,6 +125,10 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     code, _ = slow_because(brief, RouteKind.CODER)
     points = [_against(verdict, number) for number in range(len(verdict.comparisons))]
     points += [Point(f"{fact[:1].upper()}{fact[1:]}.") for fact in facts]
+    hot = hot_of(brief)
+    points += [Point(hot)] if hot else []
+    if standing is not None and standing.code_costs_more:
+        words, code = code, words
     points += [Point(code)] if code != words else []
     points += [Point("Other work disturbed the timing, so the figures are rough.")] if "busy" in verdict.label else []
     title = f"Turn {turn.number} takes {verdict.time.median_ms:.3g} ms: what its sketch and the record say of the time."

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.sketch.cost.estimate import Cost, LoopCost, OperationCost, cost
+from kernellab.sketch.cost.estimate import Cost, LaunchCost, LoopCost, OperationCost, cost
 
-__all__ = ["Cost", "LoopCost", "OperationCost", "cost"]
+__all__ = ["Cost", "LaunchCost", "LoopCost", "OperationCost", "cost"]

@@ -7,8 +7,8 @@ fetched each time it is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kernellab.sketch.cost.model import Model, Node, build
 from kernellab.sketch.program.library import is_library
@@ -76,6 +76,18 @@ class Cost:
     tensors: tuple[TensorCost, ...]
     #: those with arithmetic, the most costly first
     operations: tuple[OperationCost, ...] = ()
+    #: the same of each launch by itself, in order of the calls; empty in a launch's own cost
+    launches: tuple[LaunchCost, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchCost:
+    """One kernel of a sketch, or one call of the framework's library (``library``), and its own cost."""
+
+    kernel: str
+    line: int
+    library: bool
+    cost: Cost
 
 
 def cost(
@@ -94,13 +106,19 @@ def cost(
     names = {**{k: int(v) for k, v in numbers.items() if float(v).is_integer()}, **dict(program.sizes), **symbols}
     cache = (chip.l3_bytes or chip.l2_bytes) if chip is not None else 0
     models = [build(kernel, names, cache) for kernel in program.kernels]
+    calls = {kernel.name for kernel in program.kernels if is_library(kernel)}
+    launches = [LaunchCost(m.kernel, m.root.line, m.kernel in calls, _total([m], calls, chip)) for m in models]
+    return replace(_total(models, calls, chip), launches=tuple(launches))
+
+
+def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -> Cost:
+    """The cost of ``models`` one after the other; ``calls`` names those that are calls of a library."""
     flops: dict[str, float] = {}
     for model in models:
         for name, count in model.root.flops.items():
             flops[name] = flops.get(name, 0.0) + count
     tensors = _tensors(models)
     slow = sum(t.slow for t in tensors)
-    calls = {kernel.name for kernel in program.kernels if is_library(kernel)}
     times = [_roofline(model, chip, model.kernel in calls) for model in models]
     known = [t for t in times if t is not None]
     memory_time = sum(t[1] for t in known)
