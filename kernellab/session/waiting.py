@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kernellab.errors import KernellabError, SessionError
@@ -85,18 +87,42 @@ async def rest(session: Awaited) -> None:
 
     end = session.subscribe(poke)
     try:
-        while not session.resting:
-            try:
-                await asyncio.wait_for(changed.wait(), 0.5)
-            except asyncio.TimeoutError:
-                continue
-            changed.clear()
+        with _cancelled_by_ctrl_c(loop):
+            while not session.resting:
+                try:
+                    await asyncio.wait_for(changed.wait(), 0.5)
+                except asyncio.TimeoutError:
+                    continue
+                changed.clear()
     except asyncio.CancelledError:
         raise Abandoned(_left(session)) from None
     finally:
         end()
     if session.failure is not None:
         raise session.failure
+
+
+@contextmanager
+def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """In a terminal's IPython Ctrl-C would break the event loop and show its frames: it cancels the cell instead.
+
+    A kernel, and ``asyncio.run``, have handlers of their own that do so.
+    """
+    task = asyncio.current_task()
+    theirs = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if task is None or theirs or _shell() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    except NotImplementedError:  # this kind of loop has no handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        # it puts the default handler back
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _left(session: Awaited) -> str:
@@ -121,6 +147,10 @@ class Teller:
 
 def _in_notebook() -> bool:
     """Does a Jupyter kernel run this process's code? That its package is imported says nothing."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def _shell() -> Any:
+    """The IPython shell that runs this process's code; None in a script."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return ipython.get_ipython() if ipython is not None else None

@@ -29,6 +29,22 @@ def parts(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
+def unusable(value: object) -> str:
+    """What a tensor is that neither a kernel nor the judge can take ("a sparse tensor"); "" for all others."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return ""
+    kind = "nested" if value.is_nested else "quantized" if value.is_quantized else ""
+    if not kind and value.layout is not torch.strided:
+        kind = "sparse"
+    if kind:
+        return f"a {kind} tensor"
+    # most of torch, comparison too, lacks these
+    lacking = value.dtype is torch.complex32 or str(value.dtype).startswith(("torch.float4", "torch.bits"))
+    return f"a tensor of {str(value.dtype).removeprefix('torch.')}" if lacking else ""
+
+
 def is_float8(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() == 1
 

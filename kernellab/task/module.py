@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, TaskError
 from kernellab.task.dims import Dim, TaskForm
+from kernellab.task.dtypes import unusable
 from kernellab.task.faking import faking
 from kernellab.task.given.cases import CHOSEN, LISTS, Listed, inputs_at, listed
 from kernellab.task.given.randomness import may_draw
-from kernellab.task.given.slots import Slot, arguments, filled, holes, is_array, slots_of
+from kernellab.task.given.slots import DENSE, Slot, arguments, filled, holes, is_array, slots_of
 
 if TYPE_CHECKING:
     import torch
@@ -141,6 +142,8 @@ class TaskModule:
 
     def raw_inputs(self, sizes: Mapping[str, int]) -> list[Any]:
         """A kernel's arguments among what ``inputs`` or ``get_inputs`` gives: tensors and scalars only."""
+        import torch
+
         native = self.form is TaskForm.NATIVE
         if self.listed:
             what = LISTS[native]
@@ -151,6 +154,10 @@ class TaskModule:
             values = list(values) if isinstance(values, (tuple, list)) else [values]
             slots = slots_of(values, what)
             given = arguments(values, slots)
+            if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in given):
+                raise TaskError(
+                    f"{what}() gives a tensor on the device meta, which has no values.", "Make it on the CPU."
+                )
             if values and not given:
                 raise TaskError(
                     f"{what}() gives a {type(values[0]).__name__} and no tensor.", "Give what the kernel computes from."
@@ -456,6 +463,8 @@ def _leaves(result: Any) -> Iterator[Any]:
     if isinstance(result, (tuple, list)):
         for item in result:
             yield from _leaves(item)
+    elif kind := unusable(result):
+        raise TaskError(f"The reference returns {kind}, which no kernel can compute.", DENSE)
     elif is_array(result) or isinstance(result, (bool, int, float)):
         yield result
     elif result is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +21,7 @@ from kernellab.notebook.magics.complete import candidates
 from kernellab.notebook.magics.table import names, parsers
 from kernellab.records import Role
 from kernellab.session.start import check_coder
+from kernellab.session.waiting import Abandoned, rest
 from tests.models.fake_server import FakeServer, answer
 
 LINE = [
@@ -144,7 +148,8 @@ def test_the_options_are_ipythons_too(shell: InteractiveShell, capsys: pytest.Ca
     shell.run_line_magic("kernel_config", "")
     assert "approve=routing" in capsys.readouterr().out
     shell.run_line_magic("config", "KernelLab")
-    assert "Where a session stops and asks" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Where a session stops and asks" in shown and "numba, tilelang" in shown
     shell.run_line_magic("reload_ext", "kernellab")
     shell.run_line_magic("kernel_config", "teaching=1")
     shell.run_line_magic("kernel_config", "")
@@ -240,4 +245,21 @@ def test_a_cell_that_asks_for_gradients_begins_its_backward_too(shell: Interacti
     for session in (both.forward, both.backward, shell.user_ns["odd"]):
         session.wait(60)
         workbench_of(session).close()
+        session.stop()
+
+
+def test_ctrl_c_while_a_terminal_awaits_a_session_is_two_lines(shell: InteractiveShell) -> None:
+    shell.run_cell_magic("kernel_design", "awaited --dsl cpp", TASK)
+    session = shell.user_ns["awaited"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.call_later(0.2, os.kill, os.getpid(), signal.SIGINT)
+        with pytest.raises(Abandoned, match="no longer waiting for awaited, which goes on") as caught:
+            loop.run_until_complete(rest(session))
+        assert len(caught.value._render_traceback_()) == 2
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        loop.close()
         session.stop()

@@ -17,6 +17,7 @@ from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, load_task
 from kernellab.task.fit import fit
 
+STRANGE = "import torch\ndef reference(x): return {}\ndef inputs(): return {}\n"
 RMS_NORM = """
 import torch
 from kernellab import Dim
@@ -249,6 +250,10 @@ def test_task_is_read_from_a_file_and_named_after_it(tmp_path: Path) -> None:
             "def inputs(M=3): return torch.rand(M)\n",
             "outside its Dim",
         ),
+        (STRANGE.format("x.to_dense()", "torch.eye(3).to_sparse()"), "inputs() gives a sparse tensor as value 1"),
+        (STRANGE.format("x", "[torch.ones(3), torch.ones(3).chalf()]"), "a tensor of complex32 as value 2"),
+        (STRANGE.format("x", "torch.ones(3, device='meta')"), "on the device meta"),
+        (STRANGE.format("x.to_sparse()", "torch.eye(3)"), "The reference returns a sparse tensor"),
     ],
 )  # fmt: skip
 def test_bad_text_is_one_sentence_with_a_remedy(text: str, said: str) -> None:

@@ -14,9 +14,7 @@ class KernelLab(Configurable):
     """kernellab in this notebook. A value that is empty leaves it to ``kernellab.toml`` and to the defaults."""
 
     verbose = Int(0, help="1 shows the Python traceback of an error, 0 one sentence and the remedy.").tag(config=True)
-    dsl = Unicode("", help="What kernels are written in: cpp, triton; empty: triton with a GPU, else cpp.").tag(
-        config=True
-    )
+    dsl = Unicode("", help="What kernels are written in; empty: triton with a GPU, else cpp.").tag(config=True)
     approve = CaselessStrEnum(
         ("", *APPROVALS), "", help="Where a session stops and asks: none, routing (each proposal), all (each turn)."
     ).tag(config=True)
@@ -64,4 +62,19 @@ class KernelLab(Configurable):
 
     def options(self) -> list[tuple[str, Any, str]]:
         """Name, value and help of each, in order of name."""
-        return [(name, getattr(self, name), trait.help) for name, trait in sorted(self.traits(config=True).items())]
+        return [(name, getattr(self, name), _help(trait)) for name, trait in sorted(self.traits(config=True).items())]
+
+    @classmethod
+    def class_get_trait_help(cls, trait: Any, inst: Any = None, helptext: str | None = None) -> str:
+        """What ``%config KernelLab`` shows of one option."""
+        told: str = super().class_get_trait_help(trait, inst, helptext or _help(trait))
+        return told
+
+
+def _help(trait: Any) -> str:
+    """An option's help. The DSLs are looked up when they are asked for: a workspace may add some."""
+    if trait.name != "dsl":
+        return str(trait.help)
+    from kernellab.dsls import ADAPTERS
+
+    return f"{trait.help} Here: {', '.join(ADAPTERS)}."

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from kernellab.errors import TaskError
+from kernellab.task.dtypes import unusable
+
+#: what is done about a tensor that no kernel takes
+DENSE = "Give dense tensors of plain dtypes: values and indices, or bytes and scales, as tensors of their own."
 
 
 @dataclass(frozen=True)
@@ -53,20 +57,20 @@ def slots_of(values: Sequence[Any], what: str) -> tuple[Slot, ...]:
     Raises:
         TaskError: a value is of a kind that a reference can be called with, but no kernel.
     """
-    return tuple(
-        _slot(value, f"{what}() gives a {type(value).__name__} as value {i}") for i, value in enumerate(values, 1)
-    )
+    return tuple(_slot(value, f"{what}() gives", f" as value {i}") for i, value in enumerate(values, 1))
 
 
-def _slot(value: Any, told: str, name: str = "") -> Slot:
+def _slot(value: Any, told: str, place: str, name: str = "") -> Slot:
+    if kind := unusable(value):
+        raise TaskError(f"{told} {kind}{place}, which no kernel argument can be.", DENSE)
     if is_argument(value):
         return Hole(name)
-    if isinstance(value, (list, tuple)) and any(_has_array(v) for v in value):
-        inner = tuple(_slot(v, told, f"{name}_{i}") for i, v in enumerate(value))
+    if isinstance(value, (list, tuple)) and any(unusable(v) or _has_array(v) for v in value):
+        inner = tuple(_slot(v, told, place, f"{name}_{i}") for i, v in enumerate(value))
         return Several(list if isinstance(value, list) else tuple, inner)
     if not _is_plain(value):
         raise TaskError(
-            f"{told}, which no kernel argument can be.",
+            f"{told} a {type(value).__name__}{place}, which no kernel argument can be.",
             "Give tensors, NumPy arrays, numbers, None, words and lists of them.",
         )
     return Fixed(value)
