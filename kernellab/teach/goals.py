@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
@@ -96,11 +96,13 @@ def missed(goals: Goals, program: Program, text: str, found: Facts | None) -> It
         if goals.parallel is not None and found.parallel < goals.parallel:
             yield Missed(
                 "goal-parallel",
-                f"{found.parallel} iterations can run at once; at least {goals.parallel} is asked.",
+                f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} is asked.",
             )
     spanned = choices(program)
     if goals.choices is not None and spanned < goals.choices:
-        yield Missed("goal-choices", f"Its tunables span {spanned} designs; at least {goals.choices} are asked.")
+        yield Missed(
+            "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
+        )
     for word in goals.uses:
         if not _has(plain, word):
             yield Missed("goal-uses", f"It does not use {word} yet.")
@@ -121,7 +123,8 @@ def asked(goals: Goals) -> list[str]:
     if goals.launches is not None:
         said.append(f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}")
     if goals.traffic is not None:
-        said.append(f"loads and stores name at most {goals.traffic:g} times the bytes of the inputs and outputs")
+        times = f"{goals.traffic:g} times the bytes" if goals.traffic != 1 else "the bytes"
+        said.append(f"loads and stores name at most {times} of the inputs and outputs")
     if goals.footprint is not None:
         said.append(f"tiles of one parallel iteration take at most {goals.footprint} bytes")
     if goals.parallel is not None:

@@ -119,9 +119,10 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
         return None
     first = [int(i) for i in torch.nonzero(wrong)[0]] if wrong.dim() else []
     place = tuple(first)
-    share = "every element is wrong" if count == total else f"{count} of {total} elements are wrong"
+    share = f"{count} of {total} elements {'is' if count == 1 else 'are'} wrong"
+    share = "every element is wrong" if count == total else share
     place_text = f", first at {first}" if first else ""
-    values = f"got {_number(got[place])}, want {_number(want[place])}"
+    values = _two_numbers(got[place], want[place])
     if not bool(written[place]):
         values += "; nothing was stored there"
     return Mismatch(f"{share}{place_text}: {values}{_pattern(wrong)}", error, count / total)
@@ -146,6 +147,15 @@ def _pattern(wrong: Tensor) -> str:
     return ""
 
 
-def _number(value: Tensor) -> str:
+def _two_numbers(got: Tensor, want: Tensor) -> str:
+    """Both values, in as many digits as tell them apart."""
+    for digits in (6, 9, 17):
+        one, other = _number(got, digits), _number(want, digits)
+        if one != other:
+            break
+    return f"got {one}, want {other}"
+
+
+def _number(value: Tensor, digits: int) -> str:
     number = value.item()
-    return f"{number:.6g}" if isinstance(number, float) else str(number)
+    return f"{number:.{digits}g}" if isinstance(number, float) else str(number)
