@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import sys
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +16,32 @@ if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
 
-_BENCHES: weakref.WeakKeyDictionary[Session, Workbench] = weakref.WeakKeyDictionary()
+_Benches = weakref.WeakKeyDictionary[threading.Thread, "Workbench"]
+_BENCHES: weakref.WeakKeyDictionary[Session, _Benches] = weakref.WeakKeyDictionary()
 
 
 def workbench_of(session: Session, teaching: bool = False) -> Workbench:
-    """The session's one workbench in this kernel; displayed twice it is two views of the same."""
+    """The session's one workbench in this kernel; displayed twice it is two views of the same.
+
+    ``marimo run`` serves every page from a thread of this process, and a page finds only widgets that its own thread
+    made: there it is one for each page.
+    """
     from kernellab.notebook.board.workbench import Workbench
 
-    bench = _BENCHES.get(session)
+    benches = _BENCHES.setdefault(session, weakref.WeakKeyDictionary())
+    place = threading.current_thread() if "marimo" in sys.modules else threading.main_thread()
+    bench = benches.get(place)
     if bench is None or bench.closed:
-        bench = _BENCHES[session] = Workbench(session, teaching)
+        for gone in [page for page in benches if not page.is_alive()]:
+            benches.pop(gone).close()
+        bench = benches[place] = Workbench(session, teaching)
     return bench
 
 
 def teach_all(on: bool) -> None:
-    for bench in list(_BENCHES.values()):
-        bench.teach(on)
+    for benches in list(_BENCHES.values()):
+        for bench in list(benches.values()):
+            bench.teach(on)
 
 
 class Receipt:
