@@ -21,6 +21,8 @@ WINDOWS: dict[str, str] = {
     "flat volume": _task("F.conv3d(x, w, padding=(0, 1, 0))", "2, 5, 7, 6, 3", "7, 5, 3, 3, 1"),
     "groups": _task("F.conv2d(x, w, padding=1, groups=2)", "2, 8, 7, 7", "6, 4, 3, 3"),
     "depthwise": _task("F.conv2d(x, w, b, padding=1, stride=2, groups=4)", "2, 4, 9, 11", "8, 1, 3, 3", "8"),
+    "depthwise, wider than the image": _task("F.conv2d(x, w, padding=1, groups=4)", "2, 4, 1, 5", "4, 1, 3, 3"),
+    "mean, wider than the image": _task("F.avg_pool2d(x, 3, 2, 1)", "2, 3, 1, 4"),
     "pointwise": _task("F.conv2d(x, w)", "2, 6, 7, 9", "10, 6, 1, 1"),
     "transposed": _task("F.conv_transpose2d(x, w, b, padding=1)", "2, 6, 5, 7", "6, 5, 3, 3", "5"),
     "transposed by phases": _task(

@@ -196,12 +196,15 @@ def _direct(w: Writer) -> Value:
 
 def _join(w: Writer, name: str, written: list[Tap], axes: tuple[Axis, ...]) -> None:
     """A statement for each row of taps."""
-    for outer in product(*(range(tap.kernel) for tap in written[:-1])):
+    inside = [[at for at in range(tap.kernel) if not _is_outside(tap, at)] for tap in written]
+    for outer in product(*inside[:-1]):
         terms = []
-        for inner in range(written[-1].kernel) if written else (0,):
+        for inner in inside[-1] if written else (0,):
             for tap, at in zip(written, (*outer, inner), strict=False):
                 set_tap(w, tap, Num(at))
             terms.append(_term(w, axes))
+        if not terms:
+            continue
         if w.k.window.join == "max":
             w.body.append(let(name, call("max", Name(name), _largest(terms))))
             continue
@@ -209,6 +212,17 @@ def _join(w: Writer, name: str, written: list[Tap], axes: tuple[Axis, ...]) -> N
         for term in terms:
             total = Binary("+", total, term)
         w.body.append(let(name, total))
+
+
+def _is_outside(tap: Tap, at: int) -> bool:
+    """Does the tap ``at`` of a window that moves forwards see nothing but the pad, whatever the output? A wide window
+    over a small image has such taps; an access that is outside in every program is refused as an error.
+    """
+    if tap.transposed or not isinstance(tap.size, int):
+        return False
+    last = 0 if tap.out is None else tap.out.extent - 1 if isinstance(tap.out.extent, int) else None
+    first = at * tap.dilation - tap.pad
+    return first >= tap.size or (last is not None and first + last * tap.stride < 0)
 
 
 def _largest(terms: list[Node]) -> Node:
