@@ -20,7 +20,7 @@ from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import unusable
 from kernellab.task.faking import faking
 from kernellab.task.given.cases import CHOSEN, LISTS, Listed, inputs_at, listed
-from kernellab.task.given.randomness import may_draw
+from kernellab.task.given.randomness import draws_by_itself, may_draw
 from kernellab.task.given.slots import DENSE, Slot, arguments, filled, holes, is_array, slots_of
 
 if TYPE_CHECKING:
@@ -212,8 +212,20 @@ class TaskModule:
     def evaluates(self) -> bool:
         """Is the Model random in training mode (dropout)? Then eval mode is what a kernel can match."""
         if self._evaluates is None:
-            self._evaluates = self.form is TaskForm.KERNELBENCH and may_draw(self._built(), self.text)
+            self._evaluates = self.form is TaskForm.KERNELBENCH and (
+                may_draw(self._built(), self.text) or draws_by_itself(self.text, self._forward)
+            )
         return self._evaluates
+
+    def _forward(self, trains: bool, watch: AbstractContextManager[Any]) -> None:
+        """One call on fake inputs, under ``watch``, of a Model as it is built (training, unless it says otherwise) or
+        in eval mode."""
+        with faking():
+            model = self._built() if trains else self._built().eval()
+            args = self.raw_inputs(self.default_sizes())
+            given = [*args, *model.state_dict().values()]
+            with watch:
+                self.call(given, model)
 
     def _built(self) -> Any:
         with seeded(0):

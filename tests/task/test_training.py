@@ -41,7 +41,12 @@ def test_batch_norm_takes_the_batchs_statistics_and_leaves_its_buffers_to_itself
 
 @pytest.mark.parametrize(
     "layer",
-    ["torch.nn.Dropout(0.4)", "torch.nn.RReLU()", "lambda x: torch.nn.functional.dropout(x, 0.4, self.training)"],
+    [
+        "torch.nn.Dropout(0.4)",
+        "torch.nn.RReLU()",
+        "lambda x: torch.nn.functional.dropout(x, 0.4, self.training)",
+        "lambda x: x * x.new_empty(6, 1, 1, 1).bernoulli_(0.6) / 0.6 if self.training else x",
+    ],
 )
 def test_a_model_that_is_random_in_training_is_evaluated_and_that_is_said(layer: str) -> None:
     task = load_task(MODEL.format(layer=layer), "random")
@@ -54,4 +59,10 @@ def test_a_model_that_says_eval_itself_stays_so() -> None:
     task = load_task(MODEL.format(layer="torch.nn.BatchNorm2d(8).eval()"), "evaluated")
     args = task.module().sample()
     assert torch.allclose(task.module().reference(args)[0], torch.tanh(args[0] / (1 + 1e-5) ** 0.5), atol=1e-6)
+    assert not task.notes
+
+
+def test_a_path_that_could_be_dropped_and_is_not_leaves_the_model_in_training() -> None:
+    layer = "lambda x: x * torch.rand(6, 1, 1, 1).round() if self.training and x.dim() < 4 else torch.nn.functional"
+    task = load_task(MODEL.format(layer=f"{layer}.batch_norm(x, None, None, training=self.training)"), "not_random")
     assert not task.notes
