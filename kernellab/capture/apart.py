@@ -269,6 +269,26 @@ def trilinear(
     return (x * y * z).sum(list(summed))
 
 
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """sum of max(0, 1 - x[j] + x[i]) / classes, over a row's labels j (those before the first -1) and the classes i
+    that are none of them; and which classes are labels.
+
+    torch's own form counts class 0 as a label for each place from the first -1 on (torch 2.11).
+    """
+    import torch
+
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = rows.shape[1]
+    place = torch.arange(classes, device=x.device)
+    counts = place < torch.where(labels == -1, place, classes).amin(-1, keepdim=True)
+    own = (place == torch.where(counts, labels, -1).unsqueeze(-1)).any(1)
+    margin = 1.0 - rows.gather(-1, torch.where(counts, labels, 0)).unsqueeze(-1) + rows.unsqueeze(1)
+    margin = torch.where(counts.unsqueeze(-1) & ~own.unsqueeze(1), margin.clamp_min(0) / classes, 0.0)
+    each = margin.sum((1, 2)).reshape(x.shape[:-1])
+    loss = each.mean() if reduction == 1 else each.sum() if reduction == 2 else each
+    return loss, own.to(x.dtype).reshape(target.shape)
+
+
 def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
@@ -293,6 +313,7 @@ def _uneven(size: int, wanted: int, device: Any) -> Tensor:
 
 #: operation of ATen -> what is traced in its place
 APART: dict[str, Callable[..., Any]] = {
+    "multilabel_margin_loss_forward.default": multilabel_margin_loss,
     "kthvalue.default": kthvalue, "median.dim": median_dim,
     "logcumsumexp.default": logcumsumexp, "histc.default": histc,
     "adaptive_max_pool2d.default": adaptive_max_pool2d,

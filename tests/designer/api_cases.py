@@ -497,7 +497,7 @@ LINES = {
         F.hinge_embedding_loss(x, torch.where(b, 1.0, -1.0))
         F.soft_margin_loss(x, torch.where(b, 1.0, -1.0))
         F.multi_margin_loss(x, t)
-        F.multilabel_margin_loss(x, torch.full((5, 9), -1))
+        F.multilabel_margin_loss(x, torch.arange(4, -5, -1).clamp_min(-1).expand(5, 9))
         F.multilabel_soft_margin_loss(x, b.float())
         F.cosine_embedding_loss(x, y, r.sign())
         F.cosine_similarity(x, y, dim=0)
@@ -581,7 +581,6 @@ REFUSED = {
     "norm_pool/F.interpolate(im, 4, mode='bilinear', antialias=True)": "_upsample_bilinear2d_aa has no rule",
     "activation/F.rrelu(x)": "draws numbers",
     "module/nn.FractionalMaxPool2d(2, output_size=3)": "draws random numbers",
-    "loss/F.multilabel_margin_loss(x, torch.full((5, 9), -1))": "does not agree with its reference",
     "loss/F.ctc_loss(e.transpose(0, 1).log_softmax(-1), torch.ones(4, 3, dtype=torch.int64), torch.full((4,), 6), torch.full((4,), 3))": "DynamicOutputShape",
     "movement/torch.combinations(v)": "cannot be traced",
     "loss/F.gaussian_nll_loss(x, y, p, full=True)": "decides by a tensor's values",
