@@ -277,7 +277,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     """
     import torch
 
-    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    rows, labels = (t if t.dim() == 2 else t.unsqueeze(0) for t in (x, target))
     classes = rows.shape[1]
     place = torch.arange(classes, device=x.device)
     counts = place < torch.where(labels == -1, place, classes).amin(-1, keepdim=True)

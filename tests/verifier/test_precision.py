@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernellab.errors import KernellabError
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.records import Reference
+from kernellab.verifier.protocol.requested import verify_options
 from kernellab.verifier.stages.precision import Precision, allowed, classify
 
 from .kit import QUICK, Judge
@@ -92,6 +94,12 @@ def test_tf32_passes_as_the_framework_and_fails_where_kernels_have_to_be_strict(
     refused = judge(KERNELS["tf32"], task, strict)
     assert not refused.passed and refused.stage is Stage.CORRECT
     assert judge(split, task, strict).precision == "fp32-strict"
+
+
+def test_a_precision_that_is_not_known_is_named() -> None:
+    with pytest.raises(KernellabError, match="--precision 'loose' is not known"):
+        verify_options(None, precision="loose")
+    assert verify_options(None, precision="strict").precision == "strict" and verify_options(None).precision == ""
 
 
 def test_kernelbenchs_own_check_holds_on_the_tasks_inputs_and_excuses_what_eager_itself_breaks() -> None:

@@ -55,11 +55,11 @@ def _draws(forward: Callable[[bool, AbstractContextManager[Any]], None], trains:
 
     drawn = []
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if torch.Tag.nondeterministic_seeded in func.tags:
                 drawn.append(func)
             return func(*args, **(kwargs or {}))
 
-    forward(trains, Watch())
+    forward(trains, Watch())  # type: ignore[no-untyped-call]
     return bool(drawn)
