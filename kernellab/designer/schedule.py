@@ -47,6 +47,7 @@ from kernellab.task import Task
 NONE = Fallback()
 #: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
 _DEEP = 100
+_APART = "Choose a schedule that is not called 'one launch'."
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(graph, ctx.task.name, HANDLERS, cuts, library, partial(_called, fallback), style.algebra)
     if depth(graph) > _DEEP:
         if style.fused:
-            raise DesignError("The graph is too deep for one launch.", "Use the schedules without.")
+            raise DesignError("The graph is too deep to be fused into one launch.", _APART)
         builder.store_in_order()
     shapes: dict[str, tuple[Extent, ...]] = {i.name: i.shape for i in graph.inputs}
     taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
@@ -170,7 +171,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     if style.fused:
         outputs = attend(outputs, ctx.gpu)
         if not attends(outputs):
-            raise DesignError("There is no attention in this graph.", "Use the schedules without.")
+            raise DesignError("The graph has no attention to fuse into one launch.", _APART)
     units: list[list[list[Output]]] = [[]]
     for c in builder.cuts:
         units[-1].append([Output(c.name, c.index, c.value, c.dtype or c.value.dtype, c.put, c.purpose)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernellab.designer.emit.nodes import Names, call, extent, let, listed, number
 from kernellab.designer.emit.sketch import assembled
 from kernellab.designer.frontend.build import Builder
-from kernellab.designer.frontend.convolutions import numbers_of
-from kernellab.designer.graph.library import ATTENTION, LibraryCall, Operand, attention_told
+from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
+from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.errors import DesignError
@@ -15,40 +17,48 @@ from kernellab.sketch.program.library import ATEN, LIBRARY, PREFIX
 from kernellab.sketch.syntax.tree import Bool, Expr, Name, Num, Sketch, Str, TensorDecl
 from kernellab.task import Task
 
-#: the comment above each such sketch
-_WHY = "One call of the framework's library makes this {}; what is around it is our own."
-_FALLBACK = "No rule designs {}: one call of the framework makes it; what is around it is our own."
-_TITLES = {"mm": "product", "bmm": "product", ATTENTION: "attention"}
-
 
 def library_sketch(
     b: Builder, made: LibraryCall, name: str, roles: dict[str, str | None], task: Task, precision: str
 ) -> Sketch:
     """The sketch ``name``. ``roles`` says what a tensor is (None for an input); any other is a temp."""
-    dtype = made.dtype or made.node.dtype
-    shapes = [(o.tensor, o.shape, o.dtype or dtype) for o in made.operands]
-    tensors = [*dict.fromkeys(shapes), (made.tensor, made.shape or (1,), dtype)]
+    shapes = [(o.tensor, o.shape, o.dtype or made.dtype) for o in made.operands]
+    tensors = [*dict.fromkeys(shapes), (made.tensor, made.shape or (1,), made.dtype)]
     declared = [TensorDecl(t, tuple(map(extent, shape)), DTYPES[d], roles.get(t, "temp")) for t, shape, d in tensors]
     named = {name for _, shape, _ in tensors for length in shape for name in extents.names(length)}
-    named |= symbols_of(read_call(made.text)) if made.text else set()
+    named |= symbols_of(read_call(made.text)) if made.kind is CallKind.ATEN else set()
     symbols = [d.name for d in task.dims if d.name in named]
-    op, settings = (ATEN, {"call": Str(made.text)}) if made.text else _operation(b, made)
+    op, settings = _SETTINGS[made.kind](b, made)
     if precision != "ieee":
         settings["precision"] = Str(precision)
-    why = _FALLBACK.format(made.kind) if made.text else _WHY.format(_TITLES.get(made.kind, "convolution"))
     value = call(f"{PREFIX}{op}", *map(_operand, made.operands), **settings)
-    return assembled(name, [why], symbols, declared, [], [let(made.tensor, value)])
+    return assembled(name, [made.why], symbols, declared, [], [let(made.tensor, value)])
 
 
-def _operation(b: Builder, made: LibraryCall) -> tuple[str, dict[str, Expr]]:
-    """The operation's name, and the settings that are not its defaults."""
-    if not made.is_convolution:
-        name = next(op.name for op in LIBRARY.values() if made.kind in op.aten)
-        if made.kind != ATTENTION:
-            return name, {}
-        told = attention_told(made.node)
-        scale = {} if told.scale is None else {"scale": number(float(told.scale))}
-        return name, {**({"is_causal": Bool(True)} if told.is_causal else {}), **scale}
+#: an operation of the library, and the settings that are not its defaults
+Settings = tuple[str, dict[str, Expr]]
+
+
+def _entry(made: LibraryCall) -> str:
+    """The operation of the table that a call is."""
+    return next(op.name for op in LIBRARY.values() if made.op in op.aten)
+
+
+def _aten(b: Builder, made: LibraryCall) -> Settings:
+    return ATEN, {"call": Str(made.text)}
+
+
+def _product(b: Builder, made: LibraryCall) -> Settings:
+    return _entry(made), {}
+
+
+def _attention(b: Builder, made: LibraryCall) -> Settings:
+    told = attention_told(made.node)
+    scale = {} if told.scale is None else {"scale": number(float(told.scale))}
+    return _entry(made), {**({"is_causal": Bool(True)} if told.is_causal else {}), **scale}
+
+
+def _convolution(b: Builder, made: LibraryCall) -> Settings:
     found = numbers_of(b, made.node)
     name = f"conv{'_transpose' if found.transposed else ''}{len(found.stride)}d"
     values: dict[str, tuple[int, ...]] = {
@@ -57,6 +67,14 @@ def _operation(b: Builder, made: LibraryCall) -> tuple[str, dict[str, Expr]]:
     }  # fmt: skip
     said = [(s.name, values[s.name]) for s in LIBRARY[name].settings if set(values[s.name]) != {s.default}]
     return name, {n: Num(v[0]) if len(set(v)) == 1 else listed(map(Num, v)) for n, v in said}
+
+
+_SETTINGS: dict[CallKind, Callable[[Builder, LibraryCall], Settings]] = {
+    CallKind.PRODUCT: _product,
+    CallKind.CONVOLUTION: _convolution,
+    CallKind.ATTENTION: _attention,
+    CallKind.ATEN: _aten,
+}
 
 
 def _operand(operand: Operand) -> Expr:
@@ -89,7 +107,7 @@ def with_calls(
         made = b.calls[tensor]
         for operand in made.operands:
             place(operand.tensor)
-        title = titles.fresh(f"{task.name}_library")
+        title = titles.fresh(f"{task.name}_{made.title}")
         found.append(library_sketch(b, made, title, roles, task, _precision(task, made, gpu)))
 
     for part, read in zip(parts, reads, strict=True):
@@ -99,7 +117,9 @@ def with_calls(
     for tensor in b.named.values():
         place(tensor)
     if not placed:
-        raise DesignError("The rules need no product of the library here.", "Use the schedules of own kernels.")
+        raise DesignError(
+            "No launch of this graph reads a library product.", "Choose a schedule without library calls."
+        )
     return found
 
 
@@ -107,5 +127,5 @@ def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:
     """What torch's flags say, as the task sets them; float32 where kernels have to be strict."""
     if call.node.dtype != "float32" or not gpu or task.strict:
         return "ieee"
-    wanted = task.precision.get("conv", "tf32") if call.is_convolution else task.precision.get("matmul", "ieee")
+    wanted = task.precision.get("conv", "tf32") if call.op in CONVOLUTIONS else task.precision.get("matmul", "ieee")
     return "tf32" if wanted == "tf32" else "ieee"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernellab.designer.ir.expr import Axis
-from kernellab.designer.ir.extents import Extent, Length
+from kernellab.designer.ir.extents import Chunks, Extent, Length
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Assign, Binary, Bool, Call, CallStmt, Expr, Hint, Keyword, Name, Num, Str
 
@@ -59,7 +59,9 @@ def number(value: float | int | bool) -> Expr:
 
 def extent(length: Length) -> Expr:
     """The number of elements along an axis or a dimension."""
-    return Num(length) if isinstance(length, int) else _read(str(length))
+    if isinstance(length, Chunks):
+        return call("ceil", extent(length.of), Name(length.size))
+    return Num(length) if isinstance(length, int) else _read(length)
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.frontend.views import VIEWS
-from kernellab.designer.graph.library import LibraryCall, Operand
+from kernellab.designer.graph.library import CallKind, LibraryCall, Operand
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.errors import DesignError, NodeError
 from kernellab.sketch.program.aten import BadCall, read_call
@@ -102,7 +102,8 @@ def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     except BadCall as error:
         raise b.refuse(node, error.what.rstrip(".").lower()) from None
     operands = tuple(_operand(b, r) for r in read)
-    return LibraryCall(node, tensor, b.shape(ref), operands, text, b.dtype(ref))
+    why = f"No rule designs {kind_of(node)}: one call of the framework makes it; what is around it is our own."
+    return LibraryCall(CallKind.ATEN, node, tensor, b.shape(ref), operands, b.dtype(ref), why, text)
 
 
 def kind_of(node: Node) -> str:

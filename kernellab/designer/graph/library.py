@@ -7,6 +7,7 @@ them is free), nothing fused into it. Biases are taken out first, so that they r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from kernellab.capture import Graph, Input, Node, Ref
@@ -37,28 +38,38 @@ class Operand:
     dtype: str = ""
 
 
+class CallKind(Enum):
+    """What a launch of the library does; said by the function that makes it."""
+
+    PRODUCT = "product"
+    CONVOLUTION = "convolution"
+    ATTENTION = "attention"
+    #: an ATen operation that no rule designs
+    ATEN = "aten"
+
+
 @dataclass(frozen=True)
 class LibraryCall:
-    """What the library makes: ``tensor`` of ``shape``, by the operation ``node``.
+    """A launch of the library: ``tensor`` of ``shape`` and ``dtype``, by the operation ``node``.
 
-    ``text`` is a call of ATen in a sketch's spelling where no operation of the table is meant, ``dtype`` what it makes.
+    ``why`` is the comment above its sketch, and ``title`` what that is called behind the task's name. ``text`` is the
+    call of an ATEN in a sketch's spelling.
     """
 
+    kind: CallKind
     node: Node
     tensor: str
     shape: tuple[Extent, ...]
     operands: tuple[Operand, ...]
+    dtype: str
+    why: str
     text: str = ""
-    dtype: str = ""
+    title: str = "library"
 
     @property
-    def kind(self) -> str:
+    def op(self) -> str:
         """The ATen operation's name."""
         return _kind(self.node)
-
-    @property
-    def is_convolution(self) -> bool:
-        return self.kind in CONVOLUTIONS
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,10 @@ def attention_told(node: Node) -> AttentionTold:
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     mask, dropout, is_causal, scale, grouped = (argument(node, 3 + n, name) for n, name in enumerate(names))
     return AttentionTold(mask, dropout or 0.0, bool(is_causal), scale, bool(grouped))
+
+
+#: what the library makes; any other of its calls is a convolution
+_CALLS = {"mm": CallKind.PRODUCT, "bmm": CallKind.PRODUCT, ATTENTION: CallKind.ATTENTION}
 
 
 def biases_apart(graph: Graph) -> Graph:
@@ -115,7 +130,9 @@ def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
     graph = biases_apart(graph)
     calls = library_nodes(graph)
     if not rests(graph, calls):
-        raise DesignError("There is no product here with work around it.", "Use the schedules of own kernels.")
+        raise DesignError(
+            "The graph has no library product with other work around it.", "Choose a schedule without library calls."
+        )
     return graph, calls
 
 
@@ -152,7 +169,9 @@ def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     for operand in operands:
         if shapes.setdefault(operand.tensor, operand.shape) != operand.shape:
             raise DesignError("A call of the library would read one tensor in two shapes.", "Pass it twice.")
-    return LibraryCall(node, tensor, b.shape(ref), operands)
+    kind = _CALLS.get(_kind(node), CallKind.CONVOLUTION)
+    why = f"One call of the framework's library makes this {kind.value}; what is around it is our own."
+    return LibraryCall(kind, node, tensor, b.shape(ref), operands, node.dtype, why)
 
 
 def _operand(b: Builder, ref: Any) -> Operand:
