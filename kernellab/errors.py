@@ -1,6 +1,6 @@
 """Every error that a person can meet, each one sentence and a remedy.
 
-The message says what and where; ``remedy`` says how to mend it. The notebook and the command line print both
+The message says what and where; ``remedy`` says how to fix it. The notebook and the command line print both
 without a traceback; a program can catch :class:`KernellabError`.
 """
 
@@ -22,7 +22,7 @@ def counted(number: int, noun: str) -> str:
 class KernellabError(Exception):
     """What went wrong, in one sentence, with the remedy in another.
 
-    Raised for anything that a person can mend. ``exit_code`` is what the command line returns: 2 for a wrong call or
+    Raised for anything that a person can fix. ``exit_code`` is what the command line returns: 2 for a wrong call or
     input, 1 for work that was done and is not good.
     """
 

@@ -172,7 +172,9 @@ def measure(
         KernellabError: no candidates in the target's DSL, or no checkout at ``kernelbench``.
     """
     if kernelbench is not None and not (kernelbench / "src" / "kernelbench" / "eval.py").is_file():
-        raise KernellabError(f"{kernelbench} is not a checkout of KernelBench.", "It has src/kernelbench/eval.py.")
+        raise KernellabError(
+            f"{kernelbench} is not a checkout of KernelBench.", "Name the folder that contains src/kernelbench/eval.py."
+        )
     task = load_task(TASK.format(rows=rows), "fused")
     numbers = iter(range(1, 1_000_000))
     failures: list[str] = []

@@ -115,7 +115,9 @@ def _as_json(found: list[Lens], names: list[str], change: Difference | None, lin
 def _level(found: Lens, name: str):  # type: ignore[no-untyped-def]
     level = found.level(name)
     if level is None:
-        raise SessionError(f"There is no level {name!r} here.", f"There is {', '.join(found.names)}.")
+        raise SessionError(
+            f"The lens shows no level {name!r} of this source.", f"Choose one of {', '.join(found.names)}."
+        )
     return level
 
 

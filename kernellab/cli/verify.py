@@ -82,7 +82,8 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
     """Exit 0 when its kernel passes here as it did there."""
     if path.suffix != ".json":
         raise KernellabError(
-            f"{path} comes without a source, and is no capsule.", "kernellab verify TASK SOURCE, or one capsule's file."
+            f"{path} was given without a source and is not a capsule.",
+            "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
     from kernellab.takehome.capsule import again, facts, read_capsule
 

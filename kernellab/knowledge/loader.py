@@ -267,7 +267,7 @@ def _without_title(page: Page) -> str:
 def _nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = get_close_matches(name, known, n=1, cutoff=0.4)
-    listed = f"There are {', '.join(known)}." if known else "There are none."
+    listed = f"Choose one of {', '.join(known)}." if known else "There are none."
     return f"Did you mean {near[0]!r}? {listed}" if near else listed
 
 

@@ -57,7 +57,9 @@ def _text(lens: Lens, level: str) -> str:
         return lens.text
     found = lens.level(level)
     if found is None:
-        raise SessionError(f"There is no level {level!r} here.", f"There is {', '.join([SOURCE, *lens.names])}.")
+        raise SessionError(
+            f"The lens shows no level {level!r} of this source.", f"Choose one of {', '.join([SOURCE, *lens.names])}."
+        )
     return found.text
 
 

@@ -29,7 +29,7 @@ def look(source: Source, task: Task | None = None, chip: Chip | None = None, uns
         TargetError: the chip's compute capability is not known.
     """
     if source.dsl not in READS:
-        raise SessionError(f"The lens does not read {source.dsl}.", f"It reads {', '.join(READS)}.")
+        raise SessionError(f"The lens does not read {source.dsl}.", f"Give a source in {', '.join(READS)}.")
     if source.dsl == "cpp":
         from kernellab.lens.cpp.look import look_cpp
 

@@ -19,7 +19,7 @@ _OPTIONAL = (
     ("seed", "seed"),
     ("stream_options", "stream_options"),
 )
-#: "unknown", unlike "too large", which is for a person to mend
+#: "unknown", unlike "too large", which is for a person to fix
 _UNKNOWN = re.compile(
     r"(un|not |n't |no )support|unknown|unrecogni|unexpected|not (permitted|allowed)|"
     r"extra (input|field)|instead|deprecat"

@@ -81,7 +81,7 @@ def _table(workspace: Path, table: str, kind: type[Kind]) -> Kind:
         name = ".".join(str(part) for part in first["loc"]) or "the table"
         known = ", ".join(kind.model_fields)
         reason = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-        raise SessionError(f"In {path}, [{table}] {name} is wrong: {reason}.", f"There is {known}.") from None
+        raise SessionError(f"In {path}, [{table}] {name} is wrong: {reason}.", f"Choose one of {known}.") from None
 
 
 def use_models(**given: Any) -> None:

@@ -146,7 +146,7 @@ def _load(digest: str, held: _Held) -> Callable[..., Any]:
     name = f"kernellab_kernel_{digest}"
     spec = importlib.util.spec_from_file_location(name, folder / source.entry_file)
     if spec is None or spec.loader is None:
-        raise SessionError(f"{source.entry_file} is not a Python module.", "The entry file must end in .py.")
+        raise SessionError(f"{source.entry_file} is not a Python module.", "Give an entry file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -100,7 +100,7 @@ def read_capsule(path: Path) -> Capsule:
     """The capsule in a file, whole.
 
     Raises:
-        KernellabError: it cannot be read, is no capsule, or a part does not have its hash.
+        KernellabError: it cannot be read, is not a capsule, or a part does not have its hash.
     """
     remedy = "Write one with `kernellab export SESSION --capsule FILE`."
     try:
@@ -113,7 +113,7 @@ def read_capsule(path: Path) -> Capsule:
     except ValidationError as error:
         first = error.errors()[0]
         raise KernellabError(
-            f"{path} is no capsule: {'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}.", remedy
+            f"{path} is not a capsule: {'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}.", remedy
         ) from None
     if found.format != _FORMAT:
         raise KernellabError(f"{path} has the format {found.format}; this kernellab reads {_FORMAT}.", remedy)
@@ -121,7 +121,7 @@ def read_capsule(path: Path) -> Capsule:
     if wrong:
         raise KernellabError(
             f"The {wrong[0]} in {path} does not have the hash that the capsule says: it was changed.",
-            "Get the capsule anew from where it was made.",
+            "Copy the capsule again from where it was made.",
         )
     return found
 

@@ -73,7 +73,7 @@ def write_wheel(package: Package, folder: Path, version: str = "0.1.0", prebuilt
     except ImportError:
         raise KernellabError("Building a wheel needs hatchling.", "pip install hatchling") from None
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)?", version):
-        raise KernellabError(f"{version!r} is no version of a package.", "Write one such as 0.1.0.")
+        raise KernellabError(f"{version!r} is not a package version.", "Write one such as 0.1.0.")
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         inside = package.write(root)

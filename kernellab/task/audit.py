@@ -30,7 +30,7 @@ FLOORS = {
     "float8_e5m2": 6e-2,
 }
 _SEEDS = (0, 1, 2)
-#: faults that no kernel can pass with, and what mends them
+#: faults that no kernel can pass with, and what fixes them
 _REFUSED = {
     "random": "Pass random values in as inputs, and leave out dropout.",
     "not-finite": "See that inputs() gives values for which the reference is defined.",

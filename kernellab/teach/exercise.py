@@ -108,7 +108,7 @@ class Course:
         for known, lesson in self.lessons.items():
             if name in (known, known.partition("_")[2]):
                 return lesson
-        raise CourseError(f"There is no lesson {name!r}.", f"There is {', '.join(self.lessons)}.")
+        raise CourseError(f"There is no lesson {name!r}.", f"Choose one of {', '.join(self.lessons)}.")
 
     def lesson_of(self, exercise: str) -> Lesson:
         """The lesson that has the exercise. Raises CourseError where none has it."""

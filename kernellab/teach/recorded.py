@@ -59,7 +59,7 @@ def recordings(file: Path | None = None) -> list[Recording]:
     try:
         return _ROWS.validate_json(place.read_bytes())
     except ValidationError as error:
-        raise CourseError(f"{place} cannot be read: {error.errors()[0]['msg']}.", "Take the file anew.") from None
+        raise CourseError(f"{place} cannot be read: {error.errors()[0]['msg']}.", "Copy the file again.") from None
 
 
 def write(rows: list[Recording], file: Path) -> None:

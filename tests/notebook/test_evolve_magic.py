@@ -69,7 +69,7 @@ def test_a_run_is_steered_in_words(run: Any, shell: InteractiveShell, capsys: py
 def test_what_is_wrong_is_said_with_the_remedy(shell: InteractiveShell) -> None:
     with pytest.raises(EvolveError, match="no run in this workspace"):
         shell.run_line_magic("kernel_evolve", "pause")
-    with pytest.raises(UsageError, match="no word that steers"):
+    with pytest.raises(UsageError, match="not a command for a run"):
         shell.run_line_magic("kernel_evolve", "halt soft")
     with pytest.raises(EvolveError, match="no policy 'isles'"):
         shell.run_cell_magic("kernel_evolve", "soft --select isles --dsl cpp", TASK)

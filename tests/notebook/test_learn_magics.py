@@ -86,7 +86,7 @@ def test_a_ratio_that_the_notebook_computed_meets_its_prediction(shell: Interact
     shell.run_line_magic("kernel_predict", "uniform 2")
     found = shell.run_line_magic("kernel_measure", "uniform --value ratio")
     assert "You expected 2x, measured 20.00x: off by 10.0x" in repr(found)
-    with pytest.raises(CourseError, match="no positive number"):
+    with pytest.raises(CourseError, match="not a positive number"):
         shell.run_line_magic("kernel_measure", "uniform --value word")
 
 

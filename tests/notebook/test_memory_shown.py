@@ -67,7 +67,7 @@ def test_each_word_of_the_magic(
     assert says("rebuild") == "0 kernels in the store.\n"
     with pytest.raises(UsageError, match="needs a session or words"):
         says("search")
-    with pytest.raises(UsageError, match="no word of the memory"):
+    with pytest.raises(UsageError, match="not a command of %kernel_memory"):
         says("dream")
     with pytest.raises(MemoryStoreError, match="does not exist"):
         says("import nowhere.jsonl")

@@ -54,7 +54,7 @@ def test_the_task_may_be_a_name_of_the_notebook(shell: InteractiveShell, tmp_pat
     for line in ("text", "loaded", "place", "--task text", "--task task.py"):
         shown = shell.run_cell_magic("kernel_verify", f"{line} --level T0 --allow-library", PLAIN)
         assert repr(shown).startswith("passed"), line
-    with pytest.raises(SessionError, match="number is a int, and no task"):
+    with pytest.raises(SessionError, match="number is a int, not a task"):
         shell.run_cell_magic("kernel_verify", "--task number", PLAIN)
 
 

@@ -227,7 +227,7 @@ def test_a_capsule_is_verified_again_and_a_changed_one_refused(cpp: Taken, tmp_p
     with pytest.raises(KernellabError, match=r"The task in .* does not have the hash"):
         read_capsule(path)
     path.write_text("{}")
-    with pytest.raises(KernellabError, match="is no capsule"):
+    with pytest.raises(KernellabError, match="is not a capsule"):
         read_capsule(path)
 
 
@@ -276,5 +276,5 @@ def test_what_cannot_go_together_is_refused(cpp: Taken, tmp_path: Path) -> None:
     written = cpp.source.model_copy(update={"origin": Author.MODEL})
     with pytest.raises(KernellabError, match="written by a model"):
         write_wheel(package([replace(cpp, source=written)]), tmp_path, prebuilt=True)
-    with pytest.raises(KernellabError, match="is no version"):
+    with pytest.raises(KernellabError, match="is not a package version"):
         write_wheel(package([cpp]), tmp_path, version="one")

@@ -32,7 +32,7 @@ def test_a_prediction_may_be_written_in_several_ways(words: str, expected: float
 
 @pytest.mark.parametrize("words", ["fast", "-2", "0", "1/0", "2xx"])
 def test_what_is_no_ratio_is_refused(words: str) -> None:
-    with pytest.raises(CourseError, match="is no prediction"):
+    with pytest.raises(CourseError, match="is not a prediction"):
         stated("a", words)
 
 

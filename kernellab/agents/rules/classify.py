@@ -9,7 +9,7 @@ from kernellab.records import CompilerLine, Evidence, Stage, Verdict
 
 
 class ErrorClass(str, Enum):
-    """Algorithm 1's classes, with those that it leaves out: what no role can mend, and slowness."""
+    """Algorithm 1's classes, with those that it leaves out: what no role can fix, and slowness."""
 
     SYNTAX = "syntax"
     API = "api"

@@ -248,4 +248,6 @@ def cost_at(sketch: str, task: Task, target: Target, constexpr: Mapping[str, int
         symbols = {symbol: task.args[at].extents(sizes)[dim] for symbol, (at, dim) in binding.symbols.items()}
         return cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
     except (KeyError, IndexError) as error:
-        raise SketchError(f"The sketch cannot be costed: the size of {error} is not known.", "") from None
+        raise SketchError(
+            f"The cost of the sketch cannot be estimated: the size of {error} is not known.", ""
+        ) from None

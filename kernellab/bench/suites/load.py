@@ -39,10 +39,14 @@ def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequ
     try:
         pattern = re.compile("" if numbers else only)
     except re.error as error:
-        raise TaskError(f"--only {only!r} is not a regular expression: {error}.", "Fix the pattern.") from error
+        raise TaskError(
+            f"--only {only!r} is not a regular expression: {error}.", "Fix the regular expression."
+        ) from error
     kind, colon, rest = spec.partition(":")
     if levels and kind != "kernelbench":
-        raise TaskError("--level is KernelBench's.", "Name kernelbench:CHECKOUT, or leave --level out.")
+        raise TaskError(
+            "--level is an option of KernelBench alone.", "Name kernelbench:CHECKOUT, or leave --level out."
+        )
     reader = READERS.get(kind) if colon or kind == "builtin" else None
     if reader is None and not Path(spec).is_dir():
         known = ", ".join(name if name == "builtin" else f"{name}:CHECKOUT" for name in READERS)

@@ -52,7 +52,7 @@ def tune(
         raise KernellabError("The sketch has no tunables.", remedy)
     text, loaded, target = read_text(file, "sketch"), load_task(task), detect_target(dsl)
     if target.backend is Backend.INTERPRETER:
-        raise TargetError("Triton's interpreter says nothing of speed.", "Tune on a GPU, or with --dsl cpp.")
+        raise TargetError("Speed cannot be measured in Triton's interpreter.", "Tune on a GPU, or with --dsl cpp.")
     fixed: dict[str, Value] = dict(settings(set_ or []))
     asked = shape_classes(loaded) if loaded.dims and classes else [dict(loaded.module().default_sizes())]
     found: list[tuple[dict[str, int], Tuned]] = []

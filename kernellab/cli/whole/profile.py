@@ -71,7 +71,7 @@ def _minutes(auto: str | None) -> float | None:
         if (sign and name != "minutes") or not number > 0:
             raise ValueError
     except ValueError:
-        raise ProfileError(f"--auto {auto} is no time.", "Write --auto minutes=30.") from None
+        raise ProfileError(f"--auto {auto} is not a duration.", "Write --auto minutes=30.") from None
     return number
 
 

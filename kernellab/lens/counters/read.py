@@ -73,7 +73,7 @@ def counters(source: Source, task: Task, unsandboxed: bool = False) -> list[Fact
         said = _run(ready.ncu, folder)
     found = [fact for row in rows(said) for fact in facts(row)]
     if not found:
-        raise SessionError(f"ncu gave no counter: {_last(said)}", "Does the kernel run? `kernellab verify` says.")
+        raise SessionError(f"ncu gave no counter: {_last(said)}", "Check with `kernellab verify` that the kernel runs.")
     return found
 
 

@@ -87,7 +87,7 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
 
     found = compiler()
     if found is None:
-        raise SessionError("There is no C++ compiler here.", "See %kernel_doctor.")
+        raise SessionError("No C++ compiler is installed.", "`kernellab doctor` says how to install one.")
     with tempfile.TemporaryDirectory(prefix="kernellab-asm-") as place:
         folder = Path(place)
         for name, text in files:
@@ -125,7 +125,7 @@ def _run(command: list[str], folder: Path) -> None:
         raise SessionError(f"The compiler did not answer: {error}.", "Try again.") from None
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-        raise SessionError(f"The compiler refuses this source: {first}", "Its verdict lists all errors.")
+        raise SessionError(f"The compiler refuses this source: {first}", "`kernellab verify` lists all errors.")
 
 
 @lru_cache(maxsize=4)

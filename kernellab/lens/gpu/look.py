@@ -98,12 +98,15 @@ def _answer(request: str) -> Answer:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise SessionError(f"The dry call took longer than {_SECONDS} s.", "Does the host code wait?") from None
+            raise SessionError(
+                f"The dry call took longer than {_SECONDS} s.", "Check that the host code waits for nothing."
+            ) from None
         out = scratch / ANSWER
         if not out.is_file() or out.is_symlink() or out.stat().st_size > _MOST_BYTES:
             last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")
             raise SessionError(
-                f"The dry call ended with {done.returncode}: {last[:200]}", "Does the source run at all?"
+                f"The dry call ended with {done.returncode}: {last[:200]}",
+                "Check with `kernellab verify` that the source runs.",
             )
         said = json.loads(out.read_text(encoding="utf-8"))
         return Answer(**{**said, "kernels": [Built(**built) for built in said["kernels"]]})

@@ -303,7 +303,10 @@ class Flattener:
             self._block.steps.append(SortCall(values, order, source, axis, bool(options["descending"]), self._line))
             return
         if stmt.op != "welford":
-            raise LoweringError(f"Line {self._line}: {stmt.op} with several results has no C++ lowering.")
+            raise LoweringError(
+                f"Line {self._line}: {stmt.op} with several results has no C++ lowering.",
+                "Write it with other operations.",
+            )
         mean, var = stmt.tiles[:2]
         axes = _axes(stmt)
         shape = stmt.args[0].type.shape

@@ -227,7 +227,10 @@ class KernelWriter:
             write_sort(self, stmt)
             return
         if stmt.op != "welford":
-            raise LoweringError(f"The Triton lowering has no operation {stmt.op!r} with several results.")
+            raise LoweringError(
+                f"The Triton lowering has no operation {stmt.op!r} with several results.",
+                "Write it with other operations.",
+            )
         mean, var = stmt.tiles
         for tile, code in zip((mean, var), moments(self.values, stmt.args[0], stmt.attrs, mean.dtype), strict=True):
             self.set_tile(tile, self.values.spread(code, tile.shape))

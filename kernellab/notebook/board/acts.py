@@ -205,9 +205,11 @@ def _is_open(desk: Desk, body: Body) -> None:
     state = desk.session.state
     now, meant = open_card(state), body.get("card")
     if now is None:
-        raise SessionError(f"Nothing waits for an answer: the session is {state.status.value}.", "Look at its head.")
+        raise SessionError(
+            f"No question is open: the session is {state.status.value}.", "Its state is at the top of the workbench."
+        )
     if meant != now:
-        raise SessionError("That question is not open any more: another one is.", "Answer the one that is shown now.")
+        raise SessionError("That question is closed and another one is open.", "Answer the one that is shown now.")
 
 
 def _stand(desk: Desk, body: Body, at: Callable[[str | None], str], what: str) -> None:
@@ -224,6 +226,4 @@ def _stand(desk: Desk, body: Body, at: Callable[[str | None], str], what: str) -
         return
     newer = next((t for t in reversed(state.path()) if at(t.parent) != at(t.id)), None)
     by = f"turn {newer.number} ({newer.role.value}, {newer.author.value}) changed it" if newer else "it was changed"
-    raise SessionError(
-        f"The {what} is another one than when you began: {by}.", "Compare, and apply your edit to the new one."
-    )
+    raise SessionError(f"The {what} has changed since you began: {by}.", "Compare, and apply your edit to the new one.")

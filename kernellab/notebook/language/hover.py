@@ -33,7 +33,7 @@ def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
 
 
 def explained(diagnostic: Diagnostic) -> str:
-    """A diagnostic in full: what, how to mend it, and the rule's word."""
+    """A diagnostic in full: what, how to fix it, and the rule's word."""
     return "\n".join(filter(None, [diagnostic.message, diagnostic.remedy, f"({diagnostic.code} {diagnostic.rule})"]))
 
 

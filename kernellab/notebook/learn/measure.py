@@ -76,7 +76,7 @@ def stated_value(name: str, value: object) -> Shown:
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < float("inf"):
-        raise CourseError(f"{value!r} is no positive number.", "Give --value the name of one.")
+        raise CourseError(f"{value!r} is not a positive number.", "Give --value the name of a variable that holds one.")
     before = progress.read()
     progress.record(Measured(name=name, ms=0.0, speedup=number, time=time.time()))
     return _beside(f"{name}: {number:.3g}", name, number, before)

@@ -95,7 +95,7 @@ class KernelMagic(Magics):
         found = self.namespace.get(name) if name else None
         if isinstance(found, Session):
             return found
-        there = f"There are {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
+        there = f"Choose one of {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
         wanted = f"There is no session {name!r} here." if name else "Say which session."
         raise SessionError(wanted, there)
 

@@ -75,7 +75,7 @@ class EvolveMagics(KernelMagic):
         if act is not None:
             return act(self, args, cell)
         if args.run is not None:
-            raise UsageError(f"{args.name!r} is no word that steers a run; there is {', '.join(WORDS)}")
+            raise UsageError(f"{args.name!r} is not a command for a run; choose one of {', '.join(WORDS)}")
         return self._begin(args, cell)
 
     def find(self, name: str | None) -> Run:
@@ -127,7 +127,9 @@ class EvolveMagics(KernelMagic):
 
         if cell is not None:
             if not args.name.isidentifier():
-                raise UsageError(f"{args.name!r} is no name for a variable")
+                raise UsageError(
+                    f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
+                )
             return counted_as_shown(cell), {"name": args.name}
         held = self.namespace.get(args.name)
         if isinstance(held, Session):

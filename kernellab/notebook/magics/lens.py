@@ -63,7 +63,7 @@ class LensMagics(KernelMagic):
 
         try:
             if known.task is None:
-                raise SessionError("Counters need a task.", "Its file could not be loaded.")
+                raise SessionError("Counters need a task, and its file could not be loaded.", "Correct the task file.")
             return replace(lens, facts=(*lens.facts, *counters(source, known.task, args.unsandboxed)))
         except SessionError as error:
             return replace(lens, notes=(*lens.notes, f"{error.message} {error.remedy}"))

@@ -47,7 +47,7 @@ class MemoryMagics(KernelMagic):
         """
         act = _WORDS.get(args.word)
         if act is None:
-            raise UsageError(f"{args.word!r} is no word of the memory; there is {', '.join(_WORDS)}")
+            raise UsageError(f"{args.word!r} is not a command of %kernel_memory; choose one of {', '.join(_WORDS)}")
         return act(self, args)
 
     def memory(self) -> Memory:

@@ -170,7 +170,7 @@ class ShowMagics(KernelMagic):
     def _set(self, name: str, value: str) -> None:
         known = {option: given for option, given, _ in self.lab.options()}
         if name not in known:
-            raise UsageError(f"there is no option {name!r}; there is {', '.join(known)}")
+            raise UsageError(f"there is no option {name!r}; choose one of {', '.join(known)}")
         trait = self.lab.traits()[name]
         try:
             setattr(self.lab, name, trait.from_string(value))

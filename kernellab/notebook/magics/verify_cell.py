@@ -66,7 +66,7 @@ def named_task(name: str, namespace: Mapping[str, Any]) -> Task:
     found = task_of(namespace[name], name)
     if found is None:
         kind = type(namespace[name]).__name__
-        raise SessionError(f"{name} is a {kind}, and no task.", "Name a session, a Task, a task's text, or its file.")
+        raise SessionError(f"{name} is a {kind}, not a task.", "Name a session, a Task, a task's text, or its file.")
     return found
 
 
@@ -83,7 +83,7 @@ def source_of(text: str, session: Session | None, file: str | None, dsl: str | N
     earlier = session.source if session is not None else None
     if file is not None:
         if earlier is None:
-            raise SessionError(f"There is no source whose {file} the cell could replace.", "Leave --file away.")
+            raise SessionError(f"There is no source whose {file} the cell could replace.", "Leave --file out.")
         files = {**earlier.files, file: text}
         return earlier.model_copy(update={"files": files, "origin": Author.HUMAN, "line_map": {}})
     if dsl is not None:

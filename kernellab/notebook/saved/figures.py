@@ -34,7 +34,7 @@ def figure(session: Session, kind: str, theme: str = "auto") -> go.Figure:
         SessionError: there is no such figure, or nothing to draw yet.
     """
     if kind not in _KINDS:
-        raise SessionError(f"There is no figure {kind!r}.", f"There is {', '.join(_KINDS)}.")
+        raise SessionError(f"There is no figure {kind!r}.", f"Choose one of {', '.join(_KINDS)}.")
     drawn = _KINDS[kind](session)
     if drawn is None:
         raise SessionError(f"{session.name} has nothing to draw for {kind} yet.", _WHEN[kind])

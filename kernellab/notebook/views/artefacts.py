@@ -39,11 +39,13 @@ def artefact(source: Source, name: str, facts: Facts | None = None) -> Artefact:
         return {"name": name, "text": source.files[name], "language": "text", "file": "", "lines": {}, "facts": []}
     if name not in names_of(source):
         there = ", ".join(names_of(source)) or "none"
-        raise SessionError(f"There is no {name!r} for this source.", f"There is {there}.")
+        raise SessionError(f"This source has no {name!r} to show.", f"Choose one of {there}.")
     lens = lens_of(source, facts or Facts())
     level = lens.level(name)
     if level is None:
-        raise SessionError(f"There is no {name!r} here. {' '.join(lens.notes)}", f"There is {', '.join(lens.names)}.")
+        raise SessionError(
+            f"This source has no {name!r} to show. {' '.join(lens.notes)}", f"Choose one of {', '.join(lens.names)}."
+        )
     return {
         "name": name, "text": level.text, "language": "asm", "file": lens.file,
         "lines": {here: there[0] for here, there in level.up.items()}, "facts": _figures(lens),

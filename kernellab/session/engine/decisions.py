@@ -141,7 +141,7 @@ def approve(
     if changed or worded:
         target = to or (question.to.value if question.to else None)
         if target is None:
-            raise SessionError("Say which role the suggestion is for.", "approve(suggestion, to='coder').")
+            raise SessionError("Say which role the suggestion is for.", "Write approve(suggestion, to='coder').")
         return events + redirect(state, target, suggestion if suggestion is not None else question.suggestion)
     if question.kind is QuestionKind.BRIEF:
         return events + _keep_as_it_is(state, question.role)
@@ -157,7 +157,7 @@ def redirect(state: State, to: str, suggestion: str) -> list[Event]:
         kind = RouteKind(to)
     except ValueError:
         known = ", ".join(k.value for k in RouteKind)
-        raise SessionError(f"There is nowhere {to!r} to send the work.", f"Choose one of {known}.") from None
+        raise SessionError(f"Unknown route {to!r}.", f"Choose one of {known}.") from None
     route = Route(to=kind, error_class="none", reason="A person sent the work here.", suggestion=suggestion)
     return by_person(state, Role.CONDUCTOR, route=route, state=TurnState.DONE)
 

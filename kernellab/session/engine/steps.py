@@ -65,7 +65,7 @@ def next_action(state: State, stops: Stops) -> Action:
 
 
 def failed_for_a_person(turn: Turn) -> bool:
-    """Did the turn fail in a way that no other role can mend?
+    """Did the turn fail in a way that no other role can fix?
 
     A Coder that cannot write a sketch as code is answered by another sketch; one whose model gave no answer, or whose
     documents cannot be read, is not.

@@ -128,7 +128,7 @@ class QuestionKind(str, Enum):
     TURN = "turn"
     #: a person plays this role: the work itself is asked for
     BRIEF = "brief"
-    #: something failed that a person must mend before it is tried again
+    #: something failed that a person must fix before it is tried again
     ERROR = "error"
 
 

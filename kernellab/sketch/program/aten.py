@@ -48,7 +48,7 @@ def read_call(text: str) -> ast.expr:
         raise BadCall(f"The text of the call cannot be read: {error}") from None
     inner = tree.value if isinstance(tree, ast.Subscript) else tree
     if not isinstance(inner, ast.Call):
-        raise BadCall("The text is no call of an operation.")
+        raise BadCall("The text is not a call of an operation.")
     _known(tree)
     return tree
 

@@ -64,7 +64,7 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
     operands = tuple(_operand(scope, bound[name]) for name in wanted if name in bound)
     target = stmt.targets[0]
     if scope.names.tensors.get(target.id) is None:
-        what = f"'{target.id}' is no tensor, and a library call writes a whole one."
+        what = f"'{target.id}' is not a tensor, and a library call writes a whole tensor."
         remedy = nearest(target.id, scope.names.tensors) or "Declare it under tensors:."
         raise scope.refuse("library", target.span, what=what, remedy=remedy)
     out = read_tensor(scope, target, "written")

@@ -118,7 +118,7 @@ def install(
     found = profile_of(model)
     if found is None:
         raise ProfileError(
-            f"This {type(model).__name__} was not profiled.", "p = kernellab.profile(model, *inputs), then install it."
+            f"This {type(model).__name__} was not profiled.", "Profile it first: p = kernellab.profile(model, *inputs)."
         )
     row = found.row(at)
     function, label, factor, own = _kernel(kernel)
@@ -179,12 +179,14 @@ def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int
     if state is None or not state.swaps:
         if at is None:
             return 0
-        raise SwapError("No kernel is installed in this model.", "kernellab.install(model, row, kernel) does it.")
+        raise SwapError(
+            "No kernel is installed in this model.", "Install one with kernellab.install(model, row, kernel)."
+        )
     gone = state.swaps if at is None else [s for s in state.swaps if s.row is at or at in (s.row.number, s.row.name)]
     gone = gone or [s for s in state.swaps if any(at == region.module for region in s.row.places)]
     if not gone:
         there = ", ".join(s.row.name for s in state.swaps)
-        raise SwapError(f"No kernel is installed at {at!r}.", f"There are {there}.")
+        raise SwapError(f"No kernel is installed at {at!r}.", f"Choose one of {there}.")
     taken = {id(region) for swap in gone for region in swap.row.places}
     state.places = {path: [p for p in places if id(p[0]) not in taken] for path, places in state.places.items()}
     state.apply()
@@ -277,7 +279,7 @@ def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callabl
         return best.quick, best.name, best.verdict.speedup, None
     if not callable(best):
         raise SwapError(
-            f"A {type(kernel).__name__} is no kernel.",
+            f"A {type(kernel).__name__} is not a kernel.",
             "Give a session, its best, a pair, or a function of the row's inputs.",
         )
     return best, getattr(best, "__name__", "kernel").strip("<>"), None, None

@@ -104,7 +104,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     """Everything that the Coder is told, in at most ``options.token_budget`` tokens.
 
     Raises:
-        PromptError: the task, the sketch and the code to mend are longer than that.
+        PromptError: the task, the sketch and the code to fix are longer than that.
     """
     base = base or base_of(brief, options)
     dsl, sketched = brief.target.dsl, not without_sketch(brief, options)
