@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kernellab.cli.output import PRECISION, emit, say
 from kernellab.errors import counted
 from kernellab.task.task import STRICT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernellab.bench.rows import Row
+    from kernellab.bench.suites import SuiteTask
 
 
 def bench(
@@ -68,34 +74,19 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task was run and passed."""
-    from kernellab.bench.dry import table
-    from kernellab.bench.report import headline, markdown
-    from kernellab.bench.rows import Row, summarise
-    from kernellab.bench.run import SuiteRequest, environment, rows_of, run_suite
+    from kernellab.bench.rows import summarise
+    from kernellab.bench.run import SuiteRequest, rows_of, run_suite
     from kernellab.bench.scale import parse_bytes
     from kernellab.bench.suites import load_suite
     from kernellab.session.start import check_coder
     from kernellab.verifier.protocol.requested import fidelity
-
-    def tell(row: Row) -> None:
-        speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
-        word = "pass" if row.passed else "FAIL"
-        cost = f"{counted(row.turns, 'turn')}, {row.seconds:.1f} s"
-        say(f"{word} {row.category}/{row.shown}: {speedup}, {cost}")
 
     check_coder(dsl, roles)
     precision = fidelity(precision) or STRICT
     tasks = load_suite(suite, only, limit, level or ())
     at_most = parse_bytes(max_bytes) if max_bytes else None
 
-    def reported(rows: list[Row]) -> str:
-        there = {row.key for row in rows}
-        names = [t.shown for t in tasks if t.key not in there]
-        dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock"
-        report = table(rows, dried) if dry else markdown(rows, f"{suite}: {environment(rows)}", names)
-        (out / "report.md").write_text(report, encoding="utf-8")
-        return report
-
+    dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock" if dry else ""
     if resume:
         kept = sum(row.passed for row in rows_of(tasks, out))
         say(f"kept {counted(kept, 'row')} that passed; {counted(len(tasks) - kept, 'task')} to run")
@@ -105,38 +96,64 @@ def bench(
             max_bytes=at_most, workers=workers, deadline=deadline, quick_first=quick_first, dry=dry,
             budget=60 * minutes if minutes else inf, memory=_store(memory), precision=precision,
         )  # fmt: skip
-        rows = run_suite(tasks, out, how, tell)
+        rows = run_suite(tasks, out, how, _tell)
     except KeyboardInterrupt:
         if done := rows_of(tasks, out):
-            print(reported(done))
+            print(_report(done, tasks, suite, out, dried))
         raise
-    report, where = reported(rows), environment(rows)
-    total, compiled = summarise(rows), summarise(rows, "compile")
+    report = _report(rows, tasks, suite, out, dried)
+    not_run = len(tasks) - len(rows)
     if json:
-        by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
-        emit(
-            {
-                "suite": suite,
-                "environment": where,
-                "precision": precision,
-                "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
-                "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
-                "geomean": total.geomean,
-                "median": total.median,
-                "headline": headline([r for r in rows if r.discriminating]),
-                "discriminating": summarise(r for r in rows if r.discriminating).model_dump(),
-                "fast_p": total.fast_p,
-                "slower": total.slower,
-                "compile": compiled.model_dump(),
-                "failures": total.failures,
-                "not_run": len(tasks) - len(rows),
-                "per_task": [r.model_dump() for r in rows],
-                "report": str(out / "report.md"),
-            }
-        )
+        emit({"suite": suite, "precision": precision, **_figures(rows), "not_run": not_run,
+              "report": str(out / "report.md")})  # fmt: skip
     else:
         print(report)
-    return 0 if not total.failures and len(rows) == len(tasks) else 1
+    return 0 if not summarise(rows).failures and not not_run else 1
+
+
+def _tell(row: Row) -> None:
+    """One line as soon as a task is done."""
+    speedup = f"{row.eager.speedup:.2f}x eager" if row.eager else row.reason or "not timed"
+    word = "pass" if row.passed else "FAIL"
+    say(f"{word} {row.category}/{row.shown}: {speedup}, {counted(row.turns, 'turn')}, {row.seconds:.1f} s")
+
+
+def _report(rows: list[Row], tasks: Sequence[SuiteTask], suite: str, out: Path, dried: str) -> str:
+    """The report, which is also written to ``out``; ``dried`` is the title of one without times."""
+    from kernellab.bench.dry import table
+    from kernellab.bench.report import markdown
+    from kernellab.bench.run import environment
+
+    there = {row.key for row in rows}
+    names = [t.shown for t in tasks if t.key not in there]
+    report = table(rows, dried) if dried else markdown(rows, f"{suite}: {environment(rows)}", names)
+    (out / "report.md").write_text(report, encoding="utf-8")
+    return report
+
+
+def _figures(rows: list[Row]) -> dict[str, Any]:
+    """The figures of a suite's rows, for --json."""
+    from kernellab.bench.report import headline
+    from kernellab.bench.rows import summarise
+    from kernellab.bench.run import environment
+
+    total = summarise(rows)
+    discriminating = [r for r in rows if r.discriminating]
+    by_category = {c: [r for r in rows if r.category == c] for c in sorted({r.category for r in rows})}
+    return {
+        "environment": environment(rows),
+        "per_category": {c: summarise(found).model_dump() for c, found in by_category.items()},
+        "pass_at_k": {"1": total.passed / total.tasks if total.tasks else None},
+        "geomean": total.geomean,
+        "median": total.median,
+        "headline": headline(discriminating),
+        "discriminating": summarise(discriminating).model_dump(),
+        "fast_p": total.fast_p,
+        "slower": total.slower,
+        "compile": summarise(rows, "compile").model_dump(),
+        "failures": total.failures,
+        "per_task": [r.model_dump() for r in rows],
+    }
 
 
 def _store(memory: str) -> str:

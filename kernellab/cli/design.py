@@ -15,7 +15,7 @@ from kernellab.errors import CaptureError, SessionError
 from kernellab.task.task import FRAMEWORK
 
 if TYPE_CHECKING:
-    from kernellab.records import Verdict
+    from kernellab.records import Role, Verdict
     from kernellab.session import DesignRequest, Session
 
 #: what the rules Designer cannot get past, and nobody else is there to: the input is at fault, not the work
@@ -78,17 +78,10 @@ def design(
     A role that is yours (--roles designer=human) gets its brief as a file, or in $EDITOR at a terminal.
     """
     from kernellab.cli import person
-    from kernellab.session import DesignRequest, begin
-    from kernellab.session.record.view import turn_line
+    from kernellab.session import begin
     from kernellab.session.start import check_coder
-    from kernellab.task import load_task
 
-    options: dict[str, Any] = {}
-    if baseline or level or repeat > 1 or allow_library or precision:
-        from kernellab.verifier.protocol.requested import verify_options
-
-        wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
-        options = wanted.model_dump(mode="json", exclude_defaults=True)
+    options = _options(baseline, level, repeat, allow_library, precision)
     values = settings(set_ or [])
     given = person.read_answer(answer) if answer is not None else ""
     resume = resume or answer is not None
@@ -96,27 +89,13 @@ def design(
     if from_ is None:  # else there is code already, which the Verifier may pass
         check_coder(dsl, roles)
     began = time.perf_counter()
-    if task is not None and words is None:
-        request = DesignRequest(load_task(task))
-    elif words is not None and task is None:
-        request = _worded(words, roles, budget, yes)
-    else:
-        what = "no task" if task is None else "more than one task"
-        raise SessionError(f"There is {what} to design for.", "Give a task file, or --words.")
     request = replace(
-        request, dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip, constexpr=values,
-        options=options, fresh=not resume, budget=budget, improve=improve, ablation=without or (), tune=tune,
-        memory=memory,
+        _asked(task, words, roles, budget, yes), dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip,
+        constexpr=values, options=options, fresh=not resume, budget=budget, improve=improve, ablation=without or (),
+        tune=tune, memory=memory,
     )  # fmt: skip
     session = begin(_started(request, from_, lift) if from_ is not None else request)
-    session.wait(progress=True)
-    if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
-        session.run()
-        session.wait(progress=True)
-    if given:
-        person.take(session, given)
-    elif person.has_editor() and not json:
-        person.by_editor(session)
+    _run(session, resume, given, editor=not json)
     _no_graph(session)
     found = result(session, time.perf_counter() - began)
     role = person.asked(session)
@@ -129,24 +108,70 @@ def design(
     if json:
         emit(found)
     else:
-        # on a terminal each turn was told when it ended
-        if not (sys.stdout.isatty() and sys.stderr.isatty()):
-            for turn in session.turns:
-                print(turn_line(turn))
-        question = session.state.question
-        if found["library_faster"]:
-            print(found["library_faster"])
-        # the question's own remedy names calls, which a shell has not
-        remedy = f"\n  -> {_WAITS}" if question and role is None else ""
-        print(f"{session.status.value}: {session.reason}{remedy}")
-        if role is not None:
-            person.say_how(brief, role)
-        if session.ledger()["text"]:
-            print(session.ledger()["text"])
-        print(f"session {session.id}")
-        if found["passed"]:
-            _offer(session)
+        _tell(session, found, role)
     return 0 if found["passed"] and found.get("backward", {}).get("passed", True) else 1
+
+
+def _options(
+    baseline: list[str] | None, level: str | None, repeat: int, allow_library: bool, precision: str | None
+) -> dict[str, Any]:
+    """What the Verifier is asked beside its defaults."""
+    if not (baseline or level or repeat > 1 or allow_library or precision):
+        return {}
+    from kernellab.verifier.protocol.requested import verify_options
+
+    wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
+    return wanted.model_dump(mode="json", exclude_defaults=True)
+
+
+def _asked(task: Path | None, words: str | None, roles: str | None, budget: str | None, yes: bool) -> DesignRequest:
+    """The request for a task's file, or for one that a model writes from words."""
+    from kernellab.session import DesignRequest
+    from kernellab.task import load_task
+
+    if task is not None and words is None:
+        return DesignRequest(load_task(task))
+    if words is not None and task is None:
+        return _worded(words, roles, budget, yes)
+    what = "No task is" if task is None else "A task file and --words are both"
+    raise SessionError(f"{what} given.", "Pass exactly one of TASK and --words.")
+
+
+def _run(session: Session, resume: bool, given: str, editor: bool) -> None:
+    """Work until the session ends or waits; a person's answer is ``given`` or, with ``editor``, written in one."""
+    from kernellab.cli import person
+
+    session.wait(progress=True)
+    if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
+        session.run()
+        session.wait(progress=True)
+    if given:
+        person.take(session, given)
+    elif editor and person.has_editor():
+        person.by_editor(session)
+
+
+def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
+    """The session's end in words; ``role`` is the one that waits for a person."""
+    from kernellab.cli import person
+    from kernellab.session.record.view import turn_line
+
+    # on a terminal each turn was told when it ended
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        for turn in session.turns:
+            print(turn_line(turn))
+    if found["library_faster"]:
+        print(found["library_faster"])
+    # the question's own remedy names calls, which a shell has not
+    remedy = f"\n  -> {_WAITS}" if session.state.question and role is None else ""
+    print(f"{session.status.value}: {session.reason}{remedy}")
+    if role is not None:
+        person.say_how(Path(found["brief"]), role)
+    if session.ledger()["text"]:
+        print(session.ledger()["text"])
+    print(f"session {session.id}")
+    if found["passed"]:
+        _offer(session)
 
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
@@ -206,7 +231,7 @@ def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> Des
         say(f"note: {flag}")
     if not yes:
         if not sys.stdin.isatty():
-            raise SessionError("A person approves a task that a model wrote.", "Read it above, then add --yes.")
+            raise SessionError("A task written by a model needs a person's approval.", "Read it above, then add --yes.")
         if not typer.confirm("Design a kernel for this task?", err=True):
             raise typer.Abort
     return DesignRequest(found.text, name=found.name, asked=found.exchanges)

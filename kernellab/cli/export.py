@@ -53,26 +53,26 @@ def export(
     wanted = any(path is not None for path in (out, wheel, capsule, solution))
     if wanted == (trajectories is not None):
         raise SessionError(
-            "There is nothing to write." if not wanted else "Kernels and trajectories are two exports.",
+            "No output is named." if not wanted else "Kernels and trajectories cannot be exported together.",
             "Pass --out, --wheel, --capsule or --solution for kernels, or --trajectories FILE.",
         )
     if trajectories is not None:
         if len(sessions or []) > 1:
-            raise SessionError("Trajectories are of one session, or of all.", "Name one session, or none.")
+            raise SessionError("Trajectories are exported for one session or for all.", "Name one session, or none.")
         return _trajectories(sessions[0] if sessions else None, trajectories, licence, json)
     if not sessions:
-        raise SessionError("No session is named.", "kernellab export SESSION --out FILE.")
+        raise SessionError("No session is named.", "Run kernellab export SESSION --out FILE.")
     if layout not in _LAYOUTS:
         raise SessionError(f"There is no layout {layout!r}.", f"Choose one of {', '.join(_LAYOUTS)}.")
     if len(sessions) > 1 and (capsule or solution):
         raise SessionError("A capsule and a Solution hold one kernel.", "Name one session.")
     if prebuilt and wheel is None:
         raise SessionError("--prebuilt is for a wheel.", "Pass --wheel FOLDER too.")
-    from kernellab.takehome import package
-
     kernels = [_taken(session) for session in sessions]
     files: dict[str, str] = {}
     if out is not None or wheel is not None:
+        from kernellab.takehome import package
+
         made = package(kernels, graph=graph)
         if out is not None:
             files[layout] = str(_write(made, layout, out, licence))
@@ -80,15 +80,7 @@ def export(
             from kernellab.takehome.wheel import write_wheel
 
             files["wheel"] = str(write_wheel(made, wheel, version, prebuilt))
-    if capsule is not None:
-        from kernellab.takehome.capsule import write_capsule
-
-        files["capsule"] = str(write_capsule(kernels[0], capsule))
-    if solution is not None:
-        from kernellab.takehome.layouts import write_solution
-
-        one, beside = write_solution(kernels[0], solution)
-        files |= {"solution": str(one), "definition": str(beside)}
+    files |= _of_one(kernels[0], capsule, solution)
     if json:
         sources = [kernel.source.hash for kernel in kernels]
         emit({"file": next(iter(files.values())), "files": files, "sessions": list(sessions), "sources": sources,
@@ -97,6 +89,21 @@ def export(
         for path in files.values():
             say(f"wrote {path}")
     return 0
+
+
+def _of_one(kernel: Taken, capsule: Path | None, solution: Path | None) -> dict[str, str]:
+    """Writes what holds one kernel; the files by what they are."""
+    files: dict[str, str] = {}
+    if capsule is not None:
+        from kernellab.takehome.capsule import write_capsule
+
+        files["capsule"] = str(write_capsule(kernel, capsule))
+    if solution is not None:
+        from kernellab.takehome.layouts import write_solution
+
+        one, beside = write_solution(kernel, solution)
+        files |= {"solution": str(one), "definition": str(beside)}
+    return files
 
 
 _LAYOUTS = ("module", "package", "kernels")
