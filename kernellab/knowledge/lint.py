@@ -34,6 +34,7 @@ _WORDS = {
     "alloc", "load", "store", "atomic_add", "gather", "scatter", "pad", "gemm", "dot", "precision", "kernel", "launch",
     "tunable", "num_warps", "num_stages", "f16", "bf16", "f8e4m3", "f8e5m2",
 }  # fmt: skip
+_OPERATIONS = "language/operations.md"
 _CODE = re.compile(r"\bSK\d{3}\b")
 
 
@@ -52,6 +53,7 @@ def lint(root: Path) -> list[Fault]:
     found = [*_folders(root)]
     found += [fault for path in sorted(root.rglob("*.md")) for fault in _document(path, root)]
     found += list(_chips(root))
+    found += list(_unnamed(root / _OPERATIONS))
     try:
         found += list(_record(jobs(root), root))
     except KernellabError as error:
@@ -138,6 +140,14 @@ def _examples(folder: Path, spec: DslSpec, root: Path) -> Iterator[Fault]:
             yield Fault(place, f"There is no family {example.family!r}.", f"One of {', '.join(sorted(families))}.")
         yield from _unfilled(path, place)
         yield from _names(example.text, place, 1, spec)
+
+
+def _unnamed(path: Path) -> Iterator[Fault]:
+    """Operations of the sketch language that the document of operations leaves out; operators are named there once."""
+    words = set(re.findall(r"\w+", path.read_text(encoding="utf-8"))) if path.is_file() else set(OPS)
+    for op in OPS.values():
+        if op.name not in words and not op.symbol and op.name != "newaxis":
+            yield Fault(_OPERATIONS, f"It does not name the operation {op.name!r}.", "Add it to those of its kind.")
 
 
 # -- one document

@@ -133,7 +133,7 @@ def test_an_edit_that_cannot_be_parsed_is_a_turn_with_its_line_named(session: Se
         ({"action": "note", "role": "coder", "text": "  "}, "empty"),
         ({"action": "budget", "value": "coffee=3"}, "coffee"),
         ({"action": "predict", "expected": 2, "reason": ""}, "Teaching mode is off"),
-        ({"action": "approve", "card": "t1:route:conductor"}, "not open any more"),
+        ({"action": "approve", "card": "t1:route:conductor"}, "question is closed"),
         ({"action": "answer", "card": "brief-start-designer", "text": ""}, "empty"),
     ],
 )
@@ -171,8 +171,8 @@ def test_a_double_click_is_carried_out_once(session: Session, page: Page) -> Non
 
 def test_an_answer_while_nothing_is_asked_is_refused(session: Session, page: Page) -> None:
     page.act("stop")
-    assert "Nothing waits" in page.act("approve", card="brief-start-designer")
-    assert "Nothing waits" in page.act("answer", card="brief-start-designer", text=SKETCH)
+    assert "No question is open" in page.act("approve", card="brief-start-designer")
+    assert "No question is open" in page.act("answer", card="brief-start-designer", text=SKETCH)
     assert session.status is SessionStatus.STOPPED
 
 
