@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1024
 #: sessions sample in threads of their own
 _SEEDING = threading.RLock()
+#: so is a Model's state while functional_call has others in its place
+_CALLING = threading.RLock()
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
@@ -138,7 +140,9 @@ class TaskModule:
         split = len(args) - len(state)
         positional, keywords = self.bind(args[:split])
         values = dict(zip(state, args[split:], strict=True))
-        return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
+        # the values stand in for the Model's own while it runs: one thread at a time
+        with _CALLING:
+            return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
 
     def raw_inputs(self, sizes: Mapping[str, int]) -> list[Any]:
         """A kernel's arguments among what ``inputs`` or ``get_inputs`` gives: tensors and scalars only."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from math import exp, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task.sample.inputs import Family, families, redraw
@@ -38,7 +38,23 @@ _BUILT = ("built",)
 
 #: values of arguments marked static that a worker has met, by position, shape and dtype
 Statics = dict[tuple[Any, ...], Any]
+T = TypeVar("T")
 _statics: ContextVar[Statics | None] = ContextVar("statics", default=None)
+
+
+class Once(Generic[T]):
+    """``functools.cached_property`` without the lock that it has before Python 3.12, which holds up the other cases'
+    values while one is made: here two threads make cases, never the same one."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self._name = make, make.__name__
+
+    def __get__(self, of: Any, _: type | None = None) -> T:
+        held = vars(of)
+        if self._name not in held:
+            held[self._name] = self._make(of)
+        found: T = held[self._name]
+        return found
 
 
 @dataclass(frozen=True)
@@ -58,7 +74,7 @@ class Case:
     #: what :func:`static_held` has held when this was made
     statics: Statics | None = field(default_factory=_statics.get, compare=False, repr=False)
 
-    @cached_property
+    @Once
     def args(self) -> tuple[Any, ...]:
         found = self._drawn()
         return tuple(d if h is None else h for d, h in zip(found, self.held, strict=True)) if self.held else found
@@ -74,7 +90,7 @@ class Case:
         """The same case with a change to its arguments."""
         return replace(self, change=change)
 
-    @cached_property
+    @Once
     def references(self) -> tuple[Reference, ...]:
         return answers.references(self.task, self.args, self.double, self._native[0])
 
@@ -83,7 +99,7 @@ class Case:
         """What the reference took for these arguments."""
         return self._native[1]
 
-    @cached_property
+    @Once
     def _native(self) -> tuple[tuple[Tensor, ...], float]:
         args = self.args
         device.synchronize()
@@ -92,7 +108,7 @@ class Case:
         device.synchronize()
         return outputs, time.perf_counter() - start
 
-    @cached_property
+    @Once
     def nudged(self) -> tuple[Reference, ...]:
         """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place (and
         where factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
@@ -109,7 +125,7 @@ class Case:
     def _either(self, output: int) -> list[Tensor]:
         return [run[output].double() for run in self._reordered]
 
-    @cached_property
+    @Once
     def _reordered(self) -> list[tuple[Tensor, ...]]:
         return answers.reordered(self.task, self.args, self.references, self.seed)
 
@@ -147,7 +163,7 @@ class Case:
                 return None
         return tuple(o.double().abs() for o in one)
 
-    @cached_property
+    @Once
     def hidden(self) -> float:
         """How many times larger than its spread the mean of a row is, root mean square over the rows of the input where
         it is the most. The sum of a row is rounded relative to the mean, and what is left without it is the spread."""
@@ -234,9 +250,8 @@ def correct_cases(task: Task, interpreted: bool = False) -> list[Case]:
     size = input_bytes(task, full)
     if not task.dims:
         return [case(task, full, Family.OWN), *_other_families(task, full, legal)]
-    hidden = [s for s in small_sizes(task, _AROUND, 8) if s != full]
-    hidden = [_shrunk(task, s, interpreted) for s in hidden]
-    small = full if size <= CORRECT.family_bytes and not interpreted else _middle(hidden, full)
+    hidden = _hidden(task, interpreted)
+    small = _small(task, full, hidden, interpreted)
     own_first = sorted(legal, key=lambda f: f is not Family.OWN)
     cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
     step = max(1, len(hidden) // CORRECT.hidden_sizes)
@@ -301,14 +316,25 @@ def beside(task: Task, full: Mapping[str, int], size: int) -> list[dict[str, int
     return found
 
 
-def _middle(hidden: list[dict[str, int]], full: dict[str, int]) -> dict[str, int]:
-    """A size that is neither tiny nor large: several tiles, and a rest."""
+def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:
+    """Small sizes beside the task's own."""
+    full = _shrunk(task, task.module().default_sizes(), interpreted)
+    return [_shrunk(task, s, interpreted) for s in small_sizes(task, _AROUND, 8) if s != full]
+
+
+def _small(task: Task, full: dict[str, int], hidden: list[dict[str, int]], interpreted: bool) -> dict[str, int]:
+    """The size that the families run at: the full one, where it is not large, else one that is neither tiny nor large,
+    of several tiles and a rest."""
+    if input_bytes(task, full) <= CORRECT.family_bytes and not interpreted:
+        return full
     return hidden[-1] if hidden else full
 
 
 def small_case(task: Task, interpreted: bool = False) -> Case:
     """A new case at the size that the families run at."""
-    return case(task, dict(correct_cases(task, interpreted)[0].sizes), Family.OWN)
+    full = _shrunk(task, task.module().default_sizes(), interpreted)
+    small = _small(task, full, _hidden(task, interpreted), interpreted) if task.dims else full
+    return case(task, small, Family.OWN)
 
 
 def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:

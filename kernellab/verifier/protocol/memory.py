@@ -297,6 +297,12 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return all(torch.equal(a[i : i + step], b[i : i + step]) for i in range(0, a.shape[0], step))
 
 
+def identical(a: Tensor, b: Tensor) -> bool:
+    """Are both the same to the bit?"""
+    same_form = a.shape == b.shape and a.dtype == b.dtype
+    return same_form and (not a.numel() or equal(_bits(a.contiguous()), _bits(b.contiguous())))
+
+
 def fresh_copy(layout: Layout) -> int:
     """Bytes of the tensors of a layout, guards left out."""
     import torch

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernellab.target import Backend
-from kernellab.task import ArgKind
+from kernellab.task import ArgKind, Task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
@@ -28,26 +28,35 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
-    """Canaries of all families at the size that is timed; where it is large, of a few at random. One more has rows of
-    all kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case."""
+def canaries_of(stages: Stages, timed: Case, drawn: Sequence[Case] = ()) -> list[Canary]:
+    """Canaries of the cases ``drawn`` for the ``timed`` one, or of new ones, and a few of other sizes."""
+    if input_bytes(stages.task) > CORRECT.single_family_bytes:
+        return []
+    layout = lay_out(timed.args)
+    drawn = drawn or cases_of(stages, timed)
+    found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
+    if found:
+        found[-1] = replace(found[-1], last=True)
+    return [*_watched(stages, found), *_of_other_sizes(stages, dict(timed.sizes), _kinds(stages.task))]
+
+
+def _kinds(task: Task) -> list[Family]:
+    return [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
+
+
+def cases_of(stages: Stages, timed: Case) -> list[Case]:
+    """Cases of all families at the size that is timed; where it is large, of a few at random. One more has rows of all
+    kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case."""
     task, sizes = stages.task, dict(timed.sizes)
     size = input_bytes(task)
-    if size > CORRECT.single_family_bytes:
-        return []
-    kinds: list[Family] = [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
+    kinds = _kinds(task)
     most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canaries if size <= CORRECT.large_bytes else 1
     changing = [spec.kind is ArgKind.TENSOR and not spec.static for spec in task.args]
     held = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
     # of much data float64 is asked only where the reference at the declared dtype does not decide
     double = size <= CORRECT.family_bytes
-    drawn = [replace(cases.case(task, sizes, family), held=held, double=double) for family in chosen]
-    layout = lay_out(timed.args)
-    found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
-    if found:
-        found[-1] = replace(found[-1], last=True)
-    return [*_watched(stages, found), *_of_other_sizes(stages, sizes, kinds)]
+    return [replace(cases.case(task, sizes, family), held=held, double=double) for family in chosen]
 
 
 def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:

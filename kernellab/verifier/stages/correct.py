@@ -64,51 +64,51 @@ def _smoke(stages: Stages) -> str:
 
 def _correct(stages: Stages) -> str:
     found = stages.ahead.correct()
-    for number, case in enumerate(found, 1):
+    for number, case in enumerate(stages.ahead.in_turn(found), 1):
         stages.context.tell(f"case {number} of {len(found)}")
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
-        if not stages.context.interpreted and (small or secrets.randbits(1)):
-            quiet(stages, case)
-        stages.check(case)
+        is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
+        stages.check(case, right=quiet(stages, case) if is_quiet else ())
     names = dict.fromkeys(c.family.value for c in found)
     return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {stages.worst:.1e}"
 
 
-def quiet(stages: Stages, case: Case) -> None:
+def quiet(stages: Stages, case: Case) -> list[Tensor]:
     """A case of the stage correct as timed calls are, where nothing poisons fresh memory: code that tells the two
     apart must be right on all families in both. It comes first, so that no answer to the same contents is at hand; of
-    large cases a secret half has it.
+    large cases a secret half has it. Its outputs, which are right.
 
     Raises:
         Refused: wrong here. What is wrong in a poisoned call too is refused as that call is.
     """
-    what, found = _as_timed(stages, case)
+    what, found, outputs = _as_timed(stages, case)
     if not what:
-        return
+        return outputs
     stages.check(case)
     raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
 
 
-def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None]:
-    """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is."""
+def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Tensor]]:
+    """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is; the outputs."""
     try:
         call = stages.call(case, poison=False)
         unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
         if unlike is not None:
-            return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike)
+            return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike), []
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         if stages.worker.gone() or stages.worker.closed:
             stages.restart()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
-        return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+        return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case), []
     for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits_for(case), strict=True)):
-        mismatch, _ = compare(got, reference, limits)
+        mismatch, error = compare(got, reference, limits)
         if mismatch is not None and mismatch.rule in NUMERIC:
             if not case.double:
                 case = replace(case, double=True)
-            mismatch, _ = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
+            mismatch, error = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
         if mismatch is not None:
             found = evidence.of_mismatch(stages.source, case, i, got, reference, mismatch, earlier=stages.answers)
-            return f"{mismatch.message}; {found.signature}", found
-    return "", None
+            return f"{mismatch.message}; {found.signature}", found, outputs
+        stages.worst = max(stages.worst, error)
+    return "", None, outputs
