@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,8 @@ from kernellab.verifier.cases import cases
 from kernellab.verifier.edges.expanded import expanded, with_equal_rows
 from kernellab.verifier.edges.fences import fenced
 from kernellab.verifier.protocol.memory import Arena
+from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.worker.guards import Trespass, guarded
 
 from .kit import Judge
 
@@ -36,6 +40,30 @@ def test_each_input_ends_within_a_line_of_a_page_of_its_own() -> None:
         assert fence % 4096 == 0 and place.offset % 64 == 0
         assert 0 <= fence - (place.offset + 4 * place.span) < 64
     assert layout.size >= layout.fences[-1] + 4096
+
+
+def test_each_input_begins_behind_such_a_page() -> None:
+    args = (torch.randn(5, 7), 3, torch.randn(7), torch.empty(0))
+    layout = fenced(args, before=True)
+    assert [layout.places[0].offset, layout.places[2].offset] == [fence + 4096 for fence in layout.fences]
+    assert layout.fences[1] >= layout.places[0].offset + 4 * layout.places[0].span
+
+
+def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_judge() -> None:
+    with guarded() as made:
+        one, two = torch.empty(4, 5), torch.from_numpy(np.empty((3, 7), np.float32))
+    assert one.isnan().all() and two.isnan().all()
+    made.look()
+    for tensor in (one, two):
+        one_behind = torch.frombuffer(
+            (ctypes.c_float * 1).from_address(tensor.data_ptr() + 4 * tensor.numel()), dtype=torch.float32
+        )
+        was = float(one_behind[0])
+        one_behind[0] = 1.0
+        with pytest.raises(Trespass, match=f"a workspace of {4 * tensor.numel()} bytes"):
+            made.look()
+        made.look([tensor.untyped_storage().data_ptr(), tensor.data_ptr() - CAPS.output_guard])
+        one_behind[0] = was
 
 
 def test_equal_rows_lie_in_one_place_and_hold_what_they_should() -> None:

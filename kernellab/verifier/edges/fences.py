@@ -1,4 +1,5 @@
-"""Inputs that end where memory ends: what reads beyond them is ended there, as it may be in a user's program."""
+"""Inputs that begin, or end, where memory does: what reads beyond them is ended there, as it may be in a user's
+program."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ _PAGE = 4096
 _LINE = 64
 
 
-def fenced(args: Sequence[Any]) -> Layout:
-    """Places ``args`` contiguously, the end of each within a line of a page that cannot be read."""
+def fenced(args: Sequence[Any], before: bool = False) -> Layout:
+    """Places ``args`` contiguously, the end of each within a line of a page that cannot be read; or the beginning of
+    each right behind one (``before``)."""
     import torch
 
     places: list[Place] = []
@@ -32,29 +34,32 @@ def fenced(args: Sequence[Any]) -> Layout:
             continue
         shape = tuple(arg.shape)
         size = arg.numel() * arg.element_size()
-        fence = -(-(end + CAPS.guard + size) // _PAGE) * _PAGE
+        room = 0 if before else size
+        fence = -(-(end + CAPS.guard + room) // _PAGE) * _PAGE
+        first = fence + _PAGE if before else (fence - size) // _LINE * _LINE
         strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-        places.append(Place((fence - size) // _LINE * _LINE, shape, strides, str(arg.dtype).removeprefix("torch.")))
+        places.append(Place(first, shape, strides, str(arg.dtype).removeprefix("torch.")))
         if size:
             fences.append(fence)
-        end = fence + _PAGE
+        end = max(fence + _PAGE, first + size)
     return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE, tuple(fences))
 
 
 def reads_inside(stages: Stages, case: Case) -> None:
-    """A case whose inputs end at such pages.
+    """A case whose inputs end at such pages, and once more where they begin behind them.
 
     Raises:
-        Refused: the kernel ends there, and does not where there is memory behind them.
+        Refused: the kernel ends there, and does not where there is memory beside them.
     """
-    layout = fenced(case.args)
-    if not layout.fences:
-        return
-    try:
-        stages.worker.write(0, layout, case.args)
-        stages.worker.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
-    except WorkerFailure as failure:
-        if failure.kind != "crash":
-            raise stages.failed("robust", failure, case) from failure
-        message = "reads beyond the end of an input: it is ended where no memory lies behind it"
-        raise stages.refused(case, "out-of-bounds", message) from failure
+    for before, beyond, beside in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
+        layout = fenced(case.args, before)
+        if not layout.fences:
+            return
+        try:
+            stages.worker.write(0, layout, case.args)
+            stages.worker.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
+        except WorkerFailure as failure:
+            if failure.kind != "crash":
+                raise stages.failed("robust", failure, case) from failure
+            message = f"reads {beyond} of an input: it is ended where no memory lies {beside} it"
+            raise stages.refused(case, "out-of-bounds", message) from failure

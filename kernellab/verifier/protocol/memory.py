@@ -231,6 +231,8 @@ def read_output(pid: int, output: Output) -> Tensor:
     span = 1 + sum((n - 1) * s for n, s in zip(output.shape, output.strides, strict=True))
     if output.data + span * item > output.storage + output.storage_bytes:
         raise Unreadable("an output reaches beyond its storage")
+    if span * item > max(CAPS.memory, CAPS.memory_factor * prod(output.shape) * item):
+        raise Unreadable("an output's elements lie further apart than memory reaches")
     buffer = torch.empty(span * item, dtype=torch.uint8)
     _read(pid, output.data, buffer.data_ptr(), span * item)
     return buffer.view(dtype).as_strided(output.shape, output.strides).contiguous()
@@ -242,6 +244,20 @@ def read_bytes(pid: int, address: int, count: int) -> Tensor:
     buffer = torch.empty(count, dtype=torch.uint8)
     _read(pid, address, buffer.data_ptr(), count)
     return buffer
+
+
+def glance(pid: int, places: Sequence[tuple[int, int]]) -> bytes:
+    """What lies at a few places (address, bytes) of a process that may run, by one call of the system; nothing where
+    they cannot be read."""
+    size = sum(count for _, count in places)
+    here = _Span(0, size)
+    buffer = ctypes.create_string_buffer(size)
+    here.base = ctypes.addressof(buffer)
+    there = (_Span * len(places))(*(_Span(*place) for place in places))
+    got = _libc.process_vm_readv(
+        ctypes.c_int(pid), ctypes.byref(here), ctypes.c_ulong(1), there, ctypes.c_ulong(len(places)), 0
+    )
+    return buffer.raw if got == size else b""
 
 
 class _Span(ctypes.Structure):

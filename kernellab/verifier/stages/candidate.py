@@ -72,6 +72,8 @@ class Stages:
         self.worst = 0.0
         #: looks at calls among the timed ones
         self.watch: Sampler | None = None
+        #: and single looks at others, spread over them
+        self.looks: Sampler | None = None
         #: of the generators when ModelNew is constructed, where its parameters are the constructor's
         self.seed: int | None = None
         #: random normal inputs, for the stage honest
@@ -248,7 +250,8 @@ class Stages:
         except WorkerFailure as failure:
             reason = self.words(stage, failure, case)
             found = evidence.of_failure(self.context.adapter, self.source, failure, case)
-            if not strided and failure.kind in ("crash", "exit", "exception", "hang") and self.is_edge(case):
+            kinds = ("crash", "exit", "exception", "hang", "out-of-bounds")
+            if not strided and failure.kind in kinds and self.is_edge(case):
                 found = found.model_copy(update={"signature": "edge-tile"})
             raise Refused(reason, found) from failure
         count = len(case.references) - len(self.written)

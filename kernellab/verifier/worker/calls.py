@@ -15,12 +15,15 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import BAD_OUTPUT, DONE, RAISED, READY, Control
 from kernellab.verifier.worker import build as worker_build
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
+
+if TYPE_CHECKING:
+    from kernellab.verifier.worker.guards import Workspaces
 
 Socket = Any
 _SPIN_SECONDS = 0.05
@@ -43,6 +46,8 @@ class Worker:
         self.held = 2
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
         self._ghost: Any = None
+        #: what a checked call allocates
+        self.made: Workspaces | None = None
         self.random = random.Random()
         #: the tensors that ``load`` puts a model's last arguments into
         self.parameters: list[Any] = []
@@ -112,7 +117,7 @@ class Worker:
             if not message.get("poison", False):
                 # a loop of a user's program frees a result before the next call, and so reuses its pages
                 self.kept = self.kept if message["op"] == "echo" else []
-            with _poisoned(message.get("poison", False)), self._fenced(message):
+            with _poisoned(message.get("poison", False)) as self.made, self._fenced(message):
                 self._timed(args)
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
@@ -157,6 +162,9 @@ class Worker:
             synchronize()
             seconds = time.perf_counter() - start
             outputs = flatten(result, self.role == "candidate")
+            if self.made is not None:
+                # around outputs the judge looks
+                self.made.look([tensor.untyped_storage().data_ptr() for tensor in outputs])
             for i, tensor in enumerate(outputs):
                 control.write_output(i, *place(tensor))
             control.write_done(len(outputs), seconds)
@@ -207,13 +215,11 @@ class Worker:
 
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
         """One call under a dispatch mode: seconds inside the framework's compute operators, by name."""
-        from kernellab.verifier.worker.dispatch import library_seconds
+        from kernellab.verifier.worker.dispatch import told
 
         try:
             args = self._arguments(message)[0]
-            total, by_name = library_seconds(self.function, args, _synchronizer(self.device))
-            top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-            wire.post(self.channel, {"ok": True, "total": total, "library": top})
+            wire.post(self.channel, {"ok": True, **told(self.function, args, _synchronizer(self.device))})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
@@ -319,21 +325,22 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _poisoned(on: bool, device: str = "cpu") -> Iterator[None]:
-    """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows."""
+def _poisoned(on: bool, device: str = "cpu") -> Iterator[Workspaces | None]:
+    """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows; and what C++
+    allocates holds no zeros by chance."""
     if not on:
-        yield
+        yield None
         return
     import torch
 
-    from kernellab.verifier.worker.guards import guarded
+    from kernellab.verifier.worker.guards import guarded, perturbed
 
     # the public function imports the whole of inductor (0.8 s)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
-        with guarded(device):
-            yield
+        with guarded(device) as made, perturbed():
+            yield made
     finally:
         torch._C._set_deterministic_algorithms(False)
 

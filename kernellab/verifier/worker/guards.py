@@ -1,9 +1,15 @@
-"""Allocations between guard zones: a kernel that writes past the end of its output damages poison, and is seen."""
+"""Allocations between guard zones: a kernel that writes past the end of its output damages poison, and is seen.
+
+Around outputs the judge looks by itself. Around the rest, a kernel's workspaces, the worker does: that finds errors,
+and no kernel that wants to deceive would gain by them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -12,19 +18,67 @@ from kernellab.verifier.protocol.rules import CAPS
 #: NaN where the kernel must write; the guards differ from it, since a NaN that was read may be what is written there
 _POISON = 0xFF
 GUARD = 0xA5
+#: bytes of workspaces that are held, so that their guards can be looked at
+_HELD = 1 << 30
+#: mallopt(3): each byte of new memory is the complement of this, which makes large numbers of all floats
+_PERTURB, _BYTE = -6, 0x01
+
+
+class Trespass(Exception):
+    """A call wrote beside memory that it allocated."""
+
+
+class Workspaces:
+    """The memory of the host that a call allocates between guards, as arrays of bytes with the bytes of each guard."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Any, int]] = []
+        self._bytes = 0
+
+    def add(self, whole: Any, edge: int) -> None:
+        if self._bytes < _HELD:
+            self._held.append((whole, edge))
+            self._bytes += whole.nbytes
+
+    def look(self, but: Sequence[int] = ()) -> None:
+        """Raises Trespass where a guard is damaged; not of memory at the addresses ``but``."""
+        for whole, edge in self._held:
+            if whole.ctypes.data in but:
+                continue
+            if not (whole[:edge] == GUARD).all() or not (whole[whole.size - edge :] == GUARD).all():
+                raise Trespass(f"writes outside a workspace of {whole.nbytes - 2 * edge} bytes that it allocates")
 
 
 @contextlib.contextmanager
-def guarded(kind: str = "cpu") -> Iterator[None]:
+def perturbed() -> Iterator[None]:
+    """While it holds, what malloc gives holds no zeros by chance (glibc)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        yield
+        return
+    mallopt(_PERTURB, _BYTE)
+    try:
+        yield
+    finally:
+        mallopt(_PERTURB, 0)
+
+
+@contextlib.contextmanager
+def guarded(kind: str = "cpu") -> Iterator[Workspaces]:
     """While it holds, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
-    forms) lie between two guard zones and start poisoned."""
+    forms), and NumPy's, lie between two guard zones and start poisoned."""
+    import numpy as np
     import torch
 
     originals: dict[tuple[Any, str], Callable[..., Any]] = {
         (torch, name): getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")
     }
     originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
-    empty = torch.empty
+    if kind == "cpu" and "numba" not in sys.modules:
+        # numba compiles NumPy's own functions, and no others in their place
+        originals |= {(np, name): getattr(np, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
+    empty, plain_empty = torch.empty, np.empty
+    made = Workspaces()
 
     def allocate(shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
         none = empty(0, dtype=dtype)
@@ -38,6 +92,7 @@ def guarded(kind: str = "cpu") -> Iterator[None]:
             held = every.view(torch.uint8).numpy()
             held[: edge * item] = held[len(held) - edge * item :] = GUARD
             held[edge * item : len(held) - edge * item] = 0 if zero else _POISON
+            made.add(held, edge * item)
             return every[edge : edge + count].view(shape)
         whole = empty(count + 2 * edge, dtype=dtype, device=device)
         whole.view(torch.uint8).fill_(GUARD)
@@ -78,12 +133,42 @@ def guarded(kind: str = "cpu") -> Iterator[None]:
 
         return call
 
+    def array(shape: tuple[int, ...], dtype: Any, zero: bool) -> Any:
+        item, edge = dtype.itemsize, CAPS.output_guard
+        count = prod(shape) * item
+        whole = plain_empty(count + 2 * edge, np.uint8)
+        whole[:edge] = whole[edge + count :] = GUARD
+        whole[edge : edge + count] = 0 if zero else _POISON
+        made.add(whole, edge)
+        return whole[edge : edge + count].view(dtype).reshape(shape)
+
+    def by_array(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
+        def call(shape: Any, dtype: Any = float, *args: Any, **rest: Any) -> Any:
+            given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+            kind_of = np.dtype(float if dtype is None else dtype)
+            if args or rest or kind_of.hasobject or not all(isinstance(n, (int, np.integer)) for n in given):
+                return original(shape, dtype, *args, **rest)
+            return array(tuple(map(int, given)), kind_of, zero)
+
+        return call
+
+    def by_like(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
+        def call(like: Any, dtype: Any = None, *args: Any, **rest: Any) -> Any:
+            plain = type(like) is np.ndarray and like.flags.c_contiguous and not args and not rest
+            kind_of = np.dtype(dtype if dtype is not None else like.dtype) if plain else None
+            if kind_of is None or kind_of.hasobject:
+                return original(like, dtype, *args, **rest)
+            return array(like.shape, kind_of, zero)
+
+        return call
+
     makers = {"empty": by_shape, "zeros": by_shape, "empty_like": by_tensor, "zeros_like": by_tensor,
               "new_empty": by_method, "new_zeros": by_method}  # fmt: skip
+    arrays = {"empty": by_array, "zeros": by_array, "empty_like": by_like, "zeros_like": by_like}
     for (owner, name), original in originals.items():
-        setattr(owner, name, makers[name](original, "zeros" in name))
+        setattr(owner, name, (arrays if owner is np else makers)[name](original, "zeros" in name))
     try:
-        yield
+        yield made
     finally:
         for (owner, name), original in originals.items():
             setattr(owner, name, original)

@@ -1,0 +1,34 @@
+# /// zoo
+# task = "smooth"
+# dsl = "cpp"
+# expect = "smoke"
+# signature = "out-of-bounds"
+# story = """
+# Keeps a row and its two borders in a workspace that has room for the row and one of them."""
+# detector = "Guards around what torch allocates in a checked call, looked at when it returns."
+# ///
+import torch
+import tvm_ffi.cpp
+
+CODE = r"""
+void smooth(tvm::ffi::TensorView x, tvm::ffi::TensorView row, tvm::ffi::TensorView y) {
+  long M = y.size(0), N = y.size(1);
+  const float* from = static_cast<const float*>(x.data_ptr());
+  float* to = static_cast<float*>(y.data_ptr());
+  float* wide = static_cast<float*>(row.data_ptr());
+  for (long i = 0; i < M; i++, from += N, to += N) {
+    wide[0] = wide[N + 1] = 0.0f;
+    for (long j = 0; j < N; j++) wide[j + 1] = from[j];
+    for (long j = 0; j < N; j++) to[j] = wide[j + 1] + 0.5f * (wide[j] + wide[j + 2]);
+  }
+}
+"""
+lib = tvm_ffi.cpp.load_inline(name="smooth", cpp_sources=CODE, functions="smooth", extra_cflags=["-O2"])
+
+
+def kernel(x):
+    x = x.contiguous()
+    y = torch.empty(x.shape)
+    row = torch.empty(x.shape[1] + 1)
+    lib.smooth(x, row, y)
+    return y
