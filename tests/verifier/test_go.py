@@ -76,6 +76,46 @@ def test_an_answer_must_repeat_a_go_that_nobody_can_guess() -> None:
     assert control.proves(go) and not control.proves(goes.pop())
 
 
+STILL_WRITING = """
+import threading, time, torch
+out = torch.zeros(4096)
+def write():
+    while True:
+        out.add_(1)
+threading.Thread(target=write, daemon=True).start()
+def kernel(x):
+    return out
+"""
+
+
+@pytest.mark.parametrize("awake", (False, True))
+def test_an_output_that_changes_after_the_answer_is_refused(worker: Worker, awake: bool) -> None:
+    x = torch.randn(4096)
+    layout = built(worker, STILL_WRITING, x)
+    with pytest.raises(WorkerFailure, match="writes its output after it has answered") as failed:
+        for _ in range(20):
+            worker.call(layout, (0,), 20.0, late=(x,), awake=awake)
+    assert failed.value.kind == "late-write"
+
+
+def test_a_call_that_takes_longer_than_the_judge_stays_awake_is_no_late_one(worker: Worker) -> None:
+    x = torch.ones(4096)
+    code = "import time, torch\ndef kernel(x):\n    y = torch.zeros(4096)\n    time.sleep(0.1)\n    return y.add_(x)\n"
+    layout = built(worker, code, x)
+    call = worker.call(layout, (0,), 20.0, late=(x,), awake=True)
+    assert torch.equal(worker.read(call.outputs[0]), x)
+
+
+def test_an_output_that_is_done_is_not(worker: Worker) -> None:
+    x = torch.randn(64, 70)
+    layout = built(worker, "def kernel(x):\n    return x.t() * 2, x[:, :5] + 1\n", x)
+    for awake in (False, True):
+        call = worker.call(layout, (0,), 20.0, late=(x,), awake=awake)
+        assert torch.equal(worker.read(call.outputs[0]), x.t() * 2) and torch.equal(
+            worker.read(call.outputs[1]), x[:, :5] + 1
+        )
+
+
 @pytest.mark.parametrize(
     "event",
     ["(1 << 32) + 1", "1 << 32", "2 << 32"],

@@ -143,6 +143,8 @@ def cuda_worker(
 class DeviceAccess:
     """A worker's arguments and outputs in device memory, its timed calls, and its account of what the device did."""
 
+    on_host = False
+
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.arenas: dict[int, Arena] = {}

@@ -31,6 +31,8 @@ _FREE = re.compile(
     r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
     r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
 )  # fmt: skip
+#: those of them that move what a task may be about
+_COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|_copy_kernel", re.IGNORECASE)
 #: what CUPTI lists beside kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
@@ -47,7 +49,8 @@ def is_move(name: str) -> bool:
 
 def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]) -> dict[str, Any]:
     """Some warm calls' activity, in seconds of device time: ``samples`` for which anything at all ran, one a call;
-    of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``kernels`` by number of launches;
+    of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``moves`` by name, which are in
+    neither, ``kernels`` by number of launches;
     ``unordered``, a kernel that the caller's stream does not order, and ``unseen``, whether that could not be seen.
     ``host`` is what launching takes. ``flush`` bytes are written before each call.
 
@@ -61,11 +64,10 @@ def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]
     samples, unordered, unseen = framed(found, held, bool(flush))
     samples = [s for s in samples if s]
     if not samples:
-        from kernellab.verifier.worker.dispatch import library_seconds
+        from kernellab.verifier.worker.dispatch import told
 
-        total, by_name = library_seconds(lambda *_: call(), (), synchronize)
-        top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-        return {"total": total, "library": top, "busy": None, "kernels": {}, "unordered": unordered, "host": host}
+        by_host = told(lambda *_: call(), (), synchronize)
+        return {**by_host, "busy": None, "kernels": {}, "unordered": unordered, "host": host}
     ordered = sorted(samples, key=busy)
     return {
         **summary(ordered[len(ordered) // 2], own_names()), "samples": [busy(s) for s in samples],
@@ -86,16 +88,22 @@ def _launching(call: Callable[[], Any], synchronize: Callable[[], Any]) -> float
 def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
     """From activities (name, start, seconds) what :func:`activity` gives."""
     library: dict[str, float] = {}
+    moves: dict[str, float] = {}
     kernels: dict[str, int] = {}
     for name, _, seconds in events:
         short = name[:120]
         kernels[short] = kernels.get(short, 0) + 1
         if is_library(name, own):
             library[short] = library.get(short, 0.0) + seconds
+        elif name not in own and _COPIES.search(name):
+            moves[short] = moves.get(short, 0.0) + seconds
     # fills and moves are free: they are in neither part of the share
     total = sum(seconds for name, _, seconds in events if name in own or not _FREE.search(name))
     top = dict(sorted(library.items(), key=lambda kv: -kv[1])[:16])
-    return {"total": total, "library": top, "busy": busy(events), "kernels": dict(list(kernels.items())[:32])}
+    return {
+        "total": total, "library": top, "moves": dict(list(moves.items())[:16]), "busy": busy(events),
+        "kernels": dict(list(kernels.items())[:32]),
+    }  # fmt: skip
 
 
 def busy(events: list[tuple[str, float, float]]) -> float:

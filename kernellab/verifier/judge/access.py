@@ -27,6 +27,8 @@ class Access(Protocol):
 
     #: shared memory by slot, one for each set of arguments
     arenas: dict[int, Arena]
+    #: do outputs lie in the worker's own memory, where the system lets them be read at any time?
+    on_host: bool
 
     def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
         """Puts ``args`` into the arena ``slot``, which grows when it must."""
@@ -52,6 +54,8 @@ class Access(Protocol):
 
 class HostAccess:
     """Arguments in sealed shared memory; outputs are read from the stopped process."""
+
+    on_host = True
 
     def __init__(self, worker: WorkerProcess) -> None:
         self.worker = worker

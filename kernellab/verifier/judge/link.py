@@ -16,7 +16,7 @@ from kernellab.verifier.judge.access import Access, HostAccess
 from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import DONE, OK, READY, Answer, Output, Written
-from kernellab.verifier.protocol.memory import Arena, Layout
+from kernellab.verifier.protocol.memory import Arena, Layout, glance
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.protocol.shown import shown, shown_all
 
@@ -42,11 +42,27 @@ class Call:
         return (*self.answer.outputs, *self.written)
 
 
+@dataclass(frozen=True)
+class _Glance:
+    """What a few places (address, bytes) of a worker's ``outputs`` held; nothing where none was looked at."""
+
+    outputs: Sequence[Output] = ()
+    places: Sequence[tuple[int, int]] = ()
+    held: bytes = b""
+
+    def differs(self, pid: int, outputs: Sequence[Output]) -> bool:
+        """Is something else there now, as far as it can be read, or are the outputs said to lie elsewhere?"""
+        now = glance(pid, self.places) if self.held else b""
+        return bool(now) and (now != self.held or tuple(outputs) != tuple(self.outputs))
+
+
 class Worker(WorkerProcess):
     """A worker as the stages use it: it builds, is given arguments, calls, and its outputs are read."""
 
     #: is it between the go of a timed call and its answer?
     computing = False
+    #: how many such calls there were
+    asked = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,22 +103,25 @@ class Worker(WorkerProcess):
 
     def call(
         self, layout: Layout, slots: Sequence[int], deadline: float, *, poison: bool = False, op: str = "call",
-        late: Sequence[Any] | None = None,
+        late: Sequence[Any] | None = None, awake: bool = False,
     ) -> Call:  # fmt: skip
         """Calls once for each slot, the last one timed; the worker is halted when this returns.
 
         ``late`` are the arguments of the last call, written when everything before it is done. All that the worker has
         is halted while they are written, a few elements are withheld, and the clock starts before these are put in and
         it goes on: there is no time in which the contents could be worked on early. The clock ends when the answer has
-        come, or where halting takes long and the worker used that, when it has halted.
+        come, or where halting takes long and the worker used that, when it has halted. An output that changes after
+        the answer is refused; ``awake``, in a call that does not count, the judge waits without sleep, and sees the
+        answer within microseconds.
         """
-        call = self._call(layout, slots, deadline, poison, op, late)
+        call = self._call(layout, slots, deadline, poison, op, late, awake)
         self.access.see(call.outputs)
         return call
 
     def _call(
-        self, layout: Layout, slots: Sequence[int], deadline: float, poison: bool, op: str, late: Sequence[Any] | None
-    ) -> Call:
+        self, layout: Layout, slots: Sequence[int], deadline: float, poison: bool, op: str, late: Sequence[Any] | None,
+        awake: bool,
+    ) -> Call:  # fmt: skip
         self.resume()
         message = {
             "op": op, "args": [p.message for p in layout.places], "slots": list(slots), "poison": poison,
@@ -117,7 +136,7 @@ class Worker(WorkerProcess):
                 break
         else:
             self.ready(end)
-            return self._last(layout, slots[-1], end, late, poison)
+            return self._last(layout, slots[-1], end, late, poison, awake)
         self.stop()
         return Call(self.answer(), 0.0)
 
@@ -140,7 +159,9 @@ class Worker(WorkerProcess):
         self._pending = event & (DONE - 1)
         self.proven(event - self._pending, nonce)
 
-    def _last(self, layout: Layout, slot: int, end: float, late: Sequence[Any] | None, poison: bool) -> Call:
+    def _last(
+        self, layout: Layout, slot: int, end: float, late: Sequence[Any] | None, poison: bool, awake: bool
+    ) -> Call:
         """The timed call; a check that is none to the worker's eyes goes the same road."""
         self.stop()
         arena, control = self.arenas[slot], self.control
@@ -159,19 +180,41 @@ class Worker(WorkerProcess):
             start = time.perf_counter()
             arena.complete()
             control.go(nonce)
+            self.asked += 1
             self.computing = True
             self.resume()
+            # a call that takes long is waited for as any is
+            came = awake and control.watch(nonce, start + TIMING.awake_seconds)
+            seen = self._glance() if came else _Glance()
             event = self.event(end)
-            answered = time.perf_counter()
+            answered = looked = time.perf_counter()
+            if late is not None and not came:
+                seen = self._glance()
+                looked = time.perf_counter()
             self.computing = False
             halted = self.stop()
         self.proven(event, nonce)
+        answer = self.answer()
+        if seen.differs(self.pid, answer.outputs):
+            raise WorkerFailure("late-write", "writes its output after it has answered", log=self.log)
         after = accounts.threads(self.pid)
         seconds = answered - start
         waited = accounts.waited(before, after, seconds, time.perf_counter() - asked - seconds)
         # its processes may have worked on until all had halted
-        over = min(halted - answered - TIMING.halting, self._used - used - TIMING.halting)
-        return Call(self.answer(), seconds + max(over, 0.0), waited, self._written(layout, slot))
+        allowed = TIMING.halting + looked - answered
+        over = min(halted - answered - allowed, self._used - used - allowed)
+        return Call(answer, seconds + max(over, 0.0), waited, self._written(layout, slot))
+
+    def _glance(self) -> _Glance:
+        """A few elements of what a call has answered, at secret places, and what stands there while the worker runs on:
+        work that is left for after the answer would show."""
+        try:
+            outputs = self.control.read().outputs if self.access.on_host else ()
+        except ValueError:
+            return _Glance()
+        each = -(-TIMING.glanced // max(len(outputs), 1))
+        places = [place for output in outputs for place in output.some(self.random, each)]
+        return _Glance(outputs, places, glance(self.pid, places)) if places else _Glance()
 
     def proven(self, event: int, nonce: int) -> None:
         """An answer is one event, and repeats its go; a failure that the worker tells needs no proof."""

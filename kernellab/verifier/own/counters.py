@@ -87,15 +87,19 @@ class Sampler:
     """Samples a worker's running threads at random instants of its calls while it is entered (a thread of the judge),
     as often as one likes.
 
-    Only what is found between a go and its answer counts, as the judge's own side of the call knows them.
+    Only what is found between a go and its answer counts, as the judge's own side of the call knows them. ``once``: one
+    look at each call, at any time of it, so that whoever notices it has been seen before.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, once: bool = False) -> None:
         if platform.machine() not in _COUNTER:
             raise Unseen(f"registers of {platform.machine()} are not known")
         self.worker = worker
         #: what was found at each look, of all threads that ran
         self.looks: list[list[Sample]] = []
+        self.once = once
+        #: seconds that a call takes, by which an instant of one is drawn
+        self.usual = 0.0
         #: why there are none, where the system refuses
         self.refused = ""
         self._random = random.Random(secrets.randbits(64))
@@ -115,11 +119,14 @@ class Sampler:
     def _run(self) -> None:
         # what computes may keep every core, with a priority of its own
         before_all(threading.get_native_id())
-        worker = self.worker
+        worker, looked = self.worker, -1
         while not self._over.is_set():
-            time.sleep(self._random.uniform(*HONEST.sample_spacing))
-            if not worker.computing:
+            time.sleep(HONEST.sample_spacing[0] if self.once else self._random.uniform(*HONEST.sample_spacing))
+            if not worker.computing or (self.once and worker.asked == looked):
                 continue
+            if self.once:
+                looked = worker.asked
+                time.sleep(self._random.random() * self.usual)
             found: list[Sample] = []
             for pid in accounts.descendants(worker.first, CAPS.processes):
                 for task in _running(pid):

@@ -61,8 +61,9 @@ class Counted:
         return self.share + spread < HONEST.own_share and seconds > HONEST.library_seconds
 
 
-def counted(stages: Stages, case: Case) -> Counted:
-    """Looks at calls on ever new contents of the form of ``case``, made as timed calls are.
+def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
+    """Looks at calls on ever new contents of the form of ``case``, made as timed calls are. Where the task
+    ``only_moves`` data, a library's copies are its work.
 
     Raises:
         WorkerFailure: the candidate fails.
@@ -80,10 +81,10 @@ def counted(stages: Stages, case: Case) -> Counted:
         while time.monotonic() < end and len(sampler.looks) < HONEST.samples and not sampler.refused:
             deadline = stages.context.left(stages.call_deadline(case))
             seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
-    return found_in(sampler, statistics.median(seconds))
+    return found_in(sampler, statistics.median(seconds), only_moves)
 
 
-def found_in(sampler: Sampler, seconds: float) -> Counted:
+def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Counted:
     """What a sampler's looks at calls of so many seconds tell. A look at which any thread was in a library's code is
     the library's, however many others there were."""
     if sampler.refused:
@@ -94,11 +95,12 @@ def found_in(sampler: Sampler, seconds: float) -> Counted:
     made = {s for s, kind in kinds.items() if kind is Kind.OWN and s.caller and computes(s.caller)}
     copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
     libraries: Counter[str] = Counter()
+    theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
     own = 0
     for look in sampler.looks:
         names = [
             library_of(s.caller) if s in made
-            else library_of(s.path) if kinds[s] is Kind.LIBRARY
+            else library_of(s.path) if kinds[s] in theirs
             else copied.get((s.pid, s.path), "")
             for s in look
         ]  # fmt: skip

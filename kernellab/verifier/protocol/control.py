@@ -7,8 +7,10 @@ writes here is a claim; the judge checks each number before it uses it.
 from __future__ import annotations
 
 import mmap
+import random
 import secrets
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -61,6 +63,22 @@ class Output:
         end = self.data + self._span * _ITEM[self.dtype]
         return any(self.data < high and low < end for low, high in ranges)
 
+    def some(self, draw: random.Random, count: int) -> list[tuple[int, int]]:
+        """Addresses and bytes of so many elements at random, and of the last."""
+        if 0 in self.shape:
+            return []
+        item = _ITEM[self.dtype]
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        # the span is looked at, whatever the order of its elements
+        places = [last, *(int(draw.random() * (last + 1)) for _ in range(count))]
+        if last + 1 > prod(self.shape):
+            # between rows with gaps lies what is no output
+            places = [last, *(
+                sum(int(draw.random() * n) * s for n, s in zip(self.shape, self.strides, strict=True))
+                for _ in range(count)
+            )]  # fmt: skip
+        return [(self.data + place * item, item) for place in places]
+
     @property
     def _span(self) -> int:
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
@@ -109,6 +127,14 @@ class Control:
     def proves(self, nonce: int) -> bool:
         """Does the newest answer repeat the go?"""
         return self.words[1] == nonce
+
+    def watch(self, nonce: int, end: float) -> bool:
+        """Waits without sleep until an answer repeats the go, to the time ``end`` (time.perf_counter). Has it come?"""
+        words = self.words
+        while words[1] != nonce:
+            if time.perf_counter() > end:
+                return False
+        return True
 
     def write_error(self, status: int, text: str, seconds: float = 0.0) -> None:
         body = text.encode(errors="replace")[: SIZE - _ERROR - _LENGTH.size]

@@ -168,6 +168,10 @@ class TimingRule:
     #: seconds between an answer and the halt of all that a worker runs which are no part of its time: what the judge's
     #: own call for it takes. Where it takes longer, and the worker used them, they are the worker's
     halting: float = 150e-6
+    #: elements of an answer's outputs that are looked at before the halt, and again after it
+    glanced: int = 12
+    #: for so long the judge waits without sleep in a call that does not count
+    awake_seconds: float = 0.05
     #: a worker that is halted may seem to have run for so long (s): a system's accounts are behind by some
     halted_seconds: float = 2e-3
     #: calls of other families among the timed ones, at secret places: all families of small inputs, so many of larger
@@ -182,6 +186,8 @@ class TimingRule:
     drawing: float = 2.0
     #: contents that are equal to earlier ones are drawn again so many times
     redrawn: int = 3
+    #: single looks at program counters, each at a call of its own, before they become rarer
+    looks: int = 16
     #: pairs of calls after which inputs up to so many bytes are given another place in memory
     renew: int = 8
     renew_bytes: int = 64 * MIB

@@ -66,6 +66,7 @@ def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
         return found
     try:
         stages.watch = watch = Sampler(stages.worker)
+        stages.looks = Sampler(stages.worker, once=True)
     except Unseen:
         return found
     chosen = random.SystemRandom().sample(range(len(found)), min(TIMING.watched, len(found)))

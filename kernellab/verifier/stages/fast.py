@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kernellab.errors import VerifierError
@@ -23,6 +24,7 @@ from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, TIMING
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.canaries import canaries_of
 from kernellab.verifier.stages.context import numbered
+from kernellab.verifier.stages.honest import only_moves
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.stages.rivals import rival
 from kernellab.verifier.timing.floor import Rates, cpu_rates, floor
@@ -101,7 +103,9 @@ def fast(stages: Stages) -> str:
 
 def _own_when_timed(stages: Stages, seconds: float) -> None:
     """Refused when calls among the timed ones lean on a library, of ``seconds`` each."""
-    found = found_in(stages.watch, seconds) if stages.watch is not None else Counted()
+    samplers = [s for s in (stages.looks, stages.watch) if s is not None]
+    seen = [found_in(sampler, seconds, only_moves(stages.task)) for sampler in samplers]
+    found = next((one for one in seen if one.leans), Counted())
     if found.leans and not stages.context.options.allow_library:
         names = ", ".join(name for name, _ in found.libraries)
         share = f"{1 - found.share:.0%} of {found.all} samples"
@@ -167,7 +171,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
 
             # its roofs are measured once, while nobody else works on the device
             speed_of_light(stages.task, stages.tf32)
-        run = measure_on_device if backend is Backend.CUDA else measure
+        run = measure_on_device if backend is Backend.CUDA else partial(measure, looks=stages.looks)
         return run(
             stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
             budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from kernellab.records import Evidence
@@ -21,6 +22,7 @@ from kernellab.verifier.stages.precision import precision_class
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
+    from kernellab.task import Task
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
@@ -124,7 +126,14 @@ def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
             answer = stages.worker.trace(layout, 0, stages.context.left(3 * stages.call_deadline(case)))
         stages.traced = case, seen
         total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
+        if only_moves(stages.task):
+            moves = {str(k): float(v) for k, v in dict(answer.get("moves") or {}).items()}
+            library |= moves
+            # a device's are not in its total
+            total += sum(moves.values()) if stages.context.request.backend is Backend.CUDA else 0.0
         ran = list(map(str, answer.get("kernels") or ()))
+        if not all(isfinite(s) and s >= 0 for s in (total, *library.values())):
+            raise ValueError("seconds that cannot be")
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     except (KeyError, TypeError, ValueError):
@@ -132,12 +141,18 @@ def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
     return max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0, list(library), ran
 
 
+def only_moves(task: Task) -> bool:
+    """Does the reference compute nothing? Then a copy by the framework is the task's work, and not its preparation."""
+    cost = audit(task).cost
+    return not cost.problem and not cost.total_flops and not cost.other_flops
+
+
 def _counted(stages: Stages, case: Case) -> Counted:
     """What sampled program counters say of the same; on a device the work is not in them."""
     if stages.context.request.backend is not Backend.CPU:
         return Counted(unseen="the work is done on a device")
     try:
-        found = counted(stages, case)
+        found = counted(stages, case, only_moves(stages.task))
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     if found.unseen:

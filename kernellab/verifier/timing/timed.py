@@ -46,6 +46,8 @@ from kernellab.verifier.timing.sides import (
 if TYPE_CHECKING:
     import torch
 
+    from kernellab.verifier.own.counters import Sampler
+
     Tensor = torch.Tensor
 
 
@@ -60,19 +62,20 @@ def measure(
     deadline: float,
     canaries: Sequence[Canary] = (),
     pace: Pace = VERDICT,
+    looks: Sampler | None = None,
 ) -> Result:
     """Times ``candidate`` against ``baselines`` in one run of interleaved blocks.
 
     Baselines of one name are workers of one code, which take turns: what they differ by is in the result's ``noise``.
     ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace`` says when the
-    figures are sharp enough.
+    figures are sharp enough. ``looks`` has a single look at each of some more calls, which do not count either.
 
     Raises:
         WrongWhenTimed: an output of a timed call of the candidate is wrong.
         DishonestWhenTimed: a timed call changed an input, or returned one, or elements that share memory.
         WorkerFailure: the candidate crashed, hung or answered nonsense.
     """
-    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace)
+    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace, looks)
     try:
         return run.measure(budget)
     finally:
@@ -84,9 +87,10 @@ def measure(
 class _Run:
     def __init__(
         self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], limits: Sequence[Limits],
-        deadline: float, canaries: Sequence[Canary], pace: Pace,
+        deadline: float, canaries: Sequence[Canary], pace: Pace, looks: Sampler | None,
     ) -> None:  # fmt: skip
         self.pace = pace
+        self.looks = looks
         self.task = task
         self.candidate = candidate
         self.baselines = teams(baselines, Team)
@@ -234,6 +238,8 @@ class _Run:
         for i, args in enumerate(block):
             for canary in canaries if i == before else ():
                 heard.append((canary, self._hear(worker, canary)))
+            if side is self.candidate and self._is_looked_at():
+                self._look(worker)
             call = self._turn(worker, args)
             side.seconds.append(less_handshake(call.seconds, handshake))
             side.claimed.append(call.answer.seconds)
@@ -250,6 +256,19 @@ class _Run:
             worker.placement.update()
         return found
 
+    def _is_looked_at(self) -> bool:
+        """Before each of the first timed calls, until there are looks enough, and before a secret third of the rest."""
+        if self.looks is None or self.looks.refused:
+            return False
+        return len(self.looks.looks) < TIMING.looks or self.random.random() < 1 / 3
+
+    def _look(self, worker: Worker) -> None:
+        """A call that does not count, at which is looked once."""
+        assert self.looks is not None
+        self.looks.usual = median(self.candidate.seconds[-TIMING.few :])
+        with self.looks:
+            self._turn(worker, self.contents.worn(TIMING.block + 1))
+
     def _hear(self, worker: Worker, canary: Canary) -> list[Tensor]:
         if canary.watch is not None:
             end = time.monotonic() + TIMING.watched_seconds
@@ -257,10 +276,10 @@ class _Run:
                 while time.monotonic() < end:
                     self._turn(worker, self.contents.worn(TIMING.block + 1))
         if canary.layout is None:
-            return self._seen(worker, canary.args, self._turn(worker, canary.args))
+            return self._seen(worker, canary.args, self._turn(worker, canary.args, awake=canary.watch is None))
         for slot in self.slots:
             worker.write(slot, canary.layout, canary.before)
-        call = worker.call(canary.layout, self.slots, self.deadline, late=canary.args)
+        call = worker.call(canary.layout, self.slots, self.deadline, late=canary.args, awake=True)
         outputs = self._seen(worker, canary.args, call)
         self._prepare(worker)
         return outputs
@@ -280,9 +299,9 @@ class _Run:
             raise DishonestWhenTimed("mutates-input", f"a timed call changes its input {name!r}")
         return [worker.read(output) for output in call.outputs]
 
-    def _turn(self, worker: Worker, args: tuple[Any, ...]) -> Call:
+    def _turn(self, worker: Worker, args: tuple[Any, ...], awake: bool = False) -> Call:
         try:
-            return worker.call(self.layout, self.slots, self.deadline, late=args)
+            return worker.call(self.layout, self.slots, self.deadline, late=args, awake=awake)
         except WorkerFailure as failure:
             if worker is self.candidate.worker:
                 raise

@@ -6,9 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: allocation, views, metadata and copies between layouts are free: a kernel may prepare its own arguments
+#: what moves elements and computes nothing: free where a kernel prepares its own arguments, the work itself in a task
+#: that only moves data. The judge knows which; the seconds stand beside those of what computes
+MOVES = frozenset(
+    ("clone", "contiguous", "copy_", "_to_copy", "constant_pad_nd", "cat", "stack", "repeat", "flip", "roll")
+)
+#: allocation, with a value or without, views and metadata are free
 _FREE = frozenset(
     [
+        "full",
+        "full_like",
+        "new_full",
+        "fill_",
+        "zero_",
+        "resize_",
         "empty",
         "empty_like",
         "empty_strided",
@@ -18,9 +29,6 @@ _FREE = frozenset(
         "zeros",
         "zeros_like",
         "new_zeros",
-        "full",
-        "full_like",
-        "new_full",
         "ones",
         "ones_like",
         "view",
@@ -38,18 +46,11 @@ _FREE = frozenset(
         "unsqueeze",
         "detach",
         "alias",
-        "clone",
-        "contiguous",
-        "copy_",
-        "_to_copy",
         "lift_fresh",
         "split",
         "split_with_sizes",
         "unbind",
         "narrow",
-        "fill_",
-        "zero_",
-        "resize_",
         "set_",
         "item",
         "_local_scalar_dense",
@@ -97,7 +98,7 @@ _REPEATS, _REPEAT_SECONDS = 5, 0.2
 def library_seconds(
     function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
 ) -> tuple[float, dict[str, float]]:
-    """Seconds of one call of ``function`` in all, and of it inside compute operators by name.
+    """Seconds of one call of ``function`` in all, and of it inside compute operators, and those of ``MOVES``, by name.
 
     A short call is made several times and the least of each part is kept: one pause, in own code or in an operator,
     would tip the share. Calls that nobody watches take turns with the watched ones: watching costs each operator tens
@@ -140,6 +141,16 @@ def library_seconds(
             break
     library = sum(least.values())
     return max(min(own, alone - library), 0.0) + library, least
+
+
+def told(
+    function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
+) -> dict[str, float | dict[str, float]]:
+    """What :func:`library_seconds` finds: ``total``, and by name those of ``library`` and of ``moves``, the longest."""
+    total, by_name = library_seconds(function, args, synchronize)
+    top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
+    moves = {name: took for name, took in top.items() if name in MOVES}
+    return {"total": total, "library": {k: v for k, v in top.items() if k not in moves}, "moves": moves}
 
 
 def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Callable[..., Any]) -> Any:
