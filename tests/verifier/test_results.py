@@ -9,9 +9,10 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import TaskError
 from kernellab.lowering import lower
-from kernellab.records import Stage, Trust, Verdict
+from kernellab.records import Source, Stage, Trust, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.task.audit import admit
 from kernellab.verifier import VerifyOptions
@@ -47,6 +48,35 @@ def test_an_argument_that_the_reference_writes_into_is_an_output(what: str, judg
     if not right:
         assert verdict.stage is Stage(stage)
         assert ("'r'" if stage == "correct" else "'x'") in verdict.reason
+
+
+ADDS = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, r, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x + at, mask=at < n) + tl.load(r + at, mask=at < n)
+    tl.store({to} + at, total, mask=at < n)
+    tl.store(y + at, 2 * total, mask=at < n)
+
+def kernel(x, r):
+    y = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 256),)](x, r, y, x.numel(), BLOCK=256)
+    return y
+"""
+
+
+@pytest.mark.parametrize("to", ("r", "y"))
+def test_a_triton_kernel_writes_it_in_the_interpreter(to: str, judge: Judge) -> None:
+    task = task_of("def reference(x, r):\n    r.add_(x)\n    return 2 * r", "torch.randn(8, 40), torch.randn(8, 40)")
+    target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
+    source = Source(dsl="triton", files={"kernel.py": ADDS.replace("{to}", to)})
+    verdict = judge.verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T1))
+    assert verdict.passed is (to == "r"), verdict.reason
+    assert verdict.passed or "'r'" in verdict.reason
 
 
 def test_the_rules_kernel_writes_it_too(judge: Judge) -> None:

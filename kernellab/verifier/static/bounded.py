@@ -94,6 +94,8 @@ def _child(work: Callable[[], dict[str, Any]], read: int, write: int) -> None:
     """Does not return."""
     try:
         gc.disable()
+        # the parser's warnings would be told on the terminal, in words that the text chooses
+        warnings.simplefilter("ignore")
         os.close(read)
         seconds = int(STATIC.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
