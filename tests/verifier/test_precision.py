@@ -110,6 +110,16 @@ def test_kernelbenchs_own_check_holds_on_the_tasks_inputs_and_excuses_what_eager
     assert off is not None and off.rule == "close" and off.wrong is not None and bool(off.wrong.all())
     # eager in TF32: what is nearer float64 is right though it is far from eager, what is as far on the other side not
     tf32 = eager + 3e-4
-    assert not_close(eager, Reference(tf32, exact)) is None
-    assert not_close(eager, Reference(tf32, None)) is not None
-    assert not_close(eager - 2.5e-4, Reference(tf32, exact)) is not None
+    assert not_close(eager, Reference(tf32, exact), 1 / 8) is None
+    assert not_close(eager, Reference(tf32, None), 1 / 8) is not None
+    assert not_close(eager - 3.5e-4, Reference(tf32, exact), 1 / 8) is not None
+
+
+def test_another_order_of_a_long_cancelling_sum_of_float32_is_strict_and_tf32_is_not() -> None:
+    a, b = torch.randn(64, 8192), torch.randn(8192, 64)
+    reference = Reference(a @ b, a.double() @ b.double())
+    other = sum(p @ q for p, q in zip(a.split(64, 1), b.split(64, 0), strict=True))
+    assert not torch.allclose(other, reference.native, rtol=1e-6, atol=1e-6)
+    assert not_close(other, reference) is None
+    half = not_close(a.half().float() @ b.half().float(), reference)
+    assert half is not None and half.rule == "close"

@@ -61,7 +61,7 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
     """The first rule that ``got`` breaks, and its relative Frobenius error (0 where that has no meaning)."""
     mismatch, relative = _compare(got, reference, limits)
     if mismatch is None and limits.close:
-        mismatch = not_close(got, reference)
+        mismatch = not_close(got, reference, limits.own)
     return mismatch, relative
 
 
