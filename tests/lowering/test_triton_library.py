@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from importlib.resources import files
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -15,6 +17,7 @@ import triton
 import triton.language as tl
 
 from kernellab.lowering.triton.library import kl_expm1, kl_log1p, kl_tanh
+from kernellab.sketch.program.ops import OPS
 
 BLOCK = 1 << 14
 
@@ -62,3 +65,26 @@ def test_expm1_keeps_what_is_special() -> None:
     y = torch.empty_like(x)
     _apply[(1,)](x, y, kl_expm1, BLOCK)
     torch.testing.assert_close(y[:8], torch.expm1(x[:8]), rtol=2e-7, atol=0, equal_nan=True)
+
+
+#: a function of C++, or a line of a table of such
+_DEFINED = r"KL_INLINE[^\n]*\b{0}\s*\(|KL_\w+\({0},"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "calls", "defined", "texts"),
+    [
+        ("triton", r"\b(kl_\w+)\(", r"def {}\(", ("triton/library.py",)),
+        ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cpp/headers/kl_math.h", "cpp/headers/kl_special.h")),
+        ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cuda_c/kl_cuda.h", "cuda_c/kl_special.h")),
+    ],
+    ids=["triton", "cpp", "cuda_c"],
+)
+def test_what_an_operation_is_spelt_with_is_defined(
+    spelling: str, calls: str, defined: str, texts: tuple[str, ...]
+) -> None:
+    """No test compiles every operation for a GPU; a name that is missing would show there first."""
+    text = "".join((files("kernellab.lowering") / name).read_text() for name in texts)
+    used = {n for op in OPS.values() for n in re.findall(calls, op.spell.get(spelling, ""))}
+    assert len(used) > 20
+    assert not [n for n in sorted(used) if not re.search(defined.format(n), text)]
