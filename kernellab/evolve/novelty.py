@@ -58,8 +58,8 @@ class Novelty:
             if theirs is None:
                 continue
             if theirs.key == mine.key:
-                return f"It differs from candidate {number} by names alone."
-            if state.knobs.novelty < 1 and mine.similarity(theirs) >= state.knobs.novelty:
+                return f"It is candidate {number} but for names, or for sizes of the same power of two."
+            if state.knobs.novelty < 1 and mine.like(theirs, state.knobs.novelty):
                 return f"It is nearly candidate {number}."
         return ""
 

@@ -6,7 +6,7 @@ A rank is a quick look (T1). What a run calls its best has a verdict; a lead ins
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -61,9 +61,13 @@ class Promotion:
         islands' best."""
         if not self.state.verdicts and (first := self._first()) is not None:
             return first
-        heads = [ordered[0] for numbers in self.state.islands.values() if (ordered := self.state.ordered(numbers))]
+        heads = [head for numbers in self.state.islands.values() if (head := self._head(numbers)) is not None]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
         return waiting[0] if waiting else None
+
+    def _head(self, numbers: Iterable[int]) -> int | None:
+        living = (n for n in numbers if self.state.alive(n))
+        return max(living, key=lambda n: (self.state.worth(n), -n), default=None)
 
     def _first(self) -> int | None:
         seeds = (n for n in sorted(self.state.proposals) if not self.state.proposals[n].parents)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from kernellab.errors import JournalError
 from kernellab.evolve.records import (
@@ -34,6 +35,8 @@ from kernellab.evolve.records import (
 )
 from kernellab.models.ledger import added
 from kernellab.records import Usage, Verdict
+
+T = TypeVar("T")
 
 #: quick looks that a verdict's timing counts as, where later ones are pooled with it
 VERDICT_RUNS = 4
@@ -96,7 +99,10 @@ class RunState:
     #: proposals of each round, and the first candidate of each code
     made: Counter[int] = field(default_factory=Counter)
     codes: dict[str, int] = field(default_factory=dict)
+    #: candidates whose verdict is clean, and what was found since the last event
+    _clean: set[int] = field(default_factory=set)
     _orders: dict[int | None, list[int]] = field(default_factory=dict)
+    _found: dict[Callable[[RunState], Any], Any] = field(default_factory=dict)
 
     # -- what is known of a candidate --------------------------------------------------------------------------------
 
@@ -120,12 +126,7 @@ class RunState:
     def clean(self, number: int) -> bool:
         """Has it a verdict that passed, without a flag for what it does itself? What is flagged of the task or of the
         machine is no fault of a candidate."""
-        verdict = self.verdicts.get(number)
-        if verdict is None or not verdict.passed:
-            return False
-        own = self.proposals[number].source is not None
-        # where program counters cannot be read, the rules' own code has nothing to hide
-        return not [flag for flag in verdict.charges if own or not flag.startswith(_UNSEEN)]
+        return number in self._clean
 
     def trusted(self, number: int) -> bool:
         """May others come from it already? A kernel that somebody wrote waits for its verdict; a sketch's is lowered
@@ -163,6 +164,16 @@ class RunState:
 
         Who was verified before stays the best unless a later one leads by more than its own noise.
         """
+        return self.once(RunState._best)
+
+    def once(self, find: Callable[[RunState], T]) -> T:
+        """``find(self)``, done once between two events."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        found: T = self._found[find]
+        return found
+
+    def _best(self) -> int | None:
         if self.knobs.score == "model":
             return max((n for n in self.evaluations if self.alive(n)), key=lambda n: (self.worth(n), -n), default=None)
         leader: int | None = None
@@ -207,6 +218,7 @@ class RunState:
 
     def take(self, seq: int, event: Event | Unknown) -> None:
         self._orders.clear()
+        self._found.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]
         self.seq, self.latest = seq, event.time
 
@@ -258,6 +270,7 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
 
 def _verified(state: RunState, event: Verified) -> None:
     state.verdicts[event.number] = event.verdict
+    (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
     if verdict.passed and verdict.time is not None and figure is not None:
         # a candidate is chosen for its verdict by the highest of many quick looks, so those flatter it
@@ -269,6 +282,13 @@ def _verified(state: RunState, event: Verified) -> None:
     tally.refused += not event.verdict.passed
     tally.seconds += event.seconds
     _improved(state)
+
+
+def _is_clean(state: RunState, event: Verified) -> bool:
+    own = state.proposals[event.number].source is not None
+    # where program counters cannot be read, the rules' own code has nothing to hide
+    charges = [flag for flag in event.verdict.charges if own or not flag.startswith(_UNSEEN)]
+    return event.verdict.passed and not charges
 
 
 def _advanced(state: RunState, number: int) -> None:

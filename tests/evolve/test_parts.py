@@ -49,7 +49,7 @@ def test_a_sketch_with_other_names_is_nothing_new_and_one_with_another_tile_is()
     found.proposals[0] = proposal(0, ROWS.format(block=256, name="m"))
     novelty = Novelty(detect_target("cpp"))
     look = novelty.look(found, proposal(1, ROWS.format(block=256, name="row")))
-    assert look.refused == "It differs from candidate 0 by names alone."
+    assert look.refused == "It is candidate 0 but for names, or for sizes of the same power of two."
     assert look.spent[-1].step is Step.NOVELTY
     assert not novelty.look(found, proposal(2, ROWS.format(block=1024, name="m"))).refused
 

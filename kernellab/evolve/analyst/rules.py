@@ -62,7 +62,7 @@ def plan(state: RunState) -> Plan:
 
 def preferred(state: RunState) -> tuple[str, ...]:
     """The operators that improved candidates most for their cost."""
-    paid = sorted(((arm.rate, name) for name, arm in arms(state).items() if arm.gain > 0), reverse=True)
+    paid = sorted(((arm.rate, name) for name, arm in state.once(arms).items() if arm.gain > 0), reverse=True)
     return tuple(name for _, name in paid[:_PREFERRED])
 
 

@@ -23,7 +23,7 @@ def suggestion(state: RunState, operators: Sequence[str]) -> Suggested | None:
         return None
     if state.suggested_at is not None and len(state.rounds) - state.suggested_at < wanted:
         return None
-    known = arms(state)
+    known = state.once(arms)
     rare = sorted(operators, key=lambda name: (known[name].tries if name in known else 0, operators.index(name)))
     prefer = tuple(rare[:_OPERATORS])
     words = [f"No gain for {stalled} rounds.", f"Little tried until now: {', '.join(prefer)}.", *_elsewhere(state)]

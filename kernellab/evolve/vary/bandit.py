@@ -53,7 +53,7 @@ def arms(state: RunState) -> dict[str, Arm]:
 
 def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()) -> list[str]:
     """``operators``, the most promising first. ``pending`` are those of proposals that are not evaluated yet."""
-    known, waiting = arms(state), Counter(pending)
+    known, waiting = state.once(arms), Counter(pending)
     best = max((arm.rate for arm in known.values()), default=0.0) or 1.0
     total = sum(arm.tries for arm in known.values()) + sum(waiting.values()) + 1
 

@@ -31,6 +31,15 @@ class Features:
         """The hash of the normal form: equal for sketches that differ in names, comments and sets of tunables."""
         return hashlib.sha256(self.normal.encode()).hexdigest()[:16]
 
+    @cached_property
+    def total(self) -> float:
+        return sum(self.numbers.values())
+
+    def like(self, other: Features, similarity: float) -> bool:
+        """Are the two at least so near? Most that are not are told apart by their sums alone."""
+        low, high = sorted((self.total, other.total))
+        return low >= similarity * high and self.similarity(other) >= similarity
+
     def similarity(self, other: Features) -> float:
         """How near two sketches are, in [0, 1]: the weighted Jaccard index of their numbers; 1 for one normal form."""
         if self.normal == other.normal:
