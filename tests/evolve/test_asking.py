@@ -54,7 +54,9 @@ def test_each_way_of_asking_shows_the_model_what_it_takes(tried: RunState) -> No
     difference = told(tried, alone, "difference")
     assert difference.previous == tried.proposals[0].sketch
     assert difference.route is not None and "2.00x" in difference.route.evidence[0], "what was tried of it"
-    assert told(tried, alone, "whole").previous is None
+    whole = told(tried, alone, "whole")
+    assert whole.previous is None and whole.route is not None
+    assert whole.route.evidence[0].startswith("Candidate 0 ("), "what it is to differ from"
     cross = told(tried, beside, "cross")
     assert cross.route is not None and tried.proposals[1].sketch in "".join(cross.route.evidence)
     failed = told(tried, alone, "failed")
@@ -66,6 +68,9 @@ def test_each_way_of_asking_shows_the_model_what_it_takes(tried: RunState) -> No
 def test_a_way_that_lacks_what_it_takes_is_not_asked(tried: RunState) -> None:
     assert not OPERATOR.suits(tried, Request(0, (0,)), "model/cross"), "nobody to cross it with"
     assert not OPERATOR.suits(tried, Request(0, (1,)), "model/failed"), "nothing of it has failed"
+    again = tried.evaluations[2].model_copy(update={"step": Step.NOVELTY})
+    tried.take(tried.seq + 1, Evaluated(evaluation=again))
+    assert not OPERATOR.suits(tried, Request(0, (0,)), "model/failed"), "what is nothing new has not failed"
 
 
 def asking(folder: Path, server: FakeServer, **knobs: object) -> Run:

@@ -77,15 +77,16 @@ def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
 
 def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise() -> None:
     draw = random.Random(3)
-    fast = [Place(features={"pipeline": 1.0, "odd": float(draw.random() < 0.5)}) for _ in range(12)]
+    pipeline = "launch 0 depth 1 pipeline"
+    fast = [Place(features={pipeline: 1.0, "odd": float(draw.random() < 0.5)}) for _ in range(12)]
     slow = [Place(features={"odd": float(draw.random() < 0.5)}) for _ in range(12)]
     speedups = [2.0 + draw.random() * 0.1 for _ in fast] + [1.0 + draw.random() * 0.1 for _ in slow]
     found = plan(state(speedups, places=[*fast, *slow]))
     first = found.findings[0]
-    assert first.feature == "pipeline"
+    assert first.feature == "pipeline at depth 1 of launch 0"
     assert first.low > 1.7 and 1.9 < first.effect < 2.1
     assert not any(f.feature == "odd" for f in found.findings)
-    assert "pipeline: " in found.text and "12 candidates with it, 12 without" in found.text
+    assert "launch 0: " in found.text and "12 candidates with it, 12 without" in found.text
 
 
 def test_a_model_says_more_after_a_round_and_what_the_record_does_not_hold_is_left_out() -> None:
@@ -98,7 +99,9 @@ def test_a_model_says_more_after_a_round_and_what_the_record_does_not_hold_is_le
         words = model_plan(model, kept.append)(found)
         assert (words.text, words.author) == ("Candidate 1 has 2.00x.", Author.MODEL)
         assert len(kept) == 2, "the wrong sentence was sent back once"
-        assert "failed at rank" in str(endpoint.asked[0])
+        asked = str(endpoint.asked[0])
+        assert asked.index("Candidate 1 (") < asked.index("Candidate 0 ("), "the fastest first"
+        assert "failed at rank" in asked[asked.index("The last that failed:") :]
     assert model_plan(model, kept.append)(found) == plan(found), "nobody answers"
 
 

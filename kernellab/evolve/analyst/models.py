@@ -50,14 +50,21 @@ def model_plan(model: ModelOperator, record: Callable[[Exchange], None]) -> Call
 
 
 def brief(model: ModelOperator, state: RunState, found: Plan) -> AnalyseBrief:
-    """The round's candidates as the history, the rules' findings and what each scored as the question."""
+    """The verdicts as the history; the rules' findings, and what the fastest and the last failures scored, as the
+    question."""
     best = state.best()
-    failed = [n for n, e in state.evaluations.items() if not e.passed and e.same_as is None]
-    shown = [*reversed(state.population()[:_BEST]), *failed[-_FAILED:]]
-    lines = [f"Round {state.round} of the search is over. {found.text}".strip(), *(relative(state, n) for n in shown)]
-    lines.append("Say in three sentences what the fast ones have, what failed and why, and what to try next.")
+    fastest = state.population()[:_BEST]
+    failed = [n for n, e in state.evaluations.items() if not e.passed and e.same_as is None][-_FAILED:]
+    judged = [n for n in reversed(fastest) if n in state.verdicts]
+    lines = [f"Round {state.round} of a search is over. {found.text}".strip()]
+    if judged:
+        named = ", ".join(map(str, judged))
+        lines.append(f"The rounds above are the verdicts on these candidates of it, in this order: {named}.")
+    lines += ["The fastest, best first, by all that was measured of each:", *(relative(state, n) for n in fastest)]
+    lines += ["The last that failed:", *(relative(state, n) for n in failed)] if failed else ["None has failed."]
+    lines.append("Say in three sentences what the fast ones have, what failed and why, and where the next may look.")
     return AnalyseBrief(
-        model.task, model.target, history=tuple(attempt(state, number) for number in shown),
+        model.task, model.target, history=tuple(attempt(state, number) for number in judged),
         notes=tuple(filter(None, (state.direction, state.scratchpad))), allow_library=model.allow_library,
         best=state.verdicts.get(best) if best is not None else None, question="\n".join(lines),
     )  # fmt: skip

@@ -8,6 +8,7 @@ plan names what helps, what hurts, and the operators that paid.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -101,9 +102,23 @@ def finding(split: Split, seed: int = 0) -> Finding:
     )
     low, high = effects[int(0.025 * _RESAMPLES)], effects[int(0.975 * _RESAMPLES)]
     return Finding(
-        feature=split.feature, effect=math.exp(_mean(split.having) - _mean(split.lacking)), low=math.exp(low),
+        feature=_said(split.feature), effect=math.exp(_mean(split.having) - _mean(split.lacking)), low=math.exp(low),
         high=math.exp(high), having=len(split.having), lacking=len(split.lacking),
     )  # fmt: skip
+
+
+def _said(feature: str) -> str:
+    """A feature's name in words: where in the sketch it is comes last."""
+
+    def words(found: re.Match[str]) -> str:
+        launch, depth, what = found.groups()
+        if what in ("parallel", "sequential"):
+            what = f"{what} loops"
+        elif what.endswith(" step"):
+            what = f"step of the {what.removesuffix(' step')} loop"
+        return f"{what} at depth {depth} of launch {launch}"
+
+    return re.sub(r"launch (\d+) depth (\d+) (.+?)(?= >= | \(|\)|$)", words, feature)
 
 
 def _plain(name: str, value: float) -> str:

@@ -13,7 +13,7 @@ from kernellab.agents.roles import make_role
 from kernellab.errors import KernellabError, SketchError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.ways import WAYS
+from kernellab.evolve.vary.ways import WAYS, worth
 from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
@@ -89,7 +89,8 @@ class ModelOperator:
         parent, told = request.parents[0], WAYS[_way(operator)].told(state, request)
         best = state.best()
         verdict = state.verdicts.get(best) if best is not None else None
-        suggestion = " ".join(filter(None, (state.plan.text, told.wanted)))
+        learnt = f"What the search has learnt: {state.plan.text}" if state.plan.text else ""
+        suggestion = " ".join(filter(None, (told.wanted, learnt)))
         return DesignBrief(
             task=self.task,
             target=self.target,
@@ -101,7 +102,7 @@ class ModelOperator:
             route=Route(
                 to=RouteKind.DESIGNER,
                 error_class="performance",
-                reason=f"Candidate {parent} has {_worth(state, parent)}; a faster one is searched.",
+                reason=f"Candidate {parent} has {worth(state, parent)}; a faster one is searched for.",
                 suggestion=suggestion,
                 evidence=list(told.evidence),
             ),
@@ -149,9 +150,3 @@ def _settled(reply: DesignReply) -> str:
         return with_values(reply.sketch, reply.constexpr) if reply.constexpr else reply.sketch
     except SketchError:
         return reply.sketch
-
-
-def _worth(state: RunState, number: int) -> str:
-    if state.knobs.score == "rank":
-        return f"{state.worth(number):.2f}x"
-    return f"{state.evaluations[number].modelled_ms or 0:.4g} ms by the cost model"

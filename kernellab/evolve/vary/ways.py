@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from kernellab.evolve.policies import Request
+from kernellab.evolve.records import Step
 from kernellab.evolve.state import RunState
 
 #: relatives that failed and are told to the model, and lines of what each had changed
 _FAILED, _LINES = 4, 12
+#: characters of what a candidate's maker said of it
+_WHY = 160
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,9 @@ def _difference(state: RunState, request: Request) -> Told:
 def _whole(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
     technique = state.evaluations[parent].place.technique
-    other = f" than {technique}, which candidate {parent} has" if technique else ""
-    return Told("", f"Design it anew, with another algorithm or another order of work{other}.", _near(state, request))
+    kind = f', which is of the kind "{technique}"' if technique else ""
+    wanted = f"Design it anew, with another algorithm or another order of work than candidate {parent}{kind}."
+    return Told("", wanted, (relative(state, parent), *_near(state, request)))
 
 
 def _cross(state: RunState, request: Request) -> Told:
@@ -65,10 +70,16 @@ def _failed(state: RunState, request: Request) -> Told:
 def relative(state: RunState, number: int) -> str:
     """A candidate in one line: how it was made, and what came of it."""
     proposal, evaluation = state.proposals[number], state.evaluations[number]
-    came = f"{state.worth(number):.2f}x" if evaluation.passed else f"failed at {evaluation.step.value}"
-    if evaluation.passed and state.knobs.score == "model":
-        came = f"{evaluation.modelled_ms or 0:.4g} ms by the cost model"
-    return f"Candidate {number} ({proposal.operator}: {proposal.why}): {came}. {evaluation.reason}".strip()
+    came = worth(state, number) if evaluation.passed else f"failed at {evaluation.step.value}"
+    why = textwrap.shorten(proposal.why, _WHY, placeholder=" ...")
+    return f"Candidate {number} ({proposal.operator}: {why}): {came}. {evaluation.reason}".strip()
+
+
+def worth(state: RunState, number: int) -> str:
+    """What a candidate that passed is ordered by, in words."""
+    if state.knobs.score == "rank":
+        return f"{state.worth(number):.2f}x the reference's speed"
+    return f"{state.evaluations[number].modelled_ms or 0:.4g} ms by the cost model"
 
 
 def _near(state: RunState, request: Request) -> tuple[str, ...]:
@@ -87,9 +98,10 @@ def _changed(before: str, after: str) -> list[str]:
 
 
 def _failures(state: RunState, parent: int) -> list[int]:
-    """Children that were tried and failed, with a sketch that can be shown."""
-    done = [n for n in state.children(parent) if n in state.evaluations and state.proposals[n].sketch]
-    return [n for n in done if not state.evaluations[n].passed and state.evaluations[n].same_as is None]
+    """Children that were tried and failed, with a sketch that can be shown; one that is nothing new has not failed."""
+    done = {n: state.evaluations[n] for n in state.children(parent) if n in state.evaluations}
+    wrong = [n for n, e in done.items() if not e.passed and e.same_as is None and e.step is not Step.NOVELTY]
+    return [n for n in wrong if state.proposals[n].sketch]
 
 
 def _other(state: RunState, request: Request) -> int | None:
@@ -111,4 +123,4 @@ _ALL = (
 #: name -> way
 WAYS: Mapping[str, Way] = MappingProxyType({way.name: way for way in _ALL})
 
-__all__ = ["WAYS", "Told", "Way", "relative"]
+__all__ = ["WAYS", "Told", "Way", "relative", "worth"]
