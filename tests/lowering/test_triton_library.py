@@ -68,7 +68,7 @@ def test_expm1_keeps_what_is_special() -> None:
 
 
 #: a function of C++, or a line of a table of such
-_DEFINED = r"KL_INLINE[^\n]*\b{0}\s*\(|KL_\w+\({0},"
+_DEFINED = r"(?:KL_INLINE|inline)[^\n]*\b{0}\s*\(|KL_\w+\({0},"
 
 
 @pytest.mark.parametrize(
