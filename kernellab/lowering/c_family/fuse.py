@@ -7,7 +7,7 @@ makes and uses is a scalar there; a tile that is only ever read from an input is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
@@ -108,9 +108,14 @@ class _Touches:
 
 
 class Fuser:
-    def __init__(self, ints: Ints, names: tuple[str, ...]) -> None:
+    """``apart`` says of two nests that one loop over both would be slower than two."""
+
+    def __init__(
+        self, ints: Ints, names: tuple[str, ...], apart: Callable[[Nest, Nest], bool] = lambda one, other: False
+    ) -> None:
         self.ints = ints
         self._names = names
+        self._apart = apart
 
     def block(self, block: Block) -> FusedBlock:
         fused = FusedBlock(declares=block.declares)
@@ -143,7 +148,7 @@ class Fuser:
         for group in reversed(groups):
             same = self.ints.same_shape(group.domain, nest.domain)
             worst = max((self._dependence(m, nest, group.vars) for m in group.nests), key=lambda d: d.value)
-            if same and worst is not _Dependence.ORDERED:
+            if same and worst is not _Dependence.ORDERED and not any(self._apart(m, nest) for m in group.nests):
                 return group
             if worst is not _Dependence.NONE or self._rank(group.domain) > 0:
                 return None

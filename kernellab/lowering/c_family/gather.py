@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.c_family.index import Index, align, wrap
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 Items = tuple[Point | Range | None, ...]
 
 
-def gather_text(value: Apply, index: Sequence[str], ints: Ints) -> str:
-    """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist."""
+def gather_text(value: Apply, index: Sequence[str], ints: Ints, pick: Callable[[str, str], str]) -> str:
+    """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist.
+
+    ``pick`` spells the element of a tensor at an address.
+    """
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
     address, checks = place_at(tensor, index, items, ints)
-    element = f"{ints.tensor(tensor)}[{address}]"
+    element = pick(ints.tensor(tensor), address)
     if is_narrow(tensor.dtype):
         element = f"float({element})"
     return f"({' && '.join(checks)} ? {element} : {literal(pad, tensor.dtype)})" if checks else element

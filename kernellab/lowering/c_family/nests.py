@@ -86,14 +86,18 @@ class ScanCall(Flat):
     line: int
     #: from the last element to the first
     reverse: bool = False
+    #: tiles that are no tiles, but lie in a tensor: what is scanned there, and where the result goes
+    placed: dict[str, Region] = field(default_factory=dict)
+    #: lines of the loads and stores that fell away so
+    silent: list[int] = field(default_factory=list)
 
     @property
     def reads(self) -> Collection[str]:
-        return [t.uid for t in self.source]
+        return [t.uid for t in self.source if t.uid not in self.placed]
 
     @property
     def writes(self) -> Collection[str]:
-        return (self.tile.uid,)
+        return () if self.tile.uid in self.placed else (self.tile.uid,)
 
 
 @dataclass(eq=False)
@@ -106,10 +110,14 @@ class SortCall(Flat):
     axis: int
     down: bool
     line: int
+    #: the row, where it is no tile, but lies in a tensor
+    placed: dict[str, Region] = field(default_factory=dict)
+    #: lines of the loads that fell away so
+    silent: list[int] = field(default_factory=list)
 
     @property
     def reads(self) -> Collection[str]:
-        return (self.source.uid,)
+        return () if self.source.uid in self.placed else (self.source.uid,)
 
     @property
     def writes(self) -> Collection[str]:
@@ -210,6 +218,23 @@ class Block:
     steps: list[Step] = field(default_factory=list)
     #: tiles that this block brings into being
     declares: list[Tile] = field(default_factory=list)
+
+
+def steps_of(block: Block) -> Iterator[Step]:
+    """What a block and the blocks inside it do, in order; no loops and conditions themselves."""
+    for step in block.steps:
+        for inner in step.blocks:
+            yield from steps_of(inner)
+        if not step.blocks:
+            yield step
+
+
+def drop_steps(block: Block, which: set[int]) -> None:
+    """Takes the steps of these ``id`` out of a block and those inside it."""
+    block.steps = [s for s in block.steps if id(s) not in which]
+    for step in block.steps:
+        for inner in step.blocks:
+            drop_steps(inner, which)
 
 
 def subvalues(value: Value | Fetch) -> Iterator[Value | Fetch]:

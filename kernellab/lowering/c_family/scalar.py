@@ -20,7 +20,8 @@ _NARROW_INTS = {DType.I16, DType.I8, DType.U8}
 
 
 class Scalars:
-    """``read`` and ``fetch`` spell an element of a tile and of a region; ``params`` maps a constexpr to C++."""
+    """``read``, ``fetch`` and ``pick`` spell an element of a tile, of a region, and of a tensor at an address that was
+    looked up; ``params`` maps a constexpr to C++."""
 
     def __init__(
         self,
@@ -28,11 +29,13 @@ class Scalars:
         read: Callable[[Read, Index], str],
         fetch: Callable[[Fetch, Index], str],
         params: Mapping[str, str],
+        pick: Callable[[str, str], str] = "{}[{}]".format,
     ) -> None:
         self.ints = ints
         self._read = read
         self._fetch = fetch
         self._params = params
+        self._pick = pick
 
     def element(self, value: Value | Fetch, index: Index) -> str:
         """The element of ``value`` at ``index`` (already aligned to the value's shape)."""
@@ -67,7 +70,7 @@ class Scalars:
         if value.op == "cast":
             return converted(args[0], value.args[0].type.dtype, dtype)
         if value.op == "gather":
-            return gather_text(value, args, self.ints)
+            return gather_text(value, args, self.ints, self._pick)
         if value.op == "concat":
             return self._concat(value, args, index)
         if op.kind is OpKind.SHAPE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -41,7 +42,7 @@ class GroupEmitter:
         self.group, self.ints, self.w = group, ints, writer
         self.places, self.names, self.fresh = places, names, fresh
         self.declare = declare
-        self.scalars = Scalars(ints, self._read, self._fetch, params)
+        self.scalars = Scalars(ints, self._read, self._fetch, params, self._pick)
         self.dims = [d for d, v in enumerate(group.vars) if v != "0"]
         self._edge = False
         self._spans: dict[int, list[Span]] = {}
@@ -139,7 +140,7 @@ class GroupEmitter:
             return None
         if not reds[0].clause and not (reds[0].searches and self._pure()):
             return None
-        return reds[0] if self.group.nests[-1] is reds[0].nest else None
+        return None if reds[0].is_arg and self.group.nests[-1] is not reds[0].nest else reds[0]
 
     def _pure(self) -> bool:
         """Does the body only compute, so that an element may be computed twice?"""
@@ -158,13 +159,18 @@ class GroupEmitter:
     # -- the body --------------------------------------------------------------------------------------------------
 
     def _body(self, reds: list[Reduction]) -> None:
-        waiting = iter(reds)
+        waiting, result = iter(reds), ""
         self._defined.clear()
         for nest in self.group.nests:
             said = id(nest) not in self._said and not self._edge
             self._said.add(id(nest))
             for line in self._statement(nest, waiting):
+                if line.startswith("return ") and nest is not self.group.nests[-1]:
+                    result = self.fresh("folded")
+                    line = f"const auto {result} = {line.removeprefix('return ')}"
                 self.w(line, nest.line, said)
+        if result:
+            self.w(f"return {result};")
 
     def _statement(self, nest: Nest, reds: Iterator[Reduction]) -> Iterator[str]:
         if nest.kind is NestKind.REDUCE:
@@ -227,6 +233,13 @@ class GroupEmitter:
         if self.places[tile.uid] is Place.ARRAY:
             return place(self.names(tile), index, tile.shape, self.ints)
         return self.names(tile)
+
+    def _pick(self, tensor: str, address: str) -> str:
+        """The element at an address that was looked up; one that each step of the innermost loop looks up is alone."""
+        var = self.group.vars[self.dims[-1]] if self.dims else ""
+        looked_up = [w for inner in re.findall(r"\[(.*?)\]", address) for w in re.findall(r"\w+", inner) if w == var]
+        alone = bool(looked_up) or not self._defined.isdisjoint(re.findall(r"\w+", address))
+        return f"kl::lone({tensor}, {address})" if alone else f"{tensor}[{address}]"
 
     def _fetch(self, fetch: Fetch, index: Index) -> str:
         site = self._site(fetch.region, index)

@@ -17,8 +17,8 @@ from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
-from kernellab.lowering.cpp.sort import sort_text
-from kernellab.lowering.cpp.work import work_of
+from kernellab.lowering.cpp.rows import place_rows, row_text
+from kernellab.lowering.cpp.work import slower_together, work_of
 from kernellab.lowering.silent import lines_into
 from kernellab.sketch.program.program import (
     Apply,
@@ -39,8 +39,6 @@ from kernellab.sketch.program.walk import statements
 _STACK_BYTES = 32 << 10
 #: element operations below which starting threads costs more than it saves
 _PARALLEL_WORK = 1 << 15
-
-_SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
 
 
 class KernelEmitter:
@@ -102,7 +100,8 @@ class KernelEmitter:
             flat = flattener.block(body)
             self.gathers = gather_products(flat, self.ints, self.kernel.writes)
             read_in_place(flat, self.ints, self.kernel.writes)
-            fused = Fuser(self.ints, self.names.loop_vars).block(flat)
+            place_rows(flat, self.ints, self.kernel.reads, self.kernel.writes)
+            fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)
             self._work = work
@@ -145,11 +144,9 @@ class KernelEmitter:
                 if step.orelse.steps:
                     with self.w.block("else"):
                         self._block(step.orelse)
-            case ScanCall():
-                self._scan(step)
-            case SortCall():
-                self.sorts = True
-                self.w(sort_text(step, self.ints, self.names.tile), step.line)
+            case ScanCall() | SortCall():
+                self.sorts |= isinstance(step, SortCall)
+                self._row_call(step)
             case GemmCall():
                 self._gemm(step)
 
@@ -241,6 +238,13 @@ class KernelEmitter:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
+    def _row_call(self, call: ScanCall | SortCall) -> None:
+        for line in (n for n in call.silent if n < call.line):
+            self.w.say(line)
+        self.w(row_text(call, self.ints, self.names.tile), call.line)
+        for line in (n for n in call.silent if n > call.line):
+            self.w.say(line)
+
     def _gemm(self, call: GemmCall) -> None:
         if isinstance(call, GatherCall):
             left = operand_text(call.a, call, self.ints, self.names.tile)
@@ -255,22 +259,6 @@ class KernelEmitter:
                 self.w(gemm_text(call, self.ints, self.names.tile, var))
         else:
             self.w(gemm_text(call, self.ints, self.names.tile), call.line)
-
-    def _scan(self, call: ScanCall) -> None:
-        shape, axis = call.tile.shape, call.axis
-        sizes = [
-            " * ".join(self.ints.operand(e) for e in part) or "1"
-            for part in (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])
-        ]
-        for source in call.source:
-            if not self.ints.same_shape(source.shape, shape):
-                raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
-        operands = [self.names.tile(t) for t in (call.tile, *call.source)]
-        back = str(call.reverse).lower()
-        word = (
-            f"kl::linear_scan<{back}>" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}, {back}>"
-        )
-        self.w(f"{word}({', '.join([*operands, *sizes])});", call.line)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------

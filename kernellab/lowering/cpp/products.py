@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.errors import LoweringError
@@ -18,6 +18,8 @@ from kernellab.lowering.c_family.nests import (
     Nest,
     NestKind,
     Step,
+    drop_steps,
+    steps_of,
 )
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Apply, Point, Range, Read, Region, Tile, Value
@@ -28,7 +30,7 @@ def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
 
     ``written`` names the tensors that the kernel changes: these are always copied first.
     """
-    steps = list(_steps(block))
+    steps = list(steps_of(block))
     writers: dict[str, list[Step]] = defaultdict(list)
     readers: dict[str, list[Step]] = defaultdict(list)
     for step in steps:
@@ -41,11 +43,11 @@ def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
     used = {uid for step in steps for uid in step.reads}
     copies = {id(step) for uid, step in once.items() if readers[uid] and uid not in used and isinstance(step, Nest)}
     while copies:
-        _drop(block, copies)
-        used = {uid for step in _steps(block) for uid in step.reads}
+        drop_steps(block, copies)
+        used = {uid for step in steps_of(block) for uid in step.reads}
         copies = {
             id(step)
-            for step in _steps(block)
+            for step in steps_of(block)
             if isinstance(step, Nest) and step.kind is NestKind.POINT and step.tile is not None
             and step.tile.uid in once and readers[step.tile.uid] and step.tile.uid not in used
         }  # fmt: skip
@@ -161,21 +163,3 @@ def _readable(region: Region, ints: Ints) -> bool:
         for item, size in zip(region.index, region.tensor.shape, strict=True)
         if isinstance(item, Point)
     )
-
-
-# -- walking -------------------------------------------------------------------------------------------------------
-
-
-def _steps(block: Block) -> Iterator[Step]:
-    for step in block.steps:
-        for inner in step.blocks:
-            yield from _steps(inner)
-        if not step.blocks:
-            yield step
-
-
-def _drop(block: Block, copies: set[int]) -> None:
-    block.steps = [s for s in block.steps if id(s) not in copies]
-    for step in block.steps:
-        for inner in step.blocks:
-            _drop(inner, copies)

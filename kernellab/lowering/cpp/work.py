@@ -1,4 +1,7 @@
-"""How much one launch does, in element operations, as C++: decides whether starting threads is worth it."""
+"""How much one launch does, in element operations, as C++: decides whether starting threads is worth it.
+
+And which nests are quicker in loops of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Nest, NestKind, subvalues
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num, product
+from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import (
     Alloc,
+    Apply,
     Assign,
     AtomicAdd,
     Gemm,
@@ -21,11 +27,36 @@ from kernellab.sketch.program.program import (
     Store,
 )
 
+#: operations of an element for which vectors are worth a loop of their own
+_COSTLY = 8
+
 
 def work_of(body: tuple[Statement, ...], ints: Ints) -> str:
     """An expression over symbols; empty when a loop's length depends on another loop."""
     total = _work(body)
     return "" if total.loop_vars() else ints.cpp(ints.fold(total))
+
+
+def slower_together(one: Nest, other: Nest) -> bool:
+    """Would one loop over both keep the compiler from vectors that two would have?
+
+    A search for a place is quick where nothing else is done; elements that are looked up come one by one.
+    """
+    if _searches(one) or _searches(other):
+        return any(n.kind is not NestKind.POINT for n in (one, other) if not _searches(n)) or one.kind is other.kind
+    return (_looks_up(one) and _costly(other)) or (_looks_up(other) and _costly(one))
+
+
+def _searches(nest: Nest) -> bool:
+    return nest.op in ("argmax", "argmin") and len(nest.domain) - 1 in nest.axes
+
+
+def _looks_up(nest: Nest) -> bool:
+    return any(isinstance(v, Apply) and v.op == "gather" for v in subvalues(nest.value))
+
+
+def _costly(nest: Nest) -> bool:
+    return any(isinstance(v, Apply) and OPS[v.op].flops >= _COSTLY for v in subvalues(nest.value))
 
 
 def _work(body: tuple[Statement, ...]) -> IntExpr:

@@ -135,6 +135,15 @@ KL_INLINE int64_t before(int64_t start, int64_t extent, int64_t step = 1) {
   return start >= 0 ? 0 : imin(extent, step == 1 ? -start : (-start + step - 1) / step);
 }
 KL_INLINE bool within(int64_t i, int64_t size) { return uint64_t(i) < uint64_t(size); }
+// The element at a place that was looked up. A vector gathers such elements in more time than they take one by one, so
+// the compiler is kept from making vectors of them.
+template <class T>
+KL_INLINE T lone(const T* data, int64_t at) {
+#if defined(__GNUC__)
+  __asm__("" : "+r"(at));
+#endif
+  return data[at];
+}
 
 // -- arithmetic ----------------------------------------------------------------------------------------------------
 

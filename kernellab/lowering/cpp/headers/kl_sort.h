@@ -41,63 +41,88 @@ inline void radix_sort(uint64_t* items, uint64_t* other, int64_t n) {
   std::copy(items, items + n, other);
 }
 
-// The first k of n items in order, by key and then by place. A key of 32 bits and the place are one number.
-inline void first_in_order(uint64_t* items, int64_t n, int64_t k) {
+// A key with its place, in the order of both: one number where the key has 32 bits.
+template <class Key>
+using Item = std::conditional_t<sizeof(Key) == 4, uint64_t, std::pair<uint64_t, int64_t>>;
+
+KL_INLINE uint64_t item(uint32_t key, int64_t at) { return uint64_t(key) << 32 | uint64_t(at); }
+KL_INLINE std::pair<uint64_t, int64_t> item(uint64_t key, int64_t at) { return {key, at}; }
+KL_INLINE uint32_t key_of(uint64_t item) { return uint32_t(item >> 32); }
+KL_INLINE uint64_t key_of(const std::pair<uint64_t, int64_t>& item) { return item.first; }
+KL_INLINE int64_t place_of(uint64_t item) { return int64_t(item & UINT32_MAX); }
+KL_INLINE int64_t place_of(const std::pair<uint64_t, int64_t>& item) { return item.second; }
+
+// The first k of n items in order, by key and then by place.
+template <class Any>
+inline void first_in_order(Any* items, int64_t n, int64_t k) {
   if (k < n) {
     std::nth_element(items, items + k, items + n);
     std::sort(items, items + k);
-  } else if (n < 512) {
+  } else if (n < 512 || !std::is_same_v<Any, uint64_t>) {
     std::sort(items, items + n);
-  } else {
+  } else if constexpr (std::is_same_v<Any, uint64_t>) {
     radix_sort(items, scratch<uint64_t, -7>(n), n);
   }
+}
+
+// Puts what may be among the first k of a row into ``items``, which has room for 2 k, and says how many they are. Once
+// 2 k are there, what does not precede the k-th of them is out of the running; of a block that has nothing else, one
+// comparison of vectors is all that is seen. Items come in the order of their places, so that keys alone decide.
+template <class T, bool DOWN, class Any>
+inline int64_t candidates(Any* items, const T* x, int64_t n, int64_t k, int64_t stride) {
+  using Key = decltype(order_key(x[0]));
+  constexpr int64_t BLOCK = 64;
+  alignas(64) Key keys[BLOCK];
+  Key limit = 0;
+  int64_t count = 0;
+  bool limited = false;
+  for (int64_t from = 0; from < n; from += BLOCK) {
+    const int64_t some = imin(BLOCK, n - from);
+    uint32_t precedes = 0;
+    if (some == BLOCK && stride == 1) {
+#pragma omp simd reduction(|:precedes)
+      for (int64_t i = 0; i < BLOCK; ++i) {
+        const Key key = order_key(x[from + i]);
+        keys[i] = DOWN ? Key(~key) : key;
+        precedes |= uint32_t(keys[i] < limit);
+      }
+    } else {
+      for (int64_t i = 0; i < some; ++i) {
+        const Key key = order_key(x[(from + i) * stride]);
+        keys[i] = DOWN ? Key(~key) : key;
+        precedes |= uint32_t(keys[i] < limit);
+      }
+    }
+    if (limited && !precedes) continue;
+    for (int64_t i = 0; i < some; ++i) {
+      if (limited && keys[i] >= limit) continue;
+      items[count++] = item(keys[i], from + i);
+      if (count < 2 * k) continue;
+      std::nth_element(items, items + k - 1, items + count);
+      limit = key_of(items[k - 1]), count = k, limited = true;
+    }
+  }
+  return count;
 }
 
 template <class T, bool DOWN>
 inline void row_in_order(T* values, int64_t* order, const T* x, int64_t n, int64_t k, int64_t stride) {
   if (k < 1) return;
   using Key = decltype(order_key(x[0]));
-  if constexpr (sizeof(Key) == 4) {
-    uint64_t* const items = scratch<uint64_t, -8>(n);
-    const auto packed = [&](int64_t i) {
-      const uint32_t key = order_key(x[i * stride]);
-      return uint64_t(DOWN ? ~key : key) << 32 | uint64_t(i);
-    };
-    int64_t count = 0;
-    if (4 * k < n) {
-      // once 2 k candidates are there, what comes behind the k-th of them is out of the running
-      uint64_t limit = UINT64_MAX;
-      for (int64_t i = 0; i < n; ++i) {
-        const uint64_t item = packed(i);
-        if (item >= limit) continue;
-        items[count++] = item;
-        if (count == 2 * k) {
-          std::nth_element(items, items + k - 1, items + count);
-          limit = items[k - 1];
-          count = k;
-        }
-      }
-    } else {
-      for (int64_t i = 0; i < n; ++i) items[i] = packed(i);
-      count = n;
-    }
-    first_in_order(items, count, k);
-    for (int64_t i = 0; i < k; ++i) {
-      const int64_t at = items[i] & UINT32_MAX;
-      values[i * stride] = x[at * stride], order[i * stride] = at;
-    }
+  Item<Key>* const items = scratch<Item<Key>, -8>(n);
+  int64_t count = n;
+  if (4 * k < n) {
+    count = candidates<T, DOWN>(items, x, n, k, stride);
   } else {
-    using Item = std::pair<Key, int64_t>;
-    Item* const items = scratch<Item, -9>(n);
     for (int64_t i = 0; i < n; ++i) {
       const Key key = order_key(x[i * stride]);
-      items[i] = Item(DOWN ? Key(~key) : key, i);
+      items[i] = item(DOWN ? Key(~key) : key, i);
     }
-    if (k < n) std::nth_element(items, items + k, items + n);
-    std::sort(items, items + k);
-    for (int64_t i = 0; i < k; ++i) {
-      values[i * stride] = x[items[i].second * stride], order[i * stride] = items[i].second;
-    }
+  }
+  first_in_order(items, count, k);
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t at = place_of(items[i]);
+    values[i * stride] = x[at * stride], order[i * stride] = at;
   }
 }
 

@@ -411,40 +411,49 @@ struct Least {
   KL_INLINE T operator()(T a, T b) const { return min(a, b); }
 };
 
-// Lanes moved SHIFT places up, or down where the scan runs BACK; ``fill`` follows.
-template <int SHIFT, bool BACK, class V, size_t... I>
-KL_INLINE V moved(V v, V fill, std::index_sequence<I...>) {
-  if constexpr (BACK) {
-    return __builtin_shufflevector(v, fill, (int(I) + SHIFT)...);
-  } else {
-    return __builtin_shufflevector(fill, v, (int(I) + int(sizeof...(I)) - SHIFT)...);
-  }
+// In a step of width W every other group of W lanes joins the lane that ends the group before it (BACK: that starts the
+// group behind it); log2(lanes) steps scan a vector, and each but the last ones stays within 16 bytes.
+// Source: J. Sklansky, "Conditional-sum addition logic", 1960.
+template <int W, int LANES, bool BACK>
+constexpr int lane_before(int lane) {
+  const bool joins = bool(lane & W) != BACK;
+  const int start = lane & ~(2 * W - 1);
+  return !joins ? LANES + lane : BACK ? start + W : start + W - 1;
 }
-template <int SHIFT, int LANES, class Op, bool BACK, class V>
+template <int W, bool BACK, class V, size_t... I>
+KL_INLINE V lanes_before(V v, V fill, std::index_sequence<I...>) {
+  return __builtin_shufflevector(v, fill, lane_before<W, int(sizeof...(I)), BACK>(int(I))...);
+}
+template <int W, int LANES, class Op, bool BACK, class V>
 KL_INLINE V scan_lanes(V v, V fill) {
-  if constexpr (SHIFT >= LANES) {
+  if constexpr (W >= LANES) {
     return v;
   } else {
-    const V joined = Op{}(moved<SHIFT, BACK>(v, fill, std::make_index_sequence<LANES>{}), v);
-    return scan_lanes<SHIFT * 2, LANES, Op, BACK>(joined, fill);
+    const V joined = Op{}(lanes_before<W, BACK>(v, fill, std::make_index_sequence<LANES>{}), v);
+    return scan_lanes<W * 2, LANES, Op, BACK>(joined, fill);
   }
 }
-// A row, a vector at a time: log2(lanes) shifted steps scan the vector, then the state so far joins all of it.
+template <int LANE, class V, size_t... I>
+KL_INLINE V all_lanes(V v, std::index_sequence<I...>) {
+  return __builtin_shufflevector(v, v, ((void)I, LANE)...);
+}
+// A row, a vector at a time: each is scanned by itself, and what all before it come to joins its lanes. From vector to
+// vector one operation has to wait for the last.
 template <class Op, bool BACK, class T>
 inline void scan_row(T* y, const T* x, int64_t count) {
   using Lane = typename Vector<T>::type;
   constexpr int L = Vector<T>::lanes;
   const Op op{};
   const Lane fill = Lane{} + op.template neutral<T>();
-  T state = op.template neutral<T>();
+  Lane before = fill;
   int64_t t = 0;
   for (; t + L <= count; t += L) {
     const int64_t at = BACK ? count - L - t : t;
     const Lane scanned = scan_lanes<1, L, Op, BACK>(*reinterpret_cast<const Lane*>(x + at), fill);
-    const Lane joined = op(Lane{} + state, scanned);
-    *reinterpret_cast<Lane*>(y + at) = joined;
-    state = joined[BACK ? 0 : L - 1];
+    *reinterpret_cast<Lane*>(y + at) = op(before, scanned);
+    before = op(before, all_lanes<BACK ? 0 : L - 1>(scanned, std::make_index_sequence<L>{}));
   }
+  T state = before[0];
   for (; t < count; ++t) {
     const int64_t at = BACK ? count - 1 - t : t;
     y[at] = state = op(state, x[at]);

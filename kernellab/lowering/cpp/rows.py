@@ -1,0 +1,165 @@
+"""Calls that scan rows or put them in order. Rows side by side in memory are read, and scans written, where they lie:
+a tile between would only be a copy, and one of a long row does not stay in the nearest cache."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from kernellab.errors import LoweringError
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import (
+    Block,
+    Fetch,
+    IfItem,
+    LoopItem,
+    Nest,
+    NestKind,
+    ScanCall,
+    SortCall,
+    Step,
+    drop_steps,
+    steps_of,
+)
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Point, Range, Read, Region, Tile
+
+_SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
+
+
+def place_rows(block: Block, ints: Ints, read: frozenset[str], written: frozenset[str]) -> None:
+    """Lets scans and sorts read tensors, and scans write them, without tiles; drops what only copied.
+
+    ``read`` and ``written`` name the tensors that the kernel reads and changes: one that it does both to is copied.
+    """
+    steps = list(steps_of(block))
+    writers = Counter(uid for step in steps for uid in step.writes)
+    readers = Counter(uid for step in steps for uid in step.reads)
+    dropped: set[int] = set()
+    _visit(block, ints, {uid for uid, n in writers.items() if n == 1}, readers, (read, written), dropped)
+    drop_steps(block, dropped)
+
+
+def _visit(
+    block: Block,
+    ints: Ints,
+    once: set[str],
+    readers: Counter[str],
+    tensors: tuple[frozenset[str], frozenset[str]],
+    dropped: set[int],
+) -> None:
+    read, written = tensors
+    made: dict[str, Nest] = {}
+    for at, step in enumerate(block.steps):
+        if isinstance(step, LoopItem):
+            ints.loops[step.loop.var] = step.loop
+            _visit(step.body, ints, once, readers, tensors, dropped)
+            del ints.loops[step.loop.var]
+        elif isinstance(step, IfItem):
+            _visit(step.then, ints, once, readers, tensors, dropped)
+            _visit(step.orelse, ints, once, readers, tensors, dropped)
+        elif isinstance(step, Nest):
+            if step.kind is NestKind.POINT and step.tile is not None and step.tile.uid in once:
+                made[step.tile.uid] = step
+        elif isinstance(step, (ScanCall, SortCall)):
+            for tile in dict.fromkeys(step.source if isinstance(step, ScanCall) else (step.source,)):
+                load = made.get(tile.uid)
+                if load is None or not isinstance(load.value, Fetch) or load.value.region.tensor.name in written:
+                    continue
+                if load.value.region.tensor.dtype is tile.dtype and _side_by_side(load.value.region, ints):
+                    step.placed[tile.uid] = load.value.region
+                    readers[tile.uid] -= 1
+                    if not readers[tile.uid]:
+                        dropped.add(id(load))
+                        step.silent.append(load.line)
+            store = block.steps[at + 1] if at + 1 < len(block.steps) else None
+            if isinstance(step, ScanCall) and _only_stored(step, store, once, readers, read, ints):
+                assert isinstance(store, Nest) and store.region is not None
+                step.placed[step.tile.uid] = store.region
+                dropped.add(id(store))
+                step.silent.append(store.line)
+
+
+def _only_stored(
+    call: ScanCall, store: Step | None, once: set[str], readers: Counter[str], read: frozenset[str], ints: Ints
+) -> bool:
+    """Is all that is done with the scan to store it as it is, next to each other, in a tensor that is not read?"""
+    tile = call.tile
+    if not isinstance(store, Nest) or store.kind is not NestKind.STORE or store.region is None:
+        return False
+    return (
+        isinstance(store.value, Read)
+        and store.value.tile.uid == tile.uid
+        and tile.uid in once
+        and readers[tile.uid] == 1
+        and store.region.tensor.dtype is tile.dtype
+        and store.region.tensor.name not in read
+        and ints.same_shape(store.value.type.shape, tile.shape)
+        and _side_by_side(store.region, ints)
+    )
+
+
+def _side_by_side(region: Region, ints: Ints) -> bool:
+    """Does the region lie in memory as a tile of its shape would, all of it inside the tensor?"""
+    whole, begun = True, False
+    for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
+        if isinstance(item, Point):
+            if not begun and not ints.is_one(size):
+                return False
+            whole = False
+            if not (ints.nonnegative(item.at) and ints.below(item.at, size)):
+                return False
+        else:
+            if not whole or not ints.is_one(item.step) or not ints.fits(item.start, item.extent, item.step, size):
+                return False
+            begun, whole = True, ints.const(item.start) == 0 and ints.equal(item.extent, size)
+    return begun
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def row_text(call: ScanCall | SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:
+    """The C++ call.
+
+    Raises:
+        LoweringError: operands of a scan of other shapes than its result.
+    """
+    return _scan_text(call, ints, names) if isinstance(call, ScanCall) else _sort_text(call, ints, names)
+
+
+def _scan_text(call: ScanCall, ints: Ints, names: Callable[[Tile], str]) -> str:
+    """``kl::scan<...>(result, operands, outer, n, inner);``"""
+    for source in call.source:
+        if not ints.same_shape(source.shape, call.tile.shape):
+            raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
+    operands = [_row(call, tile, ints, names) for tile in (call.tile, *call.source)]
+    back = str(call.reverse).lower()
+    word = f"kl::linear_scan<{back}>" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}, {back}>"
+    return f"{word}({', '.join([*operands, *_sizes(call.tile.shape, call.axis, ints)])});"
+
+
+def _sort_text(call: SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:
+    """``kl::in_order<...>(values, order, source, outer, n, inner, k);``"""
+    sizes = [*_sizes(call.source.shape, call.axis, ints), ints.operand(call.order.shape[call.axis])]
+    operands = [_row(call, tile, ints, names) for tile in (call.values, call.order, call.source)]
+    return f"kl::in_order<{'true' if call.down else 'false'}>({', '.join([*operands, *sizes])});"
+
+
+def _sizes(shape: tuple[IntExpr, ...], axis: int, ints: Ints) -> list[str]:
+    parts = (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])
+    return [" * ".join(ints.operand(e) for e in part) or "1" for part in parts]
+
+
+def _row(call: ScanCall | SortCall, tile: Tile, ints: Ints, names: Callable[[Tile], str]) -> str:
+    """The tile, or the place in a tensor that stands for it."""
+    region = call.placed.get(tile.uid)
+    if region is None:
+        return names(tile)
+    at, stride = num(0), num(1)
+    for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
+        start = item.start if isinstance(item, Range) else item.at
+        at = int_op("+", int_op("*", start, stride), at)
+        stride = int_op("*", size, stride)
+    offset = ints.cpp(at) if ints.const(at) is None else str(ints.const(at))
+    return ints.tensor(region.tensor) + ("" if offset == "0" else f" + {offset}")
