@@ -171,6 +171,27 @@ CHANGED = """sketch changed {
 """
 
 
+#: a row that every iteration reads, and one that the kernel changes
+WEIGHTED = """sketch weighted {
+    symbols: M, N;
+    tensors: X[M, N]: f16; W[N]: f16; B[N]: f16 inout; Y[M, N]: f16 out;
+    for m in range(M):
+        load(X[m, 0:N] -> x)
+        load(W[0:N] -> w)
+        load(B[0:N] -> b)
+        store(x * w + b -> Y[m, 0:N])
+        store(b * 0.5 -> B[0:N])
+}
+"""
+
+
+def test_weights_of_rows_are_converted_once_before_them(tmp_path: Path) -> None:
+    text = source_of(WEIGHTED).files["kernel.cpp"]
+    assert text.index("kl::widen(w_strip, W") < text.index("for (int64_t m = ") < text.index("kl::widen(x_strip, X")
+    inputs = [{k: rows(n + (k == "B"), torch.float16)[0, :n].contiguous() for k in "WB"} for n in LENGTHS]
+    agrees(WEIGHTED, tmp_path, *({**w, "X": rows(len(w["W"]), torch.float16)} for w in inputs), rtol=1e-3)
+
+
 def test_strips_of_halves_end_where_rows_do(tmp_path: Path) -> None:
     assert "kl::widen" in source_of(PADDED).files["kernel.cpp"]
     inputs = [{"X": rows(n, torch.float16), "W": rows(n, torch.float16, 1)[0]} for n in (*LENGTHS, 599, 600, 601)]

@@ -37,6 +37,7 @@ CASES = [
     *[("sort", SORT, dtype, down) for dtype in DTYPES for down in (False, True)],
     *[("columns", COLUMNS, "f32", down) for down in (False, True)],
     *[(f"top {k}", TOPK, dtype, down) for k in (1, 2, 5) for dtype in ("f32", "i32") for down in (True, False)],
+    *[("top 3", TOPK, dtype, down) for dtype in ("f64", "i64") for down in (True, False)],
 ]
 
 

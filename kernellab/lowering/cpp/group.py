@@ -49,6 +49,8 @@ class GroupEmitter:
         self._uniform = True
         self._said: set[int] = set()
         self._defined: set[str] = set()
+        #: names that the body has given to values of the current element
+        self._made: set[str] = set()
         self._hoisted: dict[tuple[int, str, str], Span] = {}
         self._sites: dict[tuple[int, Index], Site] = {}
         self._strips = Strips(ints, writer, fresh, self._site)
@@ -161,6 +163,7 @@ class GroupEmitter:
     def _body(self, reds: list[Reduction]) -> None:
         waiting, result = iter(reds), ""
         self._defined.clear()
+        self._made.clear()
         for nest in self.group.nests:
             said = id(nest) not in self._said and not self._edge
             self._said.add(id(nest))
@@ -202,6 +205,7 @@ class GroupEmitter:
         if tile.uid in self._defined:
             return name
         self._defined.add(tile.uid)
+        self._made.add(name)
         writes = sum(n.tile is not None and n.tile.uid == tile.uid for n in self.group.nests)
         return f"{'const ' if writes == 1 else ''}{VALUE_TYPE[tile.dtype]} {name}"
 
@@ -238,7 +242,7 @@ class GroupEmitter:
         """The element at an address that was looked up; one that each step of the innermost loop looks up is alone."""
         var = self.group.vars[self.dims[-1]] if self.dims else ""
         looked_up = [w for inner in re.findall(r"\[(.*?)\]", address) for w in re.findall(r"\w+", inner) if w == var]
-        alone = bool(looked_up) or not self._defined.isdisjoint(re.findall(r"\w+", address))
+        alone = bool(looked_up) or not self._made.isdisjoint(re.findall(r"\w+", address))
         return f"kl::lone({tensor}, {address})" if alone else f"{tensor}[{address}]"
 
     def _fetch(self, fetch: Fetch, index: Index) -> str:

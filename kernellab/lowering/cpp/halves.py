@@ -1,26 +1,76 @@
 """Rows of f16 in a loop: a strip of them is widened to floats, computed with, and narrowed behind the loop.
 
 Compilers convert an f16 one by one unless the machine computes with it, and such a loop stays scalar as a whole.
-Rows of bf16 need no strips: to convert them is to shift.
+Rows of bf16 need no strips: to convert them is to shift. A row that every iteration reads, such as the weights of a
+norm, is converted once, before the loops.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernellab.lowering.c_family.index import Index, align, leaves
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
+from kernellab.lowering.c_family.nests import (
+    Block,
+    Fetch,
+    LoopItem,
+    Nest,
+    NestKind,
+    drop_steps,
+    steps_of,
+    tiles_written,
+)
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.site import Site, Span
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.program import DType, Region
+from kernellab.sketch.program.program import DType, Point, Range, Region, Tile
 
 #: a loop over fewer elements is not worth a strip
 _FEW = 16
+
+
+def convert_once(block: Block, written: frozenset[str]) -> None:
+    """Moves loads of f16 that no loop moves before the loops; ``written`` names the tensors that the kernel changes."""
+    writers = Counter(uid for step in steps_of(block) for uid in tiles_written(step))
+    for loop in [s for s in block.steps if isinstance(s, LoopItem)]:
+        found = [n for n in _loads(loop.body) if n.tile is not None and writers[n.tile.uid] == 1 and _still(n, written)]
+        tiles = {n.tile.uid: n.tile for n in found if n.tile is not None}
+        drop_steps(loop.body, {id(n) for n in found})
+        _undeclare(loop.body, tiles)
+        at = block.steps.index(loop)
+        block.steps[at:at] = found
+        block.declares += tiles.values()
+
+
+def _loads(block: Block) -> Iterator[Nest]:
+    for step in block.steps:
+        if isinstance(step, LoopItem):
+            yield from _loads(step.body)
+        elif isinstance(step, Nest) and step.kind is NestKind.POINT and isinstance(step.value, Fetch):
+            yield step
+
+
+def _still(load: Nest, written: frozenset[str]) -> bool:
+    value = load.value
+    assert isinstance(value, Fetch)
+    region, ends = value.region, []
+    for item in region.index:
+        ends += [item.at] if isinstance(item, Point) else [item.start, item.extent, item.step]
+    long = sum(isinstance(item, Range) for item in region.index) == 1
+    fixed = not any(e.loop_vars() for e in ends)
+    return long and fixed and region.tensor.dtype is DType.F16 and region.tensor.name not in written
+
+
+def _undeclare(block: Block, tiles: Mapping[str, Tile]) -> None:
+    block.declares = [t for t in block.declares if t.uid not in tiles]
+    for step in block.steps:
+        if isinstance(step, LoopItem):
+            _undeclare(step.body, tiles)
 
 
 @dataclass(frozen=True)

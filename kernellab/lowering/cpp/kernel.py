@@ -16,6 +16,7 @@ from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
+from kernellab.lowering.cpp.halves import convert_once
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.rows import place_rows, row_text
 from kernellab.lowering.cpp.work import slower_together, work_of
@@ -101,6 +102,7 @@ class KernelEmitter:
             self.gathers = gather_products(flat, self.ints, self.kernel.writes)
             read_in_place(flat, self.ints, self.kernel.writes)
             place_rows(flat, self.ints, self.kernel.reads, self.kernel.writes)
+            convert_once(flat, self.kernel.writes)
             fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)

@@ -21,6 +21,7 @@ from kernellab.lowering.c_family.nests import (
     drop_steps,
     steps_of,
 )
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Point, Range, Read, Region, Tile
 
@@ -66,7 +67,7 @@ def _visit(
                 load = made.get(tile.uid)
                 if load is None or not isinstance(load.value, Fetch) or load.value.region.tensor.name in written:
                     continue
-                if load.value.region.tensor.dtype is tile.dtype and _side_by_side(load.value.region, ints):
+                if _as_tile(load.value.region, tile) and _side_by_side(load.value.region, ints):
                     step.placed[tile.uid] = load.value.region
                     readers[tile.uid] -= 1
                     if not readers[tile.uid]:
@@ -92,11 +93,16 @@ def _only_stored(
         and store.value.tile.uid == tile.uid
         and tile.uid in once
         and readers[tile.uid] == 1
-        and store.region.tensor.dtype is tile.dtype
+        and _as_tile(store.region, tile)
         and store.region.tensor.name not in read
         and ints.same_shape(store.value.type.shape, tile.shape)
         and _side_by_side(store.region, ints)
     )
+
+
+def _as_tile(region: Region, tile: Tile) -> bool:
+    """Are the tensor's elements in memory of the type that the tile's have?"""
+    return region.tensor.dtype is tile.dtype and MEMORY_TYPE[tile.dtype] == VALUE_TYPE[tile.dtype]
 
 
 def _side_by_side(region: Region, ints: Ints) -> bool:

@@ -24,6 +24,7 @@ typedef short HalfLanes __attribute__((vector_size(16)));
 KL_INLINE void widen(float* to, const f16* from, int64_t count) {
   int64_t i = 0;
 #if defined(KL_F16C)
+#pragma GCC unroll 4
   for (; i + 8 <= count; i += 8)
     *reinterpret_cast<Floats*>(to + i) =
         __builtin_ia32_vcvtph2ps256(HalfLanes(*reinterpret_cast<const Halves*>(from + i)));
@@ -34,6 +35,7 @@ KL_INLINE void widen(float* to, const f16* from, int64_t count) {
 KL_INLINE void narrow(f16* to, const float* from, int64_t count) {
   int64_t i = 0;
 #if defined(KL_F16C)
+#pragma GCC unroll 4
   for (; i + 8 <= count; i += 8)
     *reinterpret_cast<Halves*>(to + i) =
         __builtin_ia32_vcvtps2ph256(FloatLanes(*reinterpret_cast<const Floats*>(from + i)), 0);
