@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernellab.capture.pairs import PAIRS
 from kernellab.capture.places import PLACES, adaptive_max_with_places, bags_of_max, median_all
 from kernellab.capture.recurrent import RECURRENT
 from kernellab.capture.special import SPECIAL
@@ -324,7 +325,7 @@ APART: dict[str, Callable[..., Any]] = {
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    **RECURRENT,
+    **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

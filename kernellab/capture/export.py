@@ -14,6 +14,7 @@ from typing import Any
 
 from kernellab.capture.apart import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
+from kernellab.capture.pairs import Pair
 from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.capture.recurrent import whole_cells
 from kernellab.errors import CaptureError
@@ -199,6 +200,11 @@ def _tensors(result: Any) -> Any:
         return tuple(_tensors(r) for r in result)
     if isinstance(result, dict):
         return tuple(_tensors(r) for r in result.values())
+    if isinstance(result, Pair):
+        raise CaptureError(
+            "The reference returns complex numbers, which no tensor of a sketch holds.",
+            "Return torch.view_as_real of them: the same numbers as pairs.",
+        )
     return result if isinstance(result, torch.Tensor) else torch.as_tensor(result)
 
 

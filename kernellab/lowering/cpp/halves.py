@@ -23,7 +23,6 @@ from kernellab.lowering.c_family.nests import (
     NestKind,
     drop_steps,
     steps_of,
-    tiles_written,
 )
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.site import Site, Span
@@ -36,7 +35,7 @@ _FEW = 16
 
 def convert_once(block: Block, written: frozenset[str]) -> None:
     """Moves loads of f16 that no loop moves before the loops; ``written`` names the tensors that the kernel changes."""
-    writers = Counter(uid for step in steps_of(block) for uid in tiles_written(step))
+    writers = Counter(uid for step in steps_of(block) for uid in step.writes)
     for loop in [s for s in block.steps if isinstance(s, LoopItem)]:
         found = [n for n in _loads(loop.body) if n.tile is not None and writers[n.tile.uid] == 1 and _still(n, written)]
         tiles = {n.tile.uid: n.tile for n in found if n.tile is not None}

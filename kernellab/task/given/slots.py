@@ -1,7 +1,8 @@
 """The values of one call of a reference: those that a kernel takes, and those that are fixed as the task gives them.
 
 Tensors, NumPy arrays and numbers are a kernel's arguments. ``None``, words, dtypes and lists of sizes are not: they are
-fixed. A list or tuple that holds tensors gives one argument for each of them and is put together again for the call.
+fixed. A list, tuple or dict that holds tensors gives one argument for each of them and is put together again for the
+call.
 """
 
 from __future__ import annotations
@@ -33,10 +34,19 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Several:
-    """A list or tuple with tensors in it."""
+    """A list, tuple or dict with tensors in it; ``keys`` are a dict's."""
 
     kind: type
     slots: tuple[Slot, ...]
+    keys: tuple[Any, ...] = ()
+
+    def values(self, container: Any) -> list[Any]:
+        """What ``container`` holds, in the slots' order."""
+        return [container[key] for key in self.keys] if self.kind is dict else list(container)
+
+    def together(self, values: list[Any]) -> Any:
+        """The container of ``values``."""
+        return dict(zip(self.keys, values, strict=True)) if self.kind is dict else self.kind(values)
 
 
 Slot = Union[Hole, Fixed, Several]
@@ -68,15 +78,21 @@ def _slot(value: Any, told: str, place: str, name: str = "") -> Slot:
     if isinstance(value, (list, tuple)) and any(unusable(v) or _has_array(v) for v in value):
         inner = tuple(_slot(v, told, place, f"{name}_{i}") for i, v in enumerate(value))
         return Several(list if isinstance(value, list) else tuple, inner)
+    if isinstance(value, dict) and any(unusable(v) or _has_array(v) for v in value.values()):
+        named = [str(k) if str(k).isidentifier() else str(i) for i, k in enumerate(value)]
+        inner = tuple(_slot(v, told, place, f"{name}_{k}") for k, v in zip(named, value.values(), strict=True))
+        return Several(dict, inner, tuple(value))
     if not _is_plain(value):
         raise TaskError(
             f"{told} a {type(value).__name__}{place}, which no kernel argument can be.",
-            "Give tensors, NumPy arrays, numbers, None, words and lists of them.",
+            "Give tensors, NumPy arrays, numbers, None, words, and lists or dicts of them.",
         )
     return Fixed(value)
 
 
 def _has_array(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_array(v) for v in value.values())
     return is_array(value) or (isinstance(value, (list, tuple)) and any(_has_array(v) for v in value))
 
 
@@ -98,7 +114,7 @@ def arguments(values: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
         if isinstance(slot, Hole):
             found.append(value)
         elif isinstance(slot, Several):
-            found.extend(arguments(value, slot.slots))
+            found.extend(arguments(slot.values(value), slot.slots))
     return found
 
 
@@ -109,7 +125,7 @@ def filled(slots: Sequence[Slot], args: Iterator[Any]) -> list[Any]:
         if isinstance(slot, Hole):
             values.append(next(args))
         elif isinstance(slot, Several):
-            values.append(slot.kind(filled(slot.slots, args)))
+            values.append(slot.together(filled(slot.slots, args)))
         else:
             values.append(slot.value)
     return values

@@ -1,0 +1,236 @@
+"""Complex numbers that a reference makes or views, traced as pairs of real tensors: no tensor of a sketch holds them.
+
+``torch.polar``, ``torch.complex`` and ``torch.view_as_complex`` give a :class:`Pair`, and what is done with it is done
+with its parts. A function that is not known here gets a complex tensor of torch's.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: methods that move elements or add them up: the same for both parts
+_SAME = frozenset((
+    "reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "swapaxes", "permute", "movedim",
+    "expand", "broadcast_to", "repeat", "repeat_interleave", "tile", "flip", "roll", "contiguous", "clone", "detach",
+    "sum", "mean", "cumsum", "t", "select", "narrow", "index_select", "diagonal", "tril", "triu", "split", "chunk",
+    "unbind", "getitem",
+))  # fmt: skip
+#: what tells of a complex tensor as of its parts
+_TOLD = frozenset(("shape", "device", "ndim", "dim", "size", "numel", "is_contiguous", "layout", "requires_grad"))
+
+
+class Pair:
+    """The real and the imaginary part of a complex tensor; calls of torch's functions with it come here."""
+
+    def __init__(self, real: Any, imag: Any) -> None:
+        self.real, self.imag = real, imag
+
+    @property
+    def dtype(self) -> Any:
+        return self.real.dtype.to_complex()
+
+    @property
+    def whole(self) -> Tensor:
+        """As a complex tensor of torch's."""
+        import torch
+
+        return torch.ops.aten.complex(self.real, self.imag)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _TOLD:
+            return getattr(self.real, name)
+        if name in _FUNCTIONS or name in _SAME:
+            return lambda *args, **keywords: _called(name, None, (self, *args), keywords)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _called(getattr(func, "__name__", "").strip("_"), func, args, kwargs or {})
+
+    def __len__(self) -> int:
+        return len(self.real)
+
+    def __getitem__(self, key: Any) -> Pair:
+        return Pair(self.real[key], self.imag[key])
+
+    def __add__(self, other: Any) -> Any:
+        return _add(self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return _sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _sub(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _mul(self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _div(other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _matmul(other, self)
+
+    def __neg__(self) -> Any:
+        return Pair(-self.real, -self.imag)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _called(name: str, func: Any, args: Any, keywords: dict[str, Any]) -> Any:
+    if name in _SAME:
+        return _same(name, args, keywords)
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name](*args, **keywords)
+    if name in ("cat", "concat", "stack"):
+        return _joined(func, *args, **keywords)
+    if func is None:
+        return getattr(args[0].whole, name)(*args[1:], **keywords)
+    return func(*_whole(args), **{k: v.whole if isinstance(v, Pair) else v for k, v in keywords.items()})
+
+
+def _same(name: str, args: Any, keywords: dict[str, Any]) -> Any:
+    method = "__getitem__" if name == "getitem" else name
+    parts = [getattr(part, method)(*args[1:], **keywords) for part in (args[0].real, args[0].imag)]
+    return tuple(map(Pair, *parts)) if isinstance(parts[0], (tuple, list)) else Pair(*parts)
+
+
+def _joined(func: Any, values: Any, *args: Any, **keywords: Any) -> Pair:
+    pairs = [_pair(v) for v in values]
+    parts = ([p.real for p in pairs], [p.imag for p in pairs])
+    return Pair(*(func(part, *args, **keywords) for part in parts))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Pair):
+        return value.whole
+    return type(value)(map(_whole, value)) if type(value) in (tuple, list) else value
+
+
+def _pair(value: Any) -> Pair:
+    """``value`` as a pair; the imaginary part of a real number is 0."""
+    import torch
+
+    if isinstance(value, Pair):
+        return value
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        parts = torch.view_as_real(value)
+        return Pair(parts[..., 0], parts[..., 1])
+    if isinstance(value, complex):
+        return Pair(value.real, value.imag)
+    return Pair(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0)
+
+
+def _is_real(value: Any) -> bool:
+    return not isinstance(value, (Pair, complex)) and not (hasattr(value, "is_complex") and value.is_complex())
+
+
+def _add(a: Any, b: Any, alpha: float = 1) -> Pair:
+    x, y = _pair(a), _pair(b)
+    y = y if alpha == 1 else Pair(y.real * alpha, y.imag * alpha)
+    return Pair(x.real + y.real, x.imag + y.imag)
+
+
+def _sub(a: Any, b: Any, alpha: float = 1) -> Pair:
+    return _add(a, b, -alpha)
+
+
+def _mul(a: Any, b: Any) -> Pair:
+    if _is_real(a) or _is_real(b):
+        pair, real = (b, a) if _is_real(a) else (a, b)
+        pair = _pair(pair)
+        return Pair(pair.real * real, pair.imag * real)
+    x, y = _pair(a), _pair(b)
+    return Pair(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real)
+
+
+def _div(a: Any, b: Any) -> Pair:
+    if _is_real(b):
+        pair = _pair(a)
+        return Pair(pair.real / b, pair.imag / b)
+    y = _pair(b)
+    found, size = _mul(a, Pair(y.real, -y.imag)), y.real * y.real + y.imag * y.imag
+    return Pair(found.real / size, found.imag / size)
+
+
+def _matmul(a: Any, b: Any) -> Pair:
+    x, y = _pair(a), _pair(b)
+    return Pair(x.real @ y.real - x.imag @ y.imag, x.real @ y.imag + x.imag @ y.real)
+
+
+def _abs(z: Pair) -> Tensor:
+    import torch
+
+    return torch.hypot(z.real, z.imag)
+
+
+def _exp(z: Pair) -> Pair:
+    return polar(z.real.exp(), z.imag)
+
+
+def _to(z: Pair, *args: Any, **keywords: Any) -> Any:
+    wanted = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype"]
+    if not wanted:
+        return z
+    kind = wanted[0]
+    return Pair(z.real.to(kind.to_real()), z.imag.to(kind.to_real())) if kind.is_complex else z.real.to(kind)
+
+
+def polar(size: Tensor, angle: Tensor) -> Pair:
+    """The numbers of these sizes and angles."""
+    import torch
+
+    return Pair(size * torch.cos(angle), size * torch.sin(angle))
+
+
+def complex_of(real: Tensor, imag: Tensor) -> Pair:
+    """The numbers of these parts."""
+    return Pair(real, imag)
+
+
+def view_as_complex(x: Tensor) -> Pair:
+    """The numbers whose parts lie side by side."""
+    return Pair(x[..., 0], x[..., 1])
+
+
+def view_as_real(z: Pair) -> Tensor:
+    """The parts side by side."""
+    import torch
+
+    return torch.stack((z.real, z.imag), -1)
+
+
+def _atan2(z: Pair) -> Tensor:
+    import torch
+
+    return torch.atan2(z.imag, z.real)
+
+
+#: function of torch, or method -> the same of pairs
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": _add, "radd": _add, "sub": _sub, "subtract": _sub, "rsub": lambda a, b: _sub(b, a),
+    "mul": _mul, "multiply": _mul, "rmul": _mul, "div": _div, "divide": _div, "true_divide": _div, "truediv": _div,
+    "rtruediv": lambda a, b: _div(b, a), "rdiv": lambda a, b: _div(b, a), "matmul": _matmul, "bmm": _matmul,
+    "mm": _matmul, "rmatmul": lambda a, b: _matmul(b, a), "neg": lambda z: Pair(-z.real, -z.imag),
+    "square": lambda z: _mul(z, z), "exp": _exp, "abs": _abs, "absolute": _abs, "angle": _atan2,
+    "conj": lambda z: Pair(z.real, -z.imag), "conj_physical": lambda z: Pair(z.real, -z.imag),
+    "resolve_conj": lambda z: z, "real": lambda z: z.real, "imag": lambda z: z.imag, "is_complex": lambda z: True,
+    "view_as_real": view_as_real, "to": _to, "type": _to, "is_floating_point": lambda z: False,
+}  # fmt: skip
+#: function of torch -> what is called in its place, so that pairs come of it
+PAIRS: dict[str, Callable[..., Any]] = {"polar": polar, "complex": complex_of, "view_as_complex": view_as_complex}
