@@ -290,6 +290,34 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     return loss, own.to(x.dtype).reshape(target.shape)
 
 
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The fraction in [0.5, 1) and the exponent of 2 that make a number; zeros, infinities and NaN are their own."""
+    import torch
+
+    size = x.abs()
+    none = (size == 0) | (size == math.inf) | (x != x)
+    exponent = torch.floor(torch.log2(torch.where(none, 1.0, size))) + 1
+    # in two steps: the inverse of the smallest number is none
+    half = torch.floor(exponent * 0.5)
+    fraction = torch.where(none, 1.0, x) * torch.exp2(-half) * torch.exp2(half - exponent)
+    # a logarithm that is rounded may pass a power of 2
+    above, below = fraction.abs() >= 1, fraction.abs() < 0.5
+    fraction = torch.where(above, fraction * 0.5, torch.where(below, fraction * 2, fraction))
+    exponent = exponent + above.to(exponent.dtype) - below.to(exponent.dtype)
+    return torch.where(none, x, fraction), torch.where(none, 0.0, exponent).to(torch.int32)
+
+
+def view_as(x: Tensor, dtype: torch.dtype) -> Any:
+    """The bits of bytes as bytes of another type: numbers that differ by 256; other types stay whole."""
+    import torch
+
+    if (x.dtype, dtype) == (torch.int8, torch.uint8):
+        return torch.where(x < 0, x.to(torch.int32) + 256, x.to(torch.int32)).to(dtype)
+    if (x.dtype, dtype) == (torch.uint8, torch.int8):
+        return torch.where(x > 127, x.to(torch.int32) - 256, x.to(torch.int32)).to(dtype)
+    return x.to(dtype) if (x.dtype, dtype) == (torch.bool, torch.uint8) else NotImplemented
+
+
 def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
@@ -314,7 +342,7 @@ def _uneven(size: int, wanted: int, device: Any) -> Tensor:
 
 #: operation of ATen -> what is traced in its place
 APART: dict[str, Callable[..., Any]] = {
-    "multilabel_margin_loss_forward.default": multilabel_margin_loss,
+    "multilabel_margin_loss_forward.default": multilabel_margin_loss, "frexp.Tensor": frexp, "view.dtype": view_as,
     "kthvalue.default": kthvalue, "median.dim": median_dim,
     "logcumsumexp.default": logcumsumexp, "histc.default": histc,
     "adaptive_max_pool2d.default": adaptive_max_pool2d,

@@ -571,13 +571,10 @@ LIBRARY = frozenset((
 ))  # fmt: skip
 #: refused, and words of the sentence that says why
 REFUSED = {
-    **dict.fromkeys(("binary/torch.polar(p, x).real", "rope_complex"), "view_as_real has no rule"),
-    "binary/torch.complex(x, y).abs()": "complex has no rule",
     **dict.fromkeys(
         ("movement/x.view(torch.int32)", "movement/h.view(torch.int16)", "movement/n.view(torch.float32)"),
         "the bits of one dtype are read as another",
     ),
-    "unary/torch.frexp(x)[0]": "frexp has no rule",
     "norm_pool/F.interpolate(im, 4, mode='bilinear', antialias=True)": "_upsample_bilinear2d_aa has no rule",
     "activation/F.rrelu(x)": "draws numbers",
     "module/nn.FractionalMaxPool2d(2, output_size=3)": "draws random numbers",
@@ -585,7 +582,6 @@ REFUSED = {
     "movement/torch.combinations(v)": "cannot be traced",
     "loss/F.gaussian_nll_loss(x, y, p, full=True)": "decides by a tensor's values",
     "module/nn.AdaptiveLogSoftmaxWithLoss(9, 20, [5, 10])": "decides by a tensor's values",
-    "dict_of_states": "a dict as value 1",
 }
 
 

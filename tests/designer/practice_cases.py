@@ -55,6 +55,16 @@ PRACTICE: dict[str, str] = {
     "rope_complex": _op(
         "q, f", "z = torch.view_as_complex(q.float().reshape(2, 5, 3, 4, 2)) ; torch.view_as_real(z * torch.polar(torch.ones_like(f), f)[None, :, None, :]).flatten(3)",
         "torch.randn(2, 5, 3, 8), torch.randn(5, 4)"),
+    "complex_mixture": _op(
+        "a, b, c, d", "z = torch.complex(a, b) / (2 + torch.complex(c, d).abs()) ; w = (z * torch.complex(c, d).conj())[:, 1:].t() ; (torch.exp(-w).imag, w.sum(-1).angle(), torch.view_as_real(1 - w))",
+        "torch.randn(5, 9), torch.randn(5, 9), torch.randn(5, 9), torch.randn(5, 9)"),
+    "bytes_as_signed": _op(
+        "x, s", "x.view(torch.int8).float() * s ; (x.view(torch.int8).float() * s, (s > 0).view(torch.uint8))",
+        "torch.randint(0, 256, (5, 8), dtype=torch.uint8), torch.randn(8)"),
+    "mantissa_and_exponent": _op("x", "m, e = torch.frexp(x * 1e-3) ; (m, e)", "torch.randn(5, 9)"),
+    "nested_states": _op(
+        "state, x", "x * state['norm']['scale'] + state['bias'] + state['eps']",
+        "{'norm': {'scale': torch.randn(9)}, 'bias': torch.randn(9), 'eps': 0.5}, torch.randn(5, 9)"),
     "rope_partial_by_position": _op(
         "q, table, at", "c, s = table[at].chunk(2, -1) ; a, b = q[..., :4:2], q[..., 1:4:2] ; r = torch.stack((a * c[:, None] - b * s[:, None], a * s[:, None] + b * c[:, None]), -1).flatten(-2) ; torch.cat((r, q[..., 4:]), -1)",
         "torch.randn(6, 2, 8), torch.randn(20, 4), torch.randint(0, 20, (6,))"),

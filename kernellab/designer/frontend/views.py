@@ -22,7 +22,7 @@ def _dim(node: Node, given: int, rank: int) -> int:
 def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
     """A reshape: the axes regrouped; where these do not follow its shape, a copy of it, or computed places."""
     if node.op.endswith(".dtype"):
-        raise b.refuse(node, "the bits of one dtype are read as another")
+        raise b.refuse(node, "the bits of one dtype are read as another, which float64 does not have")
     shape = b.shape(node.args[0])
     try:
         inner = b.regroup(node, index, shape)

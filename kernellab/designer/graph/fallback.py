@@ -30,6 +30,9 @@ _IDLE = frozenset(VIEWS) | {
     "zeros_like", "ones_like", "full_like", "_to_copy", "_assert_tensor_metadata",
 }  # fmt: skip
 
+#: reads the bits of numbers, which the float64 of the gate does not have
+_BITS = "aten.view.dtype"
+
 
 @dataclass(frozen=True)
 class Fallback:
@@ -53,7 +56,7 @@ class Fallback:
             NodeError: ``error`` itself, where the node is a call already or can be none.
         """
         node = next((n for n in graph.nodes if n.name == error.node), None)
-        if node is None or node.name in self.calls or not node.op.startswith("aten."):
+        if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op == _BITS:
             raise error
         under = {r.name for r in node.refs() if r.item is None} & {n.name for n in graph.nodes}
         if kind_of(node) in VIEWS and not under <= self.stored | self.calls:
