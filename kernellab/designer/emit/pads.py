@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Expr, Free, Iota, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, Op, Red, walk
 from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.expr import integer_limit
@@ -45,17 +45,16 @@ def best_pads(group: Sequence[Red], axis: Axis, free: Free) -> dict[int, float]:
 
 def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free) -> float | None:
     """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
-    if isinstance(e, Num):
-        return float(e.value)
-    if isinstance(e, Leaf) and any(axis in free(a) for a in e.operands):
-        # what an index names past the end is some element
-        return None
-    if isinstance(e, Leaf) and axis in free(e):
-        return pads.get(id(e), 0.0)
-    if isinstance(e, Iota) or not isinstance(e, Op):
-        return None
-    values = [at_edge(a, axis, pads, free) for a in e.args]
-    return _apply(e.op, values)
+    match e:
+        case Num():
+            return float(e.value)
+        case Leaf() if axis in free(e):
+            # what an index names past the end is some element
+            picked = any(axis in free(a) for a in e.operands)
+            return None if picked else pads.get(id(e), 0.0)
+        case Op():
+            return _apply(e.op, [at_edge(a, axis, pads, free) for a in e.args])
+    return None
 
 
 def _apply(op: str, v: list[float | None]) -> float | None:

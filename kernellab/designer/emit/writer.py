@@ -167,13 +167,14 @@ class Writer:
         for scope in reversed(self.scopes):
             if id(e) in scope.known:
                 return scope.known[id(e)]
-        if isinstance(e, Num):
-            return Value(number(e.value))
-        if isinstance(e, SymNum):
-            return Value(extent(e.expr))
         scope = self.scope_of(self.free(e))
-        if isinstance(e, Leaf):
-            return self._load(e, scope)
+        match e:
+            case Num():
+                return Value(number(e.value))
+            case SymNum():
+                return Value(extent(e.expr))
+            case Leaf():
+                return self._load(e, scope)
         outer = scope is not self.scopes[-1]
         saved = self.scopes
         if outer:

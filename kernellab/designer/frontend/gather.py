@@ -141,14 +141,17 @@ def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _not_negative(e: Expr) -> bool:
-    if isinstance(e, Num):
-        return e.value >= 0
-    if isinstance(e, SymNum):
-        # a size, or what a roll is by, which Python's % has made positive
-        return True
-    if isinstance(e, Iota):
-        return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
-    return isinstance(e, Op) and e.op in ("add", "mul", "mod", "cast") and all(_not_negative(a) for a in e.args)
+    match e:
+        case Num():
+            return e.value >= 0
+        case SymNum():
+            # a size, or what a roll is by, which Python's % has made positive
+            return True
+        case Iota():
+            return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
+        case Op(op="add" | "mul" | "mod" | "cast"):
+            return all(map(_not_negative, e.args))
+    return False
 
 
 def _repeat(b: Builder, node: Node, index: Index, item: int) -> Expr:

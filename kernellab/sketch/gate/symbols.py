@@ -7,11 +7,12 @@ one; if it is not, nothing follows (a number may have meant something else).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from kernellab.errors import SketchError
+from kernellab.sketch.gate.swap import swapped
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -109,17 +110,10 @@ def _fixed(tensor: Tensor) -> bool:
 
 def _swap(item: Any, table: Mapping[int, IntExpr]) -> Any:
     """A copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
-    if isinstance(item, tuple):
-        return tuple(_swap(i, table) for i in item)
-    if isinstance(item, IntExpr):
-        if item.kind is IntKind.NUM:
-            return table.get(item.value, item)
-        return int_op(item.op, *_swap(item.args, table)) if item.kind is IntKind.OP else item
-    if isinstance(item, Const):
+
+    def literal(item: Const) -> Const | Index:
         number = item.value
         is_size = not isinstance(number, bool) and float(number).is_integer() and int(number) in table
         return Index(item.type, table[int(number)]) if is_size else item
-    if is_dataclass(item) and not isinstance(item, type):
-        changed = {f.name: _swap(getattr(item, f.name), table) for f in fields(item) if f.name != "span"}
-        return replace(item, **changed)
-    return item
+
+    return swapped(item, lambda number: table.get(number.value, number), literal)

@@ -9,13 +9,14 @@ else).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from math import prod
 from typing import Any
 
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.gate.swap import swapped
+from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import Const, Loop, Program
 from kernellab.sketch.program.walk import statements
 from kernellab.task import Task
@@ -183,19 +184,12 @@ def _fixed(shape: Sequence[IntExpr]) -> bool:
 
 def _swap(item: Any, table: Mapping[int, int]) -> Any:
     """A copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
-    if isinstance(item, tuple):
-        return tuple(_swap(i, table) for i in item)
-    if isinstance(item, IntExpr):
-        if item.kind is IntKind.NUM:
-            return num(table.get(item.value, item.value))
-        return int_op(item.op, *_swap(item.args, table)) if item.kind is IntKind.OP else item
-    if isinstance(item, Const):
+
+    def literal(item: Const) -> Const:
         number = item.value
         if isinstance(number, bool) or not float(number).is_integer() or int(number) not in table:
             return item
         small = table[int(number)]
         return replace(item, value=float(small) if isinstance(number, float) else small)
-    if is_dataclass(item) and not isinstance(item, type):
-        changed = {f.name: _swap(getattr(item, f.name), table) for f in fields(item) if f.name != "span"}
-        return replace(item, **changed)
-    return item
+
+    return swapped(item, lambda number: num(table.get(number.value, number.value)), literal)

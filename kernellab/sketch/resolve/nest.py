@@ -3,10 +3,11 @@ gets another variable where it has the same."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kernellab.sketch.syntax import tree, walk
+from kernellab.sketch.syntax.walk import mapped
 
 
 def distinct(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
@@ -39,16 +40,10 @@ def _renamed(stmt: tree.Stmt, inner: set[str], taken: set[str]) -> tree.Stmt:
 
 
 def _changed(node: Any, changes: dict[str, str]) -> Any:
-    if isinstance(node, tuple):
-        return tuple(_changed(part, changes) for part in node)
-    if not is_dataclass(node) or isinstance(node, (type, tree.Span, tree.Comments)):
-        return node
     if isinstance(node, tree.Name):
         return replace(node, id=changes.get(node.id, node.id))
-    values = {f.name: _changed(getattr(node, f.name), changes) for f in fields(node) if f.init and f.name != "span"}
-    if isinstance(node, tree.For):
-        values["var"] = changes.get(node.var, node.var)
-    return replace(node, **values)
+    made = mapped(node, lambda part: _changed(part, changes))
+    return replace(made, var=changes.get(node.var, node.var)) if isinstance(node, tree.For) else made
 
 
 def _is_parallel(loop: tree.For) -> bool:

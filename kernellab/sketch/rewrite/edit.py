@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, TypeVar
 
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import library_call, nodes, statements
+from kernellab.sketch.syntax.walk import is_node, library_call, mapped, nodes, statements
 
 Body = tuple[tree.Stmt, ...]
 Node = TypeVar("Node")
@@ -314,24 +314,22 @@ def uses(node: object) -> set[str]:
     return found
 
 
+#: the fields that hold the name of a tile, a tensor or a loop's variable as a word
+_NAMED = {tree.Subscript: "name", tree.For: "var"}
+
+
 def rename(node: Node, change: Mapping[str, tree.Expr]) -> Node:
     """``node`` with names replaced by expressions; a target of a write, and a tile's or tensor's name, by a name."""
     return _rename(node, change)  # type: ignore[no-any-return]
 
 
 def _rename(node: Any, change: Mapping[str, tree.Expr]) -> Any:
-    if isinstance(node, tuple):
-        return tuple(_rename(part, change) for part in node)
     if isinstance(node, tree.Name):
         return change.get(node.id, node)
-    if not is_dataclass(node) or isinstance(node, (type, tree.Span, tree.Comments, tree.Num, tree.Str, tree.Bool)):
-        return node
-    values = {f.name: _rename(getattr(node, f.name), change) for f in fields(node) if f.name != "span"}
-    for key in ("name", "var"):
-        new = change.get(values.get(key, "")) if isinstance(node, (tree.Subscript, tree.For)) else None
-        if isinstance(new, tree.Name):
-            values[key] = new.id
-    return replace(node, **values)
+    made = mapped(node, lambda part: _rename(part, change))
+    key = _NAMED.get(type(node))
+    new = change.get(getattr(node, key)) if key else None
+    return replace(made, **{key: new.id}) if key and isinstance(new, tree.Name) else made
 
 
 def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
@@ -340,12 +338,5 @@ def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
 
 
 def _substitute(node: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(node, tuple):
-        return tuple(_substitute(part, change) for part in node)
-    if not is_dataclass(node) or isinstance(node, (type, tree.Span, tree.Comments)):
-        return node
-    new = change(node)
-    if new is not None:
-        return new
-    values = {f.name: getattr(node, f.name) for f in fields(node) if f.name != "span"}
-    return replace(node, **{k: _substitute(v, change) for k, v in values.items()})
+    new = change(node) if is_node(node) else None
+    return mapped(node, lambda part: _substitute(part, change)) if new is None else new

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from kernellab.sketch.syntax import tree
@@ -39,6 +39,19 @@ def nodes(node: object) -> Iterator[Any]:
         yield node
         for name in parts:
             yield from nodes(getattr(node, name))
+
+
+def is_node(node: object) -> bool:
+    """Is it a node of the tree? A tuple of nodes, a span or a word is none."""
+    return type(node) in _PARTS
+
+
+def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+    """A node with ``change`` of each of its parts, words and numbers among them; of a tuple, of each item."""
+    if isinstance(node, tuple):
+        return tuple(map(change, node))
+    parts = _PARTS.get(type(node))
+    return node if parts is None else replace(node, **{name: change(getattr(node, name)) for name in parts})
 
 
 def names(node: object) -> Iterator[str]:
