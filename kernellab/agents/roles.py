@@ -62,7 +62,7 @@ def parse_role(name: str | Role) -> Role:
     for role in ASSIGNABLE:
         if role.value == word:
             return role
-    raise SessionError(f"There is no role {name!r} to hand out.", _nearest(word, [role.value for role in ASSIGNABLE]))
+    raise SessionError(f"Unknown role {name!r}.", _nearest(word, [role.value for role in ASSIGNABLE]))
 
 
 def check_spec(spec: str) -> str:
@@ -83,7 +83,7 @@ def check_spec(spec: str) -> str:
         return f"model:{rest.strip()}" if sign else "model"
     if variant == "replay":
         return f"replay:{_replay_file(rest.strip())}"
-    raise SessionError(f"There is no role variant {spec!r}.", _nearest(variant, VARIANTS))
+    raise SessionError(f"Unknown role variant {spec!r}.", _nearest(variant, VARIANTS))
 
 
 def _checked_list(spec: str) -> str:

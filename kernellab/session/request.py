@@ -87,9 +87,7 @@ class DesignRequest:
         if self.max_turns is not None and self.max_turns < 1:
             raise SessionError(f"max_turns is {self.max_turns}.", "Allow at least one turn.")
         if unknown := sorted(set(self.ablation) - set(ABLATIONS)):
-            raise SessionError(
-                f"There is no part {unknown[0]!r} to leave out.", f"Choose one of {', '.join(ABLATIONS)}."
-            )
+            raise SessionError(f"Unknown part {unknown[0]!r} in without.", f"Choose one of {', '.join(ABLATIONS)}.")
         if self.lift and not is_model(specs[Role.DESIGNER]):
             remedy = "Give roles='designer=model'."
             raise SessionError("Lifting a sketch from a source takes a model as Designer.", remedy)

@@ -148,7 +148,7 @@ def _needed(text: str, roots: set[str]) -> str:
             continue
         if _of_kernellab(node):
             raise TaskError(
-                f"The reference uses {' and '.join(sorted(names & wanted))} of kernellab, which does not go along.",
+                f"The reference uses {' and '.join(sorted(names & wanted))} of kernellab, which an export leaves out.",
                 "Write what the reference needs in torch alone.",
             )
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

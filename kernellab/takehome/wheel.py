@@ -149,7 +149,7 @@ def _library(kernel: Taken) -> str:
         loaded_by(told, Path(scratch) / kernel.source.entry_file)
     if len(found) != 1:
         raise KernellabError(
-            f"{kernel.name} builds {len(found)} libraries, and one can go along.", "Leave out --prebuilt."
+            f"{kernel.name} builds {len(found)} libraries, and a wheel carries one.", "Leave out --prebuilt."
         )
     return found[0]
 

@@ -33,7 +33,7 @@ class Dim:
             raise TaskError(f"Dim({self.name!r}) needs a name that is an identifier.", 'Write Dim("M", 1, 4096).')
         if not 0 <= self.min <= self.max:
             raise TaskError(
-                f"Dim {self.name} has the range {self.min} to {self.max}, which holds nothing.",
+                f"Dim {self.name} has the range {self.min} to {self.max}, which is empty.",
                 f'Write Dim("{self.name}", smallest, largest) with 0 <= smallest <= largest.',
             )
 

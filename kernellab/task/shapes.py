@@ -75,7 +75,7 @@ def _vary(runs: Sequence[Observation], dims: Sequence[Dim]) -> None:
     """Raises TaskError where the task was run at one size of a Dim only: nothing is known of others."""
     for dim in dims:
         if len({run.sizes[dim.name] for run in runs}) < 2:
-            raise TaskError(f"It runs at one size of {dim.name} only.", "Fix that extent.")
+            raise TaskError(f"The reference runs at one size of {dim.name} only.", "Fix that extent.")
 
 
 def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:

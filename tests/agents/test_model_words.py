@@ -126,7 +126,7 @@ def test_a_file_that_proves_nothing_or_reaches_out_goes_back(bad: str, told: str
 
 def test_no_words_and_no_usable_file_are_one_sentence_each() -> None:
     with line(Role.DESIGNER, "No.") as to:
-        with pytest.raises(TaskError, match="no words"):
+        with pytest.raises(TaskError, match="is empty"):
             task_from_words("  ", to.talk)
         assert not to.exchanges
         with pytest.raises(TaskError, match="no usable task in 2 replies"):

@@ -98,7 +98,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["design", "task.py", "--words", "a softmax"], "both given"),
         (["design", "--words", "a softmax"], "No endpoint is configured"),
         (["design", "task.py", "--budget", "coffee=3"], "A budget limits tokens"),
-        (["design", "task.py", "--without", "thinking"], "no part 'thinking' to leave out"),
+        (["design", "task.py", "--without", "thinking"], "Unknown part 'thinking'"),
         (["design", "task.py", "--dsl", "cpp", "--from", "foreign.py"], "takes a model as Designer"),
         (["design", "nowhere.py"], "nowhere.py cannot be read"),
         (["design", "task.py", "--dsl", "tritn"], "Did you mean 'triton'"),

@@ -53,7 +53,7 @@ def task_from_words(
         ModelError: the model could not be asked.
     """
     if not words.strip():
-        raise TaskError("There are no words to make a task from.", "Describe the operator, its inputs and their sizes.")
+        raise TaskError("The description of the task is empty.", "Describe the operator, its inputs and their sizes.")
     options = options or Options()
     conversation = Conversation(talk, task_prompt(words, options), options)
     text = conversation.ask()
