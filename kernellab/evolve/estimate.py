@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
+from kernellab.errors import counted
 from kernellab.evolve.records import Knobs
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.mix import MOST_SEEDS
@@ -30,7 +31,7 @@ class Estimate(Record):
 
     @property
     def text(self) -> str:
-        since = f"by {self.runs} earlier runs here" if self.runs else "by usual figures"
+        since = f"by {counted(self.runs, 'earlier run')} here" if self.runs else "by usual figures"
         tokens = f", {self.tokens:,} tokens" if self.tokens else ""
         return (
             f"At most {self.evaluations} candidates, about {self.seconds / 60:.0f} min "
