@@ -266,7 +266,7 @@ def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
         if name in searches:
             yield name, open_run(name).remember(memory)
         else:
-            yield name, offer(memory, open_session(name, resume=False).state)
+            yield name, offer(memory, open_session(name, resume=False).state, asked=True)
 
 
 def _print(lines: list[str]) -> None:

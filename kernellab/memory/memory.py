@@ -1,7 +1,7 @@
 """The memory of a workspace: what is offered to it, found in it, learnt from use, judged by people, and forgotten.
 
 Every change is an event in the workspace's journal first and in the store afterwards, so that the store can be lost:
-:meth:`Memory.rebuild` makes it again. An entry that was forgotten stays forgotten.
+:meth:`Memory.rebuild` makes it again. An entry that was forgotten stays forgotten until a person asks for it.
 """
 
 from __future__ import annotations
@@ -76,16 +76,17 @@ class Memory:
 
     # -- what is put in
 
-    def remember(self, kernel: Kernel, text: str) -> bool:
+    def remember(self, kernel: Kernel, text: str, asked: bool = False) -> bool:
         """Keep a verified kernel of the task ``text``; was it worth keeping?
 
-        One that was forgotten is not taken again, nor one that is held with the same figures. Of many with one
+        One that was forgotten is taken again only where a person ``asked`` for it now, and never one that is held with
+        the same figures. Of many with one
         computation, DSL and chip the fastest are kept, and of near duplicates (one sketch, the same sizes) the fastest.
         """
         held = self.store.get(kernel.id)
         if held is not None and held.kernel.measured == kernel.measured and not held.kernel.stale:
             return False
-        if kernel.id in self.forgotten() or not self._is_better(kernel):
+        if (kernel.id in self.forgotten() and not asked) or not self._is_better(kernel):
             return False
         self._write([Remembered(kernel=kernel, text=text)])
         return True
@@ -210,11 +211,13 @@ class Memory:
             ) from None
 
     def forgotten(self) -> set[str]:
-        """Ids that were forgotten."""
+        """Ids that were forgotten, and not asked for again."""
         for number, line in self._log.stream(STREAM, self._read_to):
             self._read_to = number
             if '"kind":"forgotten"' in line:
                 self._gone.add(Forgotten.model_validate_json(line).id)
+            elif self._gone and '"kind":"remembered"' in line:
+                self._gone.discard(_id_of(EVENT.validate_json(line)))
         return self._gone
 
     # -- inside

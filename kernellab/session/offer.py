@@ -77,8 +77,8 @@ def failures(state: State, graph: Graph) -> Iterator[Failure]:
         )  # fmt: skip
 
 
-def offer(memory: Memory, state: State) -> int:
-    """Put all that a session has found into ``memory``; how many kernels were kept.
+def offer(memory: Memory, state: State, asked: bool = False) -> int:
+    """Put all that a session has found into ``memory``; how many kernels were kept. ``asked``: by a person, now.
 
     Kernels and failures are kept as they are; skills become proposals, which a person approves.
 
@@ -87,7 +87,7 @@ def offer(memory: Memory, state: State) -> int:
     """
     task = load_task(state.created.text, state.created.name)
     graph = capture(task)
-    kept = sum(memory.remember(kernel, task.text) for kernel in kernels(state, task, graph))
+    kept = sum(memory.remember(kernel, task.text, asked) for kernel in kernels(state, task, graph))
     for failure in failures(state, graph):
         memory.remember_failure(failure)
     for skill in proposals(state, family_of(graph).value):

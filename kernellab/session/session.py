@@ -125,7 +125,7 @@ class Session:
         from kernellab.memory.memory import Memory
         from kernellab.session.offer import offer
 
-        return offer(self.memory() or Memory.open(self.workspace), self.state)
+        return offer(self.memory() or Memory.open(self.workspace), self.state, asked=True)
 
     @property
     def head(self) -> Turn | None:

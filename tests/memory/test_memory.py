@@ -111,6 +111,8 @@ def test_use_and_a_persons_word_outlive_a_rebuild_and_what_was_forgotten_stays_s
     task = task_of(state)
     (kernel,) = kernels(state, task, capture(task))
     assert not again.remember(kernel, task.text)
+    assert again.remember(kernel, task.text, asked=True)
+    assert again.rebuild() == 1 and again.forget(id) == 1 and again.rebuild() == 0
 
 
 def test_of_many_alike_the_fastest_are_kept(memory: Memory, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
