@@ -115,7 +115,7 @@ def _said(feature: str) -> str:
         if what in ("parallel", "sequential"):
             what = f"{what} loops"
         elif what.endswith(" step"):
-            what = f"step of the {what.removesuffix(' step')} loop"
+            what = f"product of the steps of the {what.removesuffix(' step')} loops"
         return f"{what} at depth {depth} of launch {launch}"
 
     return re.sub(r"launch (\d+) depth (\d+) (.+?)(?= >= | \(|\)|$)", words, feature)
