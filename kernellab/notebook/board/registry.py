@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import sys
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +14,22 @@ if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
 
-_Benches = weakref.WeakKeyDictionary[threading.Thread, "Workbench"]
-_BENCHES: weakref.WeakKeyDictionary[Session, _Benches] = weakref.WeakKeyDictionary()
+_BENCHES: weakref.WeakKeyDictionary[Session, Workbench] = weakref.WeakKeyDictionary()
 
 
 def workbench_of(session: Session, teaching: bool = False) -> Workbench:
-    """The session's one workbench in this kernel; displayed twice it is two views of the same.
-
-    ``marimo run`` serves every page from a thread of this process, and a page finds only widgets that its own thread
-    made: there it is one for each page.
-    """
+    """The session's one workbench in this kernel; displayed twice it is two views of the same."""
     from kernellab.notebook.board.workbench import Workbench
 
-    benches = _BENCHES.setdefault(session, weakref.WeakKeyDictionary())
-    place = threading.current_thread() if "marimo" in sys.modules else threading.main_thread()
-    bench = benches.get(place)
+    bench = _BENCHES.get(session)
     if bench is None or bench.closed:
-        for gone in [page for page in benches if not page.is_alive()]:
-            benches.pop(gone).close()
-        bench = benches[place] = Workbench(session, teaching)
+        bench = _BENCHES[session] = Workbench(session, teaching)
     return bench
 
 
 def teach_all(on: bool) -> None:
-    for benches in list(_BENCHES.values()):
-        for bench in list(benches.values()):
-            bench.teach(on)
+    for bench in list(_BENCHES.values()):
+        bench.teach(on)
 
 
 class Receipt:
