@@ -52,7 +52,9 @@ def test_each_input_begins_behind_such_a_page() -> None:
 def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_judge() -> None:
     with guarded() as made:
         one, two = torch.empty(4, 5), torch.from_numpy(np.empty((3, 7), np.float32))
-    assert one.isnan().all() and two.isnan().all()
+        like = np.zeros_like(two.numpy())
+        assert np.empty_like(prototype=like, dtype=int).dtype == int and np.empty((2, 3), order="F").flags.f_contiguous
+    assert one.isnan().all() and two.isnan().all() and not like.any() and like.dtype == np.float32
     made.look()
     for tensor in (one, two):
         one_behind = torch.frombuffer(

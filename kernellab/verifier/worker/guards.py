@@ -146,18 +146,20 @@ def guarded(kind: str = "cpu") -> Iterator[Workspaces]:
         def call(shape: Any, dtype: Any = float, *args: Any, **rest: Any) -> Any:
             given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
             kind_of = np.dtype(float if dtype is None else dtype)
-            if args or rest or kind_of.hasobject or not all(isinstance(n, (int, np.integer)) for n in given):
+            odd = bool(args or rest or kind_of.hasobject or kind_of.subdtype)
+            if odd or not all(isinstance(n, (int, np.integer)) for n in given):
                 return original(shape, dtype, *args, **rest)
             return array(tuple(map(int, given)), kind_of, zero)
 
         return call
 
     def by_like(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(like: Any, dtype: Any = None, *args: Any, **rest: Any) -> Any:
-            plain = type(like) is np.ndarray and like.flags.c_contiguous and not args and not rest
+        def call(*given: Any, dtype: Any = None, **rest: Any) -> Any:
+            like: Any = given[0] if len(given) == 1 and not rest else None
+            plain = type(like) is np.ndarray and like.flags.c_contiguous
             kind_of = np.dtype(dtype if dtype is not None else like.dtype) if plain else None
-            if kind_of is None or kind_of.hasobject:
-                return original(like, dtype, *args, **rest)
+            if kind_of is None or kind_of.hasobject or kind_of.subdtype:
+                return original(*given, **({} if dtype is None else {"dtype": dtype}), **rest)
             return array(like.shape, kind_of, zero)
 
         return call
