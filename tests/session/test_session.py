@@ -345,7 +345,7 @@ def test_redirect_sends_a_finished_session_to_the_designer(begin: Begin) -> None
     session.wait(120)
     assert designer.briefs[1].route is not None
     assert designer.briefs[1].route.suggestion == "use wider tiles"
-    with pytest.raises(SessionError, match="nowhere"):
+    with pytest.raises(SessionError, match="Unknown route"):
         session.redirect("analyst")
 
 

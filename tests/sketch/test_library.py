@@ -221,7 +221,7 @@ REFUSED = {
     "a value of a tile": (MM, "(a, b)", "(a * 2, b)", "library", "A library call takes whole tensors."),
     "a call in an expression": (MM, "library.mm(a, b)", "relu(library.mm(a, b))", "library", "not a value"),
     "no target": (MM, "y = library.mm(a, b)", "library.mm(a, b)", "library", "is not assigned to one"),
-    "a target that is no tensor": (MM, "y = library", "z = library", "library", "'z' is no tensor"),
+    "a target that is no tensor": (MM, "y = library", "z = library", "library", "'z' is not a tensor"),
     "an input written": (MM, "y = library", "a = library", "role", "Tensor 'a' is in and is written here."),
     "the caller's tensor": (MM, "f32 out", "f32 inout", "library", "would write into the caller's tensor"),
     "a dimension twice": (MM, "(a, b)", "(transpose(a, [0, 0]), b)", "axis", "is not an order of 2 dimension(s)"),
@@ -293,7 +293,7 @@ def test_a_sketch_with_the_hint_of_before_runs_as_its_loops_with_a_warning() -> 
         ("no_such.default(x0)", "has no operation no_such.default"),
         ("__import__('os').system('x')", "neither an operand"),
         ("relu.default(x1)", "is given 1 operand(s), and its text names x1"),
-        ("relu.default(x0) + 1", "no call"),
+        ("relu.default(x0) + 1", "not a call"),
         ("full_like.default(x0, LEN)", "LEN"),
     ],
 )
