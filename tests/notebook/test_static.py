@@ -94,5 +94,5 @@ def test_figures_show_what_was_measured_and_predicted(story: tuple[Any, Any]) ->
 def test_a_figure_of_nothing_says_when_there_will_be_one(quiet: tuple[Any, Page]) -> None:
     with pytest.raises(SessionError, match="nothing to draw for roofline yet"):
         figure(quiet[0], "roofline")
-    with pytest.raises(SessionError, match="There is roofline, speedups"):
+    with pytest.raises(SessionError, match="Choose one of roofline, speedups"):
         figure(quiet[0], "weather")

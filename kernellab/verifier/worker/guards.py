@@ -74,8 +74,8 @@ def guarded(kind: str = "cpu") -> Iterator[Workspaces]:
         (torch, name): getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")
     }
     originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
-    if kind == "cpu" and "numba" not in sys.modules:
-        # numba compiles NumPy's own functions, and no others in their place
+    if kind == "cpu" and "llvmlite" not in sys.modules:
+        # a compiler of Python that uses LLVM compiles NumPy's own functions, and no others in their place
         originals |= {(np, name): getattr(np, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
     empty, plain_empty = torch.empty, np.empty
     made = Workspaces()

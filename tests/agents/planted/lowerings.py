@@ -41,7 +41,7 @@ LOWERINGS = (
     Lowering("one_matrix_for_all", "matmul/batched", "wrong index", "b + i * 32768", "b + 0 * 32768"),
     Lowering("ragged_k_not_cut", "matmul/matmul_bias_gelu", "missing mask", "kl::inside(K, k, BK)", "BK",
              everywhere=True),
-    Lowering("scan_shifted", "scan/cumsum", "off by one", "= cumsum2[i];", "= i ? cumsum2[i - 1] : 0.0f;"),
+    Lowering("scan_shifted", "scan/cumsum", "off by one", "x + m * N,", "x + m * N - (m > 0),"),
     Lowering("scan_from_the_wrong_end", "scan/reverse_cumsum", "wrong direction", "kl::Add, true", "kl::Add, false"),
     Lowering("outputs_exchanged", "normalisation/add_rms_norm", "wrong output", "return (y0, y1)", "return (y1, y0)",
              "kernel.py"),
