@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import platform
 
 import numpy as np
@@ -49,7 +50,11 @@ def test_each_input_begins_behind_such_a_page() -> None:
     assert layout.fences[1] >= layout.places[0].offset + 4 * layout.places[0].span
 
 
-def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_judge() -> None:
+def test_what_is_written_beside_a_workspace_is_told_and_outputs_are_left_to_the_judge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # another test of this process may have loaded a compiler of Python, beside which NumPy's functions are left alone
+    monkeypatch.delitem(sys.modules, "llvmlite", raising=False)
     with guarded() as made:
         one, two = torch.empty(4, 5), torch.from_numpy(np.empty((3, 7), np.float32))
         like = np.zeros_like(two.numpy())
