@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import platform
+import sys
 
 import numpy as np
 import pytest
