@@ -16,16 +16,11 @@ from kernellab.verifier.protocol.rules import RANK
 from kernellab.verifier.ranking.cases import RankCases
 from kernellab.verifier.timing.sides import Side, is_sharp
 
-from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET, Judge
+from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET
 
 OPTIONS = RankOptions(allow_library=True, budget=0.05, threads=1)
 SCALED = load_task(SCALE, "scale")
 RIGHT = "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y\n"
-
-
-@pytest.fixture
-def verifier(judge: Judge) -> Verifier:
-    return judge.verifier
 
 
 def ranked(verifier: Verifier, code: str, options: RankOptions = OPTIONS) -> Ranking:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import exp, log
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task.sample.inputs import Family, families, redraw
@@ -38,23 +38,7 @@ _BUILT = ("built",)
 
 #: values of arguments marked static that a worker has met, by position, shape and dtype
 Statics = dict[tuple[Any, ...], Any]
-T = TypeVar("T")
 _statics: ContextVar[Statics | None] = ContextVar("statics", default=None)
-
-
-class Once(Generic[T]):
-    """``functools.cached_property`` without the lock that it has before Python 3.12, which holds up the other cases'
-    values while one is made: here two threads make cases, never the same one."""
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make, self._name = make, make.__name__
-
-    def __get__(self, of: Any, _: type | None = None) -> T:
-        held = vars(of)
-        if self._name not in held:
-            held[self._name] = self._make(of)
-        found: T = held[self._name]
-        return found
 
 
 @dataclass(frozen=True)
@@ -74,7 +58,7 @@ class Case:
     #: what :func:`static_held` has held when this was made
     statics: Statics | None = field(default_factory=_statics.get, compare=False, repr=False)
 
-    @Once
+    @cached_property
     def args(self) -> tuple[Any, ...]:
         found = self._drawn()
         return tuple(d if h is None else h for d, h in zip(found, self.held, strict=True)) if self.held else found
@@ -90,7 +74,7 @@ class Case:
         """The same case with a change to its arguments."""
         return replace(self, change=change)
 
-    @Once
+    @cached_property
     def references(self) -> tuple[Reference, ...]:
         return answers.references(self.task, self.args, self.double, self._native[0])
 
@@ -99,7 +83,7 @@ class Case:
         """What the reference took for these arguments."""
         return self._native[1]
 
-    @Once
+    @cached_property
     def _native(self) -> tuple[tuple[Tensor, ...], float]:
         args = self.args
         device.synchronize()
@@ -108,7 +92,7 @@ class Case:
         device.synchronize()
         return outputs, time.perf_counter() - start
 
-    @Once
+    @cached_property
     def nudged(self) -> tuple[Reference, ...]:
         """The references with, beside each, float64's answer at inputs moved by at most a unit in the last place (and
         where factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
@@ -125,7 +109,7 @@ class Case:
     def _either(self, output: int) -> list[Tensor]:
         return [run[output].double() for run in self._reordered]
 
-    @Once
+    @cached_property
     def _reordered(self) -> list[tuple[Tensor, ...]]:
         return answers.reordered(self.task, self.args, self.references, self.seed)
 
@@ -163,7 +147,7 @@ class Case:
                 return None
         return tuple(o.double().abs() for o in one)
 
-    @Once
+    @cached_property
     def hidden(self) -> float:
         """How many times larger than its spread the mean of a row is, root mean square over the rows of the input where
         it is the most. The sum of a row is rounded relative to the mean, and what is left without it is the spread."""

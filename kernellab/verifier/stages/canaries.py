@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def canaries_of(stages: Stages, timed: Case, drawn: Sequence[Case] = ()) -> list[Canary]:
-    """Canaries of the cases ``drawn`` for the ``timed`` one, or of new ones, and a few of other sizes."""
+def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
+    """Canaries beside the ``timed`` case, and a few of other sizes."""
     if input_bytes(stages.task) > CORRECT.single_family_bytes:
         return []
     layout = lay_out(timed.args)
-    drawn = drawn or cases_of(stages, timed)
+    drawn = _cases(stages, timed)
     found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
     if found:
         found[-1] = replace(found[-1], last=True)
@@ -44,7 +44,7 @@ def _kinds(task: Task) -> list[Family]:
     return [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
 
 
-def cases_of(stages: Stages, timed: Case) -> list[Case]:
+def _cases(stages: Stages, timed: Case) -> list[Case]:
     """Cases of all families at the size that is timed; where it is large, of a few at random. One more has rows of all
     kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case."""
     task, sizes = stages.task, dict(timed.sizes)

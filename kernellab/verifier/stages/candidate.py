@@ -89,7 +89,6 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ahead.close()
         for worker in (self._worker, *self.rivals.values()):
             if worker is not None:
                 worker.close()
@@ -132,7 +131,6 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead.close()
         self.ahead = Ahead(task, self.context.interpreted)
         self.answers = []
         self.restart()

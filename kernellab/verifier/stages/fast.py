@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from kernellab.errors import VerifierError
 from kernellab.records import Evidence
 from kernellab.target import Backend
+from kernellab.task.sample.inputs import Family
 from kernellab.verifier.audit.bound import Bound
-from kernellab.verifier.cases import device
+from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cuda.timed import Inconsistent
 from kernellab.verifier.cuda.timed import measure as measure_on_device
@@ -124,7 +125,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
     """
     names = list(setup.names)
     while True:
-        case = setup.case or stages.ahead.timed()
+        case = setup.case or cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
         deadline = stages.call_deadline(case)
         try:
             return _timed(stages, replace(setup, names=tuple(names)), case, deadline)
@@ -155,7 +156,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
     """One run on ``case``, alone on the device."""
     backend, budget = stages.context.request.backend, stages.context.options.budget
     sides: list[Side] = []
-    canaries = canaries_of(stages, case, stages.ahead.canaries(case)) if setup.canaries else []
+    canaries = canaries_of(stages, case) if setup.canaries else []
 
     def baselines() -> None:
         # torch.compile takes seconds of a core and a few calls on the device

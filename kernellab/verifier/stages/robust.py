@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
-from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare
@@ -17,7 +16,6 @@ from kernellab.verifier.judge.link import Call
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
-from kernellab.verifier.stages.canaries import cases_of
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
 
@@ -31,16 +29,6 @@ if TYPE_CHECKING:
 
 def robust(stages: Stages) -> str:
     """Mutation, guards, aliasing, overwritten results, staleness by pointer, determinism, late writes, strides."""
-    if stages.context.interpreted or stages.context.request.backend is not Backend.CPU:
-        return _robust(stages)
-    timed = stages.ahead.timed()
-    # what the stage fast compares with is made meanwhile
-    many = input_bytes(stages.task) <= CORRECT.large_bytes
-    with stages.ahead.beside(timed, cases_of(stages, timed) if many else ()):
-        return _robust(stages)
-
-
-def _robust(stages: Stages) -> str:
     first, second = stages.ahead.small(), stages.ahead.small()
     outputs = stages.check(first)
     untouched(stages, first)
