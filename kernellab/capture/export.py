@@ -7,7 +7,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
@@ -32,7 +32,7 @@ _KEEP = (
     "softmax.int", "log_softmax.int", "scaled_dot_product_attention.default", "gelu.default", "silu.default",
     "softplus.default", "conv1d.default", "conv2d.default", "conv3d.default",
 )  # fmt: skip
-#: operations that torch itself can write with others, beyond those that an export takes apart
+#: operations that torch itself can write with others, beyond those that an export takes apart; older ones know fewer
 _TAKEN_APART = (
     "upsample_nearest2d.vec", "upsample_bilinear2d.default", "upsample_bilinear2d.vec", "upsample_trilinear3d.default",
     "grid_sampler_2d.default", "_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats",
@@ -120,7 +120,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
-            whole = {_operator(name) for name in whole_cells(program)}
+            whole = set(_operators(whole_cells(program)).values())
             table = {op: apart for op, apart in _decompositions().items() if op not in whole}
             return program.run_decompositions(table | _wanted(program))
     except CaptureError:
@@ -214,14 +214,13 @@ def _decompositions() -> dict[Any, Any]:
     import torch
 
     table: dict[Any, Any] = dict(torch.export.default_decompositions().decomp_table)
-    for name in _KEEP:
-        table.pop(_operator(name), None)
+    for op in _operators(_KEEP).values():
+        table.pop(op, None)
     every = torch._decomp.decomposition_table
-    for name in _TAKEN_APART:
-        table[_operator(name)] = every[_operator(name)]
-    uneven = every[_operator("_adaptive_avg_pool2d.default")]
-    table[_operator("_adaptive_avg_pool2d.default")] = partial(_unless_even, uneven)
-    table |= {_operator(name): apart for name, apart in APART.items()}
+    table |= {op: every[op] for op in _operators(_TAKEN_APART).values() if op in every}
+    pooling = torch.ops.aten._adaptive_avg_pool2d.default
+    table[pooling] = partial(_unless_even, every[pooling])
+    table |= {op: APART[name] for name, op in _operators(APART).items()}
     return table
 
 
@@ -230,7 +229,7 @@ def _wanted(program: Any) -> dict[Any, Any]:
     asked = {str(n.args[0].target).removeprefix("aten.") for n in program.graph.nodes if _is_second(n)}
     if "max_pool1d_with_indices.default" in asked:
         asked.add("max_pool2d_with_indices.default")
-    return {_operator(name): apart for name, apart in WITH_PLACES.items() if name in asked}
+    return {op: WITH_PLACES[name] for name, op in _operators(WITH_PLACES).items() if name in asked}
 
 
 def _is_second(node: Any) -> bool:
@@ -238,11 +237,17 @@ def _is_second(node: Any) -> bool:
     return node.target is operator.getitem and node.args[1] == 1 and bool(node.users)
 
 
-def _operator(name: str) -> Any:
+def _operators(names: Iterable[str]) -> dict[str, Any]:
+    """The operators of these names that this version of torch has."""
     import torch
 
-    base, overload = name.split(".")
-    return getattr(getattr(torch.ops.aten, base), overload)
+    found = {}
+    for name in names:
+        base, overload = name.split(".")
+        operator = getattr(getattr(torch.ops.aten, base, None), overload, None)
+        if operator is not None:
+            found[name] = operator
+    return found
 
 
 def _unless_even(apart: Callable[..., Any], x: Any, size: Sequence[int]) -> Any:

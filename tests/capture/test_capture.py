@@ -171,3 +171,16 @@ def inputs():
     assert y.dtype == torch.float64
     expected = torch.stack([torch.clamp(x[args[1] == g], min=0.1).amax(0) for g in range(4)])
     assert torch.equal(y, expected)
+
+
+def test_a_torch_that_takes_fewer_operations_apart_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions have no decomposition of some operations, and not all operators."""
+    monkeypatch.delitem(torch._decomp.decomposition_table, torch.ops.aten.adaptive_max_pool3d.default)
+    monkeypatch.setitem(export.APART, "no_such_operation.default", lambda x: x)
+    export._decompositions.cache_clear()
+    try:
+        table = export._decompositions()
+    finally:
+        export._decompositions.cache_clear()
+    assert torch.ops.aten.adaptive_max_pool3d.default not in table
+    assert torch.ops.aten.dist.default in table
