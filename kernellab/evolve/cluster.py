@@ -77,7 +77,7 @@ class DaskWorkers:
         threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        return self._done(lambda: self._submit(_finish, self._submit(_prepare, job, device=False)), job)
+        return self._done(lambda: self._submit(_finish, self._submit(jobs.prepare, job, device=False)), job)
 
     def rank(self, job: Job) -> Future[Ranked]:
         return self._done(lambda: self._submit(_rank, job))
@@ -211,11 +211,6 @@ def _own_judge() -> LocalJudge:
     with _making:
         _judge = _judge or LocalJudge()
         return _judge
-
-
-def _prepare(job: Job) -> Prepared:
-    with turns.working(designing=True):
-        return jobs.prepare(job)
 
 
 def _finish(prepared: Prepared) -> Evaluation:

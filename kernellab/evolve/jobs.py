@@ -26,6 +26,7 @@ from kernellab.sketch.program.bind import bind
 from kernellab.sketch.rewrite import axes, features
 from kernellab.target import Target
 from kernellab.task import Task, load_task
+from kernellab.verifier.judge import turns
 
 log = logging.getLogger("kernellab.evolve")
 
@@ -142,7 +143,16 @@ def evaluate(job: Job, judge: Judge) -> Evaluation:
 
 
 def prepare(job: Job) -> Prepared:
-    """Everything but measuring, which needs no device. Raises TaskError, TargetError."""
+    """Everything but measuring, which needs no device; where processes take turns, while nobody is timed.
+
+    Raises:
+        TaskError, TargetError.
+    """
+    with turns.working(designing=True):
+        return _prepared(job)
+
+
+def _prepared(job: Job) -> Prepared:
     task, target = load(job.text, job.name), found(job.dsl, job.chip)
     cascade = Cascade(job, list(job.spent))
     made: list[Source] = []

@@ -46,6 +46,13 @@ class Promotion:
             left -= 1
             yield self._verified(number)
 
+    def leader(self) -> Iterator[Event]:
+        """The best of all where it has no verdict yet, until one has a clean one."""
+        left = _VERDICTS
+        while left and (number := self._head(self.state.evaluations)) is not None and number not in self.state.verdicts:
+            left -= 1
+            yield self._verified(number)
+
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
         ordered = [n for n in self.state.population() if n in self.state.scores]

@@ -44,6 +44,7 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
+from kernellab.models.budget import TIME_LIMITS
 from kernellab.records import Exchange, Verdict
 
 log = logging.getLogger("kernellab.evolve")
@@ -123,6 +124,9 @@ class Scheduler:
             self._begin()
             while not (reason := self.state.stopping or stop.reason(self.state, self.budget)):
                 self._turn()
+            self._call_off()
+            if not self.state.stopping:
+                self._judge_leader()
             self._end(Status.STOPPED if self.state.stopping else Status.FINISHED, reason)
         except WorkersLost:
             raise
@@ -291,8 +295,8 @@ class Scheduler:
     def _end_round(self) -> None:
         """Close leads are measured again, the leaders are verified, elites migrate, and the Analyst speaks."""
         if self.state.knobs.score == "rank":
-            promotion = Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
-            for event in promotion.events(lambda: self._looked()):
+            promotion = self._promotion()
+            for event in promotion.events(self._looked):
                 self._write(event)
         policy = POLICIES[self.state.knobs.select]
         random = Random(f"{self.state.knobs.seed}:migrate:{self.state.round}")
@@ -305,6 +309,16 @@ class Scheduler:
         self._write(*([Migrated(moves=tuple(moves))] if moves else []), ended)
         if (proposed := suggestion(self.state, self.vary.operators(self.state))) is not None:
             self._write(proposed)
+
+    def _promotion(self) -> Promotion:
+        return Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers)
+
+    def _judge_leader(self) -> None:
+        """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a
+        run that goes on."""
+        if self.state.knobs.score == "rank":
+            for event in self._promotion().leader():
+                self._write(event)
 
     def _settled(self) -> list[Move]:
         """An island that nobody lives on begins with the best of the others."""
@@ -320,7 +334,7 @@ class Scheduler:
     def _looked(self) -> bool:
         """Look at what people want; may the work go on?"""
         self._obey()
-        return not self.state.stopping
+        return not self.state.stopping and not self.budget.reached(TIME_LIMITS)
 
     def _obey(self) -> None:
         for seq, wish in self.stream.wishes(self._wishes):
@@ -334,9 +348,12 @@ class Scheduler:
                 if isinstance(event, Proposed):
                     self._start(event.proposals[0])
 
-    def _end(self, status: Status, reason: str) -> None:
+    def _call_off(self) -> None:
+        """What waits for its turn is not measured any more."""
         for future in self._running:
             future.cancel()
+
+    def _end(self, status: Status, reason: str) -> None:
         self._write(Ended(status=status, reason=reason))
 
     def record(self, number: int | None, exchange: Exchange) -> None:

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 from kernellab.evolve import jobs
-from kernellab.evolve.jobs import Job, Judge, Ranked
+from kernellab.evolve.jobs import Job, Judge, Prepared, Ranked
 from kernellab.evolve.records import Evaluation
 from kernellab.records import Verdict
 
 
 class LocalWorkers:
-    """``room`` candidates are under way at once; their turns at the clock come one after the other."""
+    """``room`` candidates are under way at once; one thread measures, so that what is called off leaves the queue."""
 
     def __init__(self, judge: Judge, room: int) -> None:
         self.room = max(1, room)
         self._judge = judge
-        self._pool = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
+        self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
+        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="kernellab-measure")
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        return self._pool.submit(jobs.evaluate, job, self._judge)
+        ours: Future[Evaluation] = Future()
+        self._preparing.submit(jobs.prepare, job).add_done_callback(partial(self._prepared, ours))
+        return ours
 
     def rank(self, job: Job) -> Future[Ranked]:
-        return self._pool.submit(jobs.rank, job, self._judge)
+        return self._measuring.submit(jobs.rank, job, self._judge)
 
     def verify(self, job: Job) -> Future[Verdict]:
-        return self._pool.submit(jobs.verify, job, self._judge)
+        return self._measuring.submit(jobs.verify, job, self._judge)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._preparing, self._measuring):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _prepared(self, ours: Future[Evaluation], theirs: Future[Prepared]) -> None:
+        if theirs.cancelled():
+            ours.cancel()
+        elif theirs.exception() is not None or theirs.result().source is None:
+            # what was refused waits for nobody's measurement
+            self._settle(ours, theirs)
+        else:
+            with suppress(RuntimeError):  # it was closed meanwhile
+                self._measuring.submit(self._settle, ours, theirs)
+
+    def _settle(self, ours: Future[Evaluation], theirs: Future[Prepared]) -> None:
+        if not ours.set_running_or_notify_cancel():
+            return
+        try:
+            ours.set_result(jobs.finish(theirs.result(), self._judge))
+        except BaseException as error:
+            ours.set_exception(error)
