@@ -32,12 +32,14 @@ OPTIMISER = "(optimiser)"
 
 @dataclass(frozen=True)
 class Event:
-    """An outermost operation of one step: its module, its word, and ms of device time forward and backward."""
+    """An outermost operation of one step: its module, its word, ms of device time forward and backward, and how many
+    kernels its forward launches on a GPU."""
 
     path: str
     word: str
     forward: float
     backward: float = 0.0
+    launches: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class Measured:
     device_ms: float
     other: Mapping[str, float]
     graph_ms: float = 0.0
+
+    @property
+    def gap_ms(self) -> float:
+        """What stands between two kernels of the graph; 0 without one."""
+        launches = sum(e.launches for e in self.events)
+        return max(0.0, self.graph_ms - self.device_ms) / launches if launches else 0.0
 
 
 def measure(given: Given, steps: int = 5) -> Measured:
@@ -205,7 +213,7 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
     on_device = any(e.kernels for e in on_host)
     backward: dict[int, float] = defaultdict(float)
     other: dict[str, float] = defaultdict(float)
-    forward: list[tuple[str, str, float, set[int]]] = []
+    forward: list[tuple[str, str, float, set[int], int]] = []
 
     def ranged(event: Any) -> bool:
         return bool(event.name.startswith(_RANGE) or event.name == _STEP)
@@ -216,6 +224,9 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
             return float(event.cpu_time_total)
         own = float(sum(k.duration for k in event.kernels))
         return own + sum(cost(child) for child in event.cpu_children)
+
+    def launches(event: Any) -> int:
+        return len(event.kernels) + sum(launches(child) for child in event.cpu_children)
 
     def numbers(event: Any) -> set[int]:
         own = {event.sequence_nr} if event.sequence_nr >= 0 else set()
@@ -233,7 +244,8 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
         elif event.name.startswith(("cuda", "cu", "ProfilerStep", "Activity")):
             other[event.name] += cost(event)
         else:
-            forward.append((path, event.name.split("::")[-1].rstrip("_"), cost(event), numbers(event)))
+            word = event.name.split("::")[-1].rstrip("_")
+            forward.append((path, word, cost(event), numbers(event), launches(event)))
 
     def _backward(event: Any, us: float) -> None:
         if event.sequence_nr >= 0:
@@ -245,9 +257,9 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
         if event.cpu_parent is None:
             visit(event, "")
     found = []
-    for path, word, us, own in forward:
+    for path, word, us, own, launched in forward:
         back = sum(backward.pop(n) for n in own if n in backward)
-        found.append(Event(path, word, us / 1e3, back / 1e3))
+        found.append(Event(path, word, us / 1e3, back / 1e3, launched))
     for us in backward.values():
         other["backward of no operation"] += us
     return found, {name: us / 1e3 for name, us in other.items()}
@@ -260,7 +272,7 @@ def _middle(runs: Sequence[tuple[list[Event], dict[str, float]]], step_ms: float
     same = [run for run, shape in zip(runs, shapes, strict=True) if shape == usual]
     events = tuple(
         Event(path, word, statistics.median(run[0][i].forward for run in same),
-              statistics.median(run[0][i].backward for run in same))
+              statistics.median(run[0][i].backward for run in same), same[0][0][i].launches)
         for i, (path, word) in enumerate(usual)
     )  # fmt: skip
     other = {n: statistics.median(run[1].get(n, 0.0) for run in same) for n in {n for _, o in same for n in o}}

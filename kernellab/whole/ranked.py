@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import CaptureError, ProfileError
 from kernellab.whole.bound import bound_ms
 from kernellab.whole.given import Given, given_model, model_of
-from kernellab.whole.measure import Measured, join, measure
+from kernellab.whole.measure import Event, Measured, join, measure
 from kernellab.whole.regions import Region, propose, region_at
 from kernellab.whole.text import reference_text, task_text
 from kernellab.whole.unit import Captured, capture_model
@@ -52,6 +52,8 @@ class Row:
     backward_ms: float
     bound_ms: float
     text: str
+    #: kernels that the forward launches on a GPU
+    launches: int = 0
 
     @property
     def module(self) -> str:
@@ -135,14 +137,16 @@ class Profile:
         return self.predict_rows([(r, r.time_ms / max(r.time_ms - share * r.gain_ms, 1e-9)) for r in self.apart()])
 
     def predict_rows(self, rates: Iterable[tuple[Row, float]], backward: Mapping[Row, float] | None = None) -> float:
-        """As :meth:`predict`, for rows and how many times as fast each becomes, and its ``backward``."""
-        saved, taken = 0.0, frozenset[tuple[str, int]]()
+        """As :meth:`predict`, for rows and how many times as fast each becomes, and its ``backward``. A kernel is one
+        launch at each place, and every launch fewer saves the gap before it, too."""
+        saved, fewer, taken = 0.0, 0, frozenset[tuple[str, int]]()
         for row, factor in rates:
             if factor > 0 and not row.taken & taken:
                 saved += row.time_ms * (1 - 1 / factor)
                 saved += row.backward_ms * (1 - 1 / (backward or {}).get(row, 1.0))
+                fewer += max(0, row.launches - len(row.places))
                 taken |= row.taken
-        return max(self.step_ms - saved * self._scale, 1e-9)
+        return max(self.step_ms - saved * self._scale - fewer * self.measured.gap_ms, 1e-9)
 
     def apart(self) -> tuple[Row, ...]:
         """Rows that share no operation, the greatest gain first."""
@@ -218,7 +222,7 @@ def profile(
             except ProfileError:
                 continue
     least = _LEAST_SHARE * measured.device_ms
-    heavy = [places for places in groups.values() if sum(_time(r, times)[0] for r in places) >= least]
+    heavy = [places for places in groups.values() if sum(e.forward for e in _events(places, times)) >= least]
     rows = sorted((_row(places[0], places, times, given) for places in heavy), key=lambda r: -r.gain_ms)
     named = tuple(_numbered(rows))
     covered = joined / measured.device_ms if measured.device_ms else 0.0
@@ -227,17 +231,21 @@ def profile(
     return found
 
 
-def _row(first: Region, places: Iterable[Region], times: Mapping[tuple[str, int], Any], given: Given) -> Row:
+def _row(first: Region, places: Iterable[Region], times: Mapping[tuple[str, int], Event], given: Given) -> Row:
     found = tuple(places)
     stats = stats_of(given, first)
     text = task_text(first, stats)
-    forward, backward = map(sum, zip(*(_time(r, times) for r in found), strict=True))
+    events = _events(found, times)
     name = _name(first)
     try:
         least = bound_ms(text, name, given.device.type) * len(found)
     except CaptureError:
         least = 0.0
-    return Row(0, name, first.kind, first.words, found, forward, backward, least, text)
+    return Row(
+        number=0, name=name, kind=first.kind, words=first.words, places=found, bound_ms=least, text=text,
+        time_ms=sum(e.forward for e in events), backward_ms=sum(e.backward for e in events),
+        launches=sum(e.launches for e in events),
+    )  # fmt: skip
 
 
 def _numbered(rows: Iterable[Row]) -> Iterable[Row]:
@@ -245,7 +253,7 @@ def _numbered(rows: Iterable[Row]) -> Iterable[Row]:
     for number, row in enumerate(rows, 1):
         taken[row.name] = count = taken.get(row.name, 0) + 1
         name = row.name if count == 1 else f"{row.name}_{count}"
-        yield Row(number, name, row.kind, row.words, row.places, row.time_ms, row.backward_ms, row.bound_ms, row.text)
+        yield replace(row, number=number, name=name)
 
 
 def _name(region: Region) -> str:
@@ -255,9 +263,8 @@ def _name(region: Region) -> str:
     return name if name[:1].isalpha() else f"r_{name}"
 
 
-def _time(region: Region, times: Mapping[tuple[str, int], Any]) -> tuple[float, float]:
-    found = [times[region.unit.path, i] for i in region.indices if (region.unit.path, i) in times]
-    return sum(e.forward for e in found), sum(e.backward for e in found)
+def _events(places: Iterable[Region], times: Mapping[tuple[str, int], Event]) -> list[Event]:
+    return [times[r.unit.path, i] for r in places for i in r.indices if (r.unit.path, i) in times]
 
 
 def _layout(region: Region) -> str:

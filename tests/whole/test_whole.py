@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,17 @@ def test_a_prediction_is_amdahls_law(gpt) -> None:
     scaled = min(1.0, gpt.step_ms / gpt.measured.device_ms) * gpt.measured.device_ms / gpt.step_ms
     assert gpt.predict({row.number: 4.0}) == pytest.approx(gpt.step_ms * (1 - share * scaled * 0.75))
     assert gpt.predict(reach=1.0) < gpt.predict(reach=0.2) < gpt.step_ms
+
+
+def test_launches_that_fall_away_save_the_gaps_before_them(gpt) -> None:
+    row = replace(activation(gpt), launches=12)
+    device = gpt.measured.device_ms
+    events = tuple(replace(e, launches=2) for e in gpt.measured.events)
+    gaps = replace(gpt, measured=replace(gpt.measured, events=events, graph_ms=1.3 * device))
+    close = replace(gpt, measured=replace(gpt.measured, events=events, graph_ms=device))
+    saved = 1.3 * device - gaps.predict_rows([(row, 4.0)])
+    fewer = (12 - len(row.places)) / (2 * len(events))
+    assert saved == pytest.approx(device - close.predict_rows([(row, 4.0)]) + 0.3 * device * fewer)
 
 
 def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:
