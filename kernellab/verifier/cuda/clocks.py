@@ -81,11 +81,12 @@ def handshake(seconds: Sequence[float]) -> tuple[float, float]:
     return ordered[len(ordered) // 2], ordered[-1 - tenth] - ordered[tenth]
 
 
-def clock_of(readings: Sequence[Reading]) -> tuple[str, str]:
+def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[str, str]:
     """The clock that the figures of all sides are taken from, and why it is not the judge's ("" when it is).
 
     The judge's is the only clock that no candidate can reach. It gives way to the device's where a side is too short
-    for it, or where it says less than the device worked: what the device's clock says is then the larger number.
+    for it, or where it says less than the device worked: what the device's clock says is then the larger number. A
+    ``ranking`` tells kernels apart, not launchers: it takes the device's also where launches are most of a call.
     """
     for r in readings:
         if not r.resolved:
@@ -102,6 +103,9 @@ def clock_of(readings: Sequence[Reading]) -> tuple[str, str]:
         else:
             continue
         return (DEVICES if all(r.device is not None for r in readings) else EVENTS), why
+    bound = next((r.name for r in readings if r.launch_bound), None)
+    if ranking and bound is not None and all(r.device is not None for r in readings):
+        return DEVICES, f"launches take most of a call of {bound}"
     return JUDGE, ""
 
 

@@ -184,8 +184,8 @@ class _Run:
                 self._ready()
         self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
         # of a ranking's goes the first call, the last and a random third are enough
-        hurried = self.pace.sharp is not None
-        self.checks = Checks(self.task, self.limits, TIMING.check_all_bytes + 1 if hurried else self.goes.bytes * calls)
+        checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
+        self.checks = Checks(self.task, self.limits, checked)
         #: by the round in which they come, which nobody but the judge knows
         least = max(self.pace.least // self.block, 1)
         canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)
@@ -215,7 +215,7 @@ class _Run:
         tails = (median(self.candidate.tails), median(beside)) if beside else None
         self.candidate.lengthen(left_running(tails), self.goes.calls)
         readings = [self._reading(side) for side in self.sides]
-        if clock_of(readings)[0] == DEVICES or disagreement(readings[0], None, readings[1:]):
+        if clock_of(readings, self.pace.ranking)[0] == DEVICES or disagreement(readings[0], None, readings[1:]):
             self._trace_again()
             readings = [self._reading(side) for side in self.sides]
         ours = readings[0]
@@ -223,7 +223,7 @@ class _Run:
         problem = disagreement(ours, tails, readings[1:])
         if problem:
             raise Inconsistent(f"{problem} ({note})")
-        clock, why = clock_of(readings)
+        clock, why = clock_of(readings, self.pace.ranking)
         labels = [LABELS[clock]] if clock != JUDGE else []
         if clock != JUDGE:
             note += f"; {LABELS[clock]}: {why}"
@@ -410,7 +410,9 @@ class _Run:
 
     def _is_sharp(self, done: int) -> bool:
         if self.pace.sharp is not None:
-            return is_sharp(self.sides, self.pace.sharp)
+            # where launches are most of a call, the device's clock decides, and no further round makes that sharper
+            bound = clock_of([self._reading(side) for side in self.sides], ranking=True)[0] == DEVICES
+            return bound or is_sharp(self.sides, self.pace.sharp)
         return done >= DEVICE.least and self._settled()
 
     def _settled(self) -> bool:

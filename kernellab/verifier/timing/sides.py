@@ -184,6 +184,11 @@ class Pace:
     #: the budget would tell little more
     sharp: float | None = None
 
+    @property
+    def ranking(self) -> bool:
+        """Is a quick order of candidates wanted, not a verdict?"""
+        return self.sharp is not None
+
 
 #: of a verdict
 VERDICT = Pace()
