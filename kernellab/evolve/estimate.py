@@ -44,12 +44,12 @@ def estimate(knobs: Knobs, dsl: str, model: bool, earlier: Iterable[RunState] = 
     same = [state for state in earlier if state.begun.dsl == dsl and state.evaluations]
     whole = [sum(e.seconds for e in state.evaluations.values()) / len(state.evaluations) for state in same]
     device = [state.device_seconds / len(state.evaluations) for state in same]
-    count = MOST_SEEDS + knobs.rounds * knobs.islands * knobs.parallel
+    count = MOST_SEEDS + knobs.rounds * knobs.size
     verdicts = (knobs.rounds + 1) * knobs.islands * VERDICT_SECONDS
     usual = USUAL_SECONDS.get(dsl, 5.0)
     seconds = count * (median(whole) if whole else usual) + verdicts
     told = knobs.rounds + 1 if knobs.analyst == "model" else 0
-    asked = knobs.rounds * knobs.islands * knobs.parallel + told if model else 0
+    asked = knobs.rounds * knobs.size + told if model else 0
     return Estimate(
         evaluations=count, seconds=seconds if knobs.score == "rank" else count * 0.5,
         device_seconds=(count * (median(device) if device else usual * 0.7) + verdicts) if knobs.score == "rank" else 0,

@@ -66,7 +66,7 @@ class Promotion:
     def unverified(self) -> int | None:
         """The next candidate that needs a verdict: the first design, which all others are compared with, then the
         islands' best."""
-        if not self.state.verdicts and (first := self._first()) is not None:
+        if not self.state.verdicts and (first := self.state.first()) is not None:
             return first
         heads = [head for numbers in self.state.islands.values() if (head := self._head(numbers)) is not None]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
@@ -75,10 +75,6 @@ class Promotion:
     def _head(self, numbers: Iterable[int]) -> int | None:
         living = (n for n in numbers if self.state.alive(n))
         return max(living, key=lambda n: (self.state.worth(n), -n), default=None)
-
-    def _first(self) -> int | None:
-        seeds = (n for n in sorted(self.state.proposals) if not self.state.proposals[n].parents)
-        return next((n for n in seeds if self.state.alive(n)), None)
 
     def _remeasured(self, numbers: list[int]) -> Remeasured:
         scores, seconds = {}, 0.0

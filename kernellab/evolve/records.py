@@ -68,6 +68,11 @@ class Knobs(Record):
     budget: str = ""
     seed: int = 0
 
+    @property
+    def size(self) -> int:
+        """Proposals of a round."""
+        return self.islands * self.parallel
+
 
 class Proposal(Record):
     """A candidate before anything is known of it: a sketch, or a source that somebody wrote."""

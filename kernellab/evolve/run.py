@@ -35,7 +35,7 @@ from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary import memory, models, rules
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Mix
-from kernellab.evolve.vary.models import Models
+from kernellab.evolve.vary.models import ModelOperator, Models
 from kernellab.evolve.workers import LocalWorkers
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, ON
@@ -224,13 +224,13 @@ class Run:
         budget = Budget.parse(knobs.budget)
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
-        known = Models(task, target, model_settings(self.workspace), budget, begun.allow_library, asking.cancel)
+        settings = model_settings(self.workspace)
+        known = Models(ModelOperator("", task, target, settings, budget, begun.allow_library, asking.cancel))
         mix = Mix(
             task, target, known, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
-        room = knobs.islands * knobs.parallel
-        workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), room)
+        workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), knobs.size)
         scheduler = Scheduler(
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
             on_gpu=target.chip.kind == "gpu", asking=asking,

@@ -174,7 +174,7 @@ class Scheduler:
         if self._open_round():
             self._end_round()
             return
-        if not self._take(self._made(self._size())):
+        if not self._take(self._made(self.state.knobs.size)):
             self._nothing_new()
 
     def _nothing_new(self) -> None:
@@ -194,20 +194,16 @@ class Scheduler:
 
     def _flow(self) -> None:
         """A new proposal whenever there is room; a round is over after as many evaluations as one has."""
-        asked = len(self.asking.futures)
+        asked, size = len(self.asking.futures), self.state.knobs.size
         room = self.workers.room - len(self._running) - asked
         running = sum(self.state.proposals[n].round == self.state.round for n in self._running.values())
         done = self.state.made[self.state.round] - running
-        if done >= self._size():
+        if done >= size:
             self._end_round()
-        elif room > 0 and not self._take(self._made(min(room, self._size()))) and not self._running and not asked:
+        elif room > 0 and not self._take(self._made(min(room, size))) and not self._running and not asked:
             self._nothing_new()
         if self._running or self.asking.futures:
             self._collect()
-
-    def _size(self) -> int:
-        """Evaluations of a round."""
-        return self.state.knobs.islands * self.state.knobs.parallel
 
     # -- proposals ---------------------------------------------------------------------------------------------------
 

@@ -154,6 +154,11 @@ class RunState:
             found = self._orders[island] = self.ordered(n for n in there if self.trusted(n))
         return found
 
+    def first(self) -> int | None:
+        """The first design that runs, which all others are compared with."""
+        seeds = (n for n in sorted(self.proposals) if not self.proposals[n].parents)
+        return next((n for n in seeds if self.alive(n)), None)
+
     def elites(self, island: int) -> list[int]:
         """An island's best, and those that a person protects."""
         best = self.population(island)

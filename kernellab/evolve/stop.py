@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kernellab.evolve.records import Knobs
 from kernellab.evolve.state import RunState
 from kernellab.models.budget import Budget
 
@@ -15,7 +14,7 @@ ALIKE = 0.01
 
 def reason(state: RunState, budget: Budget) -> str:
     """Why the run ends now; "" where it goes on."""
-    return next((words for rule in RULES if (words := rule(state))), "") or _spent(budget)
+    return next((words for rule in RULES if (words := rule(state))), "") or budget.reached()
 
 
 def target(state: RunState) -> str:
@@ -60,14 +59,5 @@ def diversity(state: RunState) -> float:
     return max(spreads)
 
 
-def _spent(budget: Budget) -> str:
-    return budget.reached()
-
-
 #: in the order in which they are asked
 RULES: tuple[Callable[[RunState], str], ...] = (target, headroom, rounds, plateau)
-
-
-def most_evaluations(knobs: Knobs) -> int:
-    """Evaluations that a run of these knobs makes at most, the seeds apart."""
-    return knobs.rounds * knobs.islands * knobs.parallel

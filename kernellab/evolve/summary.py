@@ -68,13 +68,12 @@ class Summary(Record):
 def summary(run: str, state: RunState) -> Summary:
     best = state.best()
     verdict = state.verdicts.get(best) if best is not None else None
-    first = next((n for n in sorted(state.proposals) if state.alive(n) and not state.proposals[n].parents), None)
     by_round = Counter(state.proposals[n].round for n in state.evaluations)
     failed = Counter(e.step.value for e in state.evaluations.values() if not e.passed and e.same_as is None)
     return Summary(
         run=run, task=state.begun.name, dsl=state.begun.dsl, status=state.status, reason=state.reason,
         passed=verdict.passed if verdict else False,
-        first_speedup=_speedup(state, first), speedup=_speedup(state, best), best=best,
+        first_speedup=_speedup(state, state.first()), speedup=_speedup(state, best), best=best,
         text=verdict.text if verdict else figure(state, state.worth(best) if best is not None else None),
         evaluations=sum(e.same_as is None for e in state.evaluations.values()), failures=dict(failed),
         stages={

@@ -121,7 +121,7 @@ class Operator:
         row = self._of_search(run.id, state)
         row = row.model_copy(update={"share": self._share(run)})
         self.keep(row)
-        first, best = _first(state), state.best()
+        first, best = state.first(), state.best()
         if first is None or best is None:
             return
         count = sum(Step.RANK in {s.step for s in e.spent} for e in state.evaluations.values())
@@ -177,7 +177,7 @@ class Operator:
         return None
 
     def _of_search(self, run: str, state: RunState) -> Figures:
-        told, first, best = summary(run, state), _first(state), state.best()
+        told, first, best = summary(run, state), state.first(), state.best()
         known = first in state.scores and best in state.scores
         line = [*reversed(state.lineage(best)), best] if best is not None else []
         return Figures(
@@ -192,7 +192,7 @@ class Operator:
 
     def _share(self, run: Run) -> float | None:
         """The first design's share of its bound, by its verdict: the run's, or one of now."""
-        first = _first(run.state)
+        first = run.state.first()
         if first is None:
             return None
         verdict = run.state.verdicts.get(first)
@@ -220,11 +220,6 @@ class Operator:
                     speedups[name].append(ranked.score.speedup)
             if all(speedups.values()):
                 yield [statistics.median(speedups[s.hash]) for s in sources]
-
-
-def _first(state: RunState) -> int | None:
-    seeds = (n for n, p in sorted(state.proposals.items()) if not p.parents)
-    return next((n for n in seeds if state.alive(n)), None)
 
 
 def _by_itself(tuned: Tuned) -> float | None:

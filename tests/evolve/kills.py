@@ -32,7 +32,7 @@ from kernellab.evolve.cluster import DEVICE
 from kernellab.evolve.records import Evaluated
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
-from tests.evolve.runs import modelled
+from tests.evolve.runs import evaluated, modelled
 
 _WORK = """
 import sys
@@ -42,10 +42,6 @@ run = Run(Path(sys.argv[2]), sys.argv[1]).work()
 print("working", flush=True)
 run.wait()
 """
-
-
-def evaluated(run: Run) -> list[tuple[int, str, bool, str]]:
-    return sorted((n, e.key, e.passed, e.step.value) for n, e in run.state.evaluations.items())
 
 
 def disturbed(folder: Path, seed: int, rounds: int, kills: int, longest: float, draw: random.Random) -> tuple[Run, int]:

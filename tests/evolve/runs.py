@@ -41,6 +41,11 @@ def modelled(folder: Path, **knobs: object) -> Run:
     return begin(TASK, "cpp", name="soft", workspace=folder, **{**usual, **knobs})
 
 
+def evaluated(run: Run) -> list[tuple[int, str, bool, str]]:
+    """What two runs have alike that did the same: each candidate, and where it ended."""
+    return sorted((n, e.key, e.passed, e.step.value) for n, e in run.state.evaluations.items())
+
+
 def timing(ms: float) -> Timing:
     return Timing(median_ms=ms, q1_ms=ms * 0.99, q3_ms=ms * 1.01, samples=50)
 

@@ -14,13 +14,9 @@ from kernellab.errors import EvolveError
 from kernellab.evolve.cluster import DaskWorkers
 from kernellab.evolve.records import Status
 from kernellab.evolve.run import Run, open_run
-from tests.evolve.runs import modelled
+from tests.evolve.runs import evaluated, modelled
 
 pytest.importorskip("distributed")
-
-
-def evaluated(run: Run) -> list[tuple[int, str, bool]]:
-    return sorted((n, e.key, e.passed) for n, e in run.state.evaluations.items())
 
 
 def test_two_workers_one_of_which_is_killed_evaluate_what_this_process_does(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import Future
 
 import pytest
 
@@ -20,10 +21,10 @@ from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
-from kernellab.records import Author, Exchange, Role, Source
+from kernellab.records import Author, Exchange, Role, Source, Verdict
 from kernellab.task import load_task
 from tests.agents.model_parts import line
-from tests.evolve.runs import TASK, score, state, verify
+from tests.evolve.runs import TASK, score, state, verdict, verify
 
 ROWS = """sketch rows {{
     symbols: M, N;
@@ -165,6 +166,27 @@ def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives
     verify(found, 1, 2.0)
     assert promotion.unverified() is None
     assert found.best() == 1
+
+
+class Judged:
+    """Workers that know each candidate's verdict."""
+
+    def __init__(self, verdicts: dict[int, Verdict]) -> None:
+        self.verdicts = verdicts
+
+    def verify(self, number: int) -> Future[Verdict]:
+        done: Future[Verdict] = Future()
+        done.set_result(self.verdicts[number])
+        return done
+
+
+def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_is_refused() -> None:
+    found = state([1.0, 2.0, 3.0])
+    verify(found, 0, 1.0)
+    judged = Judged({2: verdict(3.0, passed=False), 1: verdict(2.0)})
+    for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    assert (list(found.verdicts), found.best()) == ([0, 2, 1], 1)
 
 
 def test_a_verdict_outweighs_the_quick_looks_and_a_lead_inside_its_noise_is_none() -> None:

@@ -17,12 +17,8 @@ from kernellab.evolve.report import page
 from kernellab.evolve.run import Run, begin, open_run, runs
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
-from tests.evolve.runs import TASK, modelled
+from tests.evolve.runs import TASK, evaluated, modelled
 from tests.zoo.exhibit import exhibits
-
-
-def evaluated(run: Run) -> list[tuple[int, str, bool]]:
-    return sorted((n, e.key, e.passed) for n, e in run.state.evaluations.items())
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply
@@ -112,22 +112,16 @@ class ModelOperator:
 
 @dataclass
 class Models:
-    """The models of a run by their specs: a person may change who takes part while it runs."""
+    """The models of a run by their specs: a person may change who takes part while it runs. ``usual`` is what all have
+    alike."""
 
-    task: Task
-    target: Target
-    settings: ModelSettings
-    budget: Budget
-    allow_library: bool = False
-    cancel: threading.Event = field(default_factory=threading.Event)
+    usual: ModelOperator
     _made: dict[str, ModelOperator] = field(default_factory=dict)
 
     def __call__(self, spec: str) -> ModelOperator | None:
         """None for no model."""
         if spec and spec not in self._made:
-            self._made[spec] = ModelOperator(
-                spec, self.task, self.target, self.settings, self.budget, self.allow_library, self.cancel
-            )
+            self._made[spec] = replace(self.usual, spec=spec)
         return self._made.get(spec)
 
 
