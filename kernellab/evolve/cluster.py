@@ -1,12 +1,14 @@
-"""The jobs of a search on a Dask cluster: preparing on CPUs, measuring alone on each device.
+"""The jobs of a search on a Dask cluster: preparing and building on CPUs, measuring alone on each device.
 
-A worker that measures offers the resource ``device``, as many as it has devices; whatever needs one asks for one, so
-that a device times one candidate at a time. What a worker that died had in hand is given to another by Dask.
+A worker that measures offers the resource ``device``; whatever needs one asks for one. Several workers of one device
+take turns at its clock (:mod:`kernellab.verifier.judge.turns`), so that it times one candidate at a time while others
+are built. What a worker that died had in hand is given to another by Dask.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -20,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kernellab.dsls.machine import gpu_products
 from kernellab.errors import EvolveError, TargetError, WorkersLost
 from kernellab.evolve import jobs
 from kernellab.evolve.jobs import Job, Prepared, Ranked
@@ -51,19 +54,20 @@ class _Hand:
 
 
 class DaskWorkers:
-    """``where`` is ``local``, ``local:N`` (N processes here) or ``dask://HOST:PORT``.
+    """``where`` is ``local``, ``local:N`` (N processes here) or ``dask://HOST:PORT``; the processes of
+    ``local`` share this machine's GPUs where kernels run ``on_gpu``.
 
     Raises:
         EvolveError: the extra is not installed, the word is wrong, the cluster cannot be reached or has no device.
     """
 
-    def __init__(self, where: str, devices: int = 1) -> None:
+    def __init__(self, where: str, on_gpu: bool = False) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._hands: set[_Hand] = set()
         self._took: list[float] = []
         self._cluster: Any = None
-        self._client = self._connected(where, devices)
+        self._client = self._connected(where, on_gpu)
         found = self._client.scheduler_info(n_workers=-1)["workers"].values()
         measuring = sum(int(worker["resources"].get(DEVICE, 0)) for worker in found)
         if not measuring:
@@ -153,16 +157,19 @@ class DaskWorkers:
                         with suppress(WorkersLost):
                             self._give_out(hand)
 
-    def _connected(self, where: str, devices: int) -> Any:
+    def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
             client: Any = import_module("distributed").Client
         except ImportError:
             raise EvolveError(
                 "A search on a cluster takes Dask, which is not installed.", "pip install 'kernellab[cluster]'."
             ) from None
+        # what Dask says of its own start, end and loss would stand under a person's cell; errors are told as ours
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         kind, _, rest = where.partition(":")
         if kind == "local" and (not rest or rest.isdigit()):
-            self._cluster = self._local(int(rest or 2), devices)
+            self._cluster = self._local(int(rest or 2), _visible() if on_gpu else [])
             return client(self._cluster)
         if kind == "dask" and rest.startswith("//"):
             try:
@@ -173,32 +180,35 @@ class DaskWorkers:
                 ) from None
         raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4 or dask://HOST:8786.")
 
-    def _local(self, processes: int, devices: int) -> Any:
-        """Processes of this machine; the first ``devices`` of them measure, each on a GPU of its own where there is
-        one. They take turns at the clock, so that nothing is built while a CPU kernel is timed."""
+    def _local(self, processes: int, gpus: list[str]) -> Any:
+        """Processes of this machine, each with a judge of its own, so that they build and check side by side. Those of
+        one device take turns at its clock; on a CPU nothing is built while a kernel is timed."""
         dask: Any = import_module("distributed")
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
-        many = devices > 1
         specs = {}
-        for at in range(max(processes, devices)):
-            turn = Path(self._folder.name) / f"turns-{at if many and at < devices else 0}"
-            environment = {turns.VARIABLE: f"{'device' if many else 'all'}:{turn}"}
-            if many and at < devices:
-                environment["CUDA_VISIBLE_DEVICES"] = str(at)
+        for at in range(max(processes, len(gpus))):
+            device = gpus[at % len(gpus)] if gpus else ""
+            environment = {turns.VARIABLE: f"{'device' if gpus else 'all'}:{Path(self._folder.name, 'turns' + device)}"}
+            if gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = device
             specs[at] = {
                 "cls": dask.Nanny,
                 "options": {
                     "nthreads": 1,
-                    "resources": {DEVICE: 1} if at < devices else {},
+                    "resources": {DEVICE: 1},
                     "env": environment,
                     "memory_limit": 0,
                     "silence_logs": logging.ERROR,
                 },
             }
         scheduler = {"cls": dask.Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
-        # what Dask says of its own start and end would stand under a person's cell
-        logging.getLogger("distributed").setLevel(logging.ERROR)
         return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
+
+
+def _visible() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES gives them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [name.strip() for name in named.split(",") if name.strip()] or [str(n) for n in range(len(gpu_products()))]
 
 
 _judge: LocalJudge | None = None

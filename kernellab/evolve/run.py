@@ -230,10 +230,11 @@ class Run:
             task, target, known, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
-        workers = DaskWorkers(self._cluster) if self._cluster else LocalWorkers(LocalJudge(), knobs.size)
+        on_gpu = target.chip.kind == "gpu"
+        workers = DaskWorkers(self._cluster, on_gpu) if self._cluster else LocalWorkers(LocalJudge(), knobs.size)
         scheduler = Scheduler(
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
-            on_gpu=target.chip.kind == "gpu", asking=asking,
+            on_gpu=on_gpu, asking=asking,
         )  # fmt: skip
         scheduler.analyse = analyst(known, lambda exchange: scheduler.record(None, exchange))
         return scheduler
