@@ -111,9 +111,9 @@ class DaskWorkers:
     def _done(self, submit: Callable[[], Any], job: Job | None = None) -> Future[Any]:
         """What comes of work at Dask as a future of the standard library; ``job`` where it may be given out again."""
         hand = _Hand(Future(), submit, job)
-        hand.ours.set_running_or_notify_cancel()
         with self._lock:
             self._hands.add(hand)
+        hand.ours.add_done_callback(partial(self._called_off, hand))
         self._give_out(hand)
         return hand.ours
 
@@ -121,12 +121,24 @@ class DaskWorkers:
         hand.theirs.append(theirs := hand.submit())
         theirs.add_done_callback(partial(self._settle, hand))
 
+    def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
+        """Nobody waits for it any more, so that no device need have it."""
+        if ours.cancelled() and self._taken(hand):
+            for theirs in hand.theirs:
+                with suppress(Exception):  # a scheduler that is gone has nothing to call off
+                    theirs.cancel()
+
+    def _taken(self, hand: _Hand) -> bool:
+        """The one who takes a piece of work from the others ends it."""
+        with self._lock:
+            held = hand in self._hands
+            self._hands.discard(hand)
+        return held
+
     def _settle(self, hand: _Hand, theirs: Any) -> None:
         """The first result counts."""
-        with self._lock:
-            if hand not in self._hands:
-                return
-            self._hands.discard(hand)
+        if not self._taken(hand) or not hand.ours.set_running_or_notify_cancel():
+            return
         try:
             found = theirs.result()
         except BaseException as error:
@@ -145,10 +157,7 @@ class DaskWorkers:
                 hands = list(self._hands)
             if self._client.status == "closed":
                 for hand in hands:
-                    with self._lock:
-                        held = hand in self._hands
-                        self._hands.discard(hand)
-                    if held:
+                    if self._taken(hand) and hand.ours.set_running_or_notify_cancel():
                         hand.ours.set_exception(_lost("closed"))
             elif len(self._took) >= _KNOWN:
                 late = time.monotonic() - max(_LATE_SECONDS, _LATE * median(self._took[-_RECENT:]))

@@ -1,6 +1,10 @@
 """How a search scales: the fold, the scheduler's own time a candidate, and workers by simulation. A script.
 
     python -m tests.evolve.scale [RUN [WORKSPACE]]
+    python -m tests.evolve.scale --workers 1,2,1 [--dsl triton] [--seconds 120]
+
+With ``--workers`` one search after the other is worked on by so many local Dask processes, which share out the
+machine's GPUs, and the candidates are counted that it measures in a minute between its first round and its end.
 
 The simulation takes the durations of a run's candidates, as they were recorded, and deals them to workers: a candidate
 is prepared on any free core and then timed on a free device. It knows no network and no scheduler of its own.
@@ -8,11 +12,11 @@ is prepared on any free core and then timed on a free device. It knows no networ
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,7 +26,7 @@ from pathlib import Path
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.records import Begun, Evaluated, Evaluation, Knobs, Proposal, Proposed, Spent, Step
-from kernellab.evolve.run import open_run
+from kernellab.evolve.run import begin, open_run
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
@@ -159,7 +163,58 @@ def durations(state: RunState) -> tuple[list[float], list[float]]:
     return preparing, timing
 
 
-def main(run: str = "", workspace: str = ".") -> None:
+#: large enough to be timed, small enough to be built and checked in a moment
+_MEASURED = """
+import torch
+from kernellab import Dim
+
+M, N = Dim("M", 1, 65536), Dim("N", 2, 16384)
+
+
+def reference(x):
+    return torch.softmax(x, dim=-1)
+
+
+def inputs(M=2048, N=1024):
+    return torch.randn(M, N)
+"""
+
+
+def a_minute(folder: Path, workers: int, dsl: str, seconds: float) -> str:
+    """Measured candidates a minute of a search that begins a proposal whenever there is room for one."""
+    run = begin(
+        _MEASURED, dsl, name="soft", workspace=folder, cluster=f"local:{workers}", select="ucb", rounds=1, islands=1,
+        parallel=256, budget=f"minutes={seconds / 60:.3f}", memory="off",
+    ).work().wait()  # fmt: skip
+    seeds = {n for n, proposal in run.state.proposals.items() if not proposal.parents}
+    times = [
+        event.time
+        for _, event in Stream(folder, run.id).read()
+        if isinstance(event, Evaluated) and event.evaluation.number not in seeds
+        and Step.RANK in {spent.step for spent in event.evaluation.spent}
+    ]  # fmt: skip
+    if len(times) < 2:
+        return f"{workers} workers: only {len(times)} candidates were measured; give more --seconds"
+    rate = 60 * (len(times) - 1) / (times[-1] - times[0])
+    return f"{workers} workers: {len(times)} candidates, {rate:.1f} a minute (load {os.getloadavg()[0]:.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", default="")
+    parser.add_argument("workspace", nargs="?", default=".")
+    parser.add_argument("--workers", default="")
+    parser.add_argument("--dsl", default="cpp")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    options = parser.parse_args()
+    if not options.workers:
+        _by_simulation(options.run, options.workspace)
+    for count in filter(None, options.workers.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            print(a_minute(Path(folder), int(count), options.dsl, options.seconds), flush=True)
+
+
+def _by_simulation(run: str, workspace: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole, alone = fold_seconds(Path(folder))
         print(f"{MANY} candidates read and folded in {whole:.2f} s of the processor, {alone:.2f} s of it the fold")
@@ -185,4 +240,4 @@ def main(run: str = "", workspace: str = ".") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
