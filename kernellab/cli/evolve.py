@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 run_app = typer.Typer(help="A run of `kernellab evolve`.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Number = Annotated[int, typer.Argument(min=0)]
+Words = Annotated[str, typer.Argument()]
 RunId = Annotated[str, typer.Argument(help="A run's id, or its task's name for the newest.")]
 
 _LOOK = 0.5
@@ -57,8 +59,9 @@ def evolve(
 ) -> int:
     """Search for faster kernels of a task. Exit 0 when a verified kernel was found.
 
-    The workspace's runs, from any shell: kernellab evolve list | status | attach | pause | resume | inject | accept |
-    refuse | stop | report. `kernellab evolve lab` replays search policies on recorded kernels.
+    The workspace's runs, from any shell: kernellab evolve list | status | attach | pause | resume | inject | protect |
+    drop | freeze | thaw | set | direct | scratchpad | accept | refuse | stop | report. `kernellab evolve lab` replays
+    search policies on recorded kernels.
     """
     from kernellab.evolve.estimate import estimate as estimated
     from kernellab.evolve.records import Knobs
@@ -159,6 +162,72 @@ def inject(
     from kernellab.evolve.run import open_run
 
     open_run(run).inject(read_text(sketch, "sketch"), island=island)
+    return 0
+
+
+@run_app.command("protect")
+def protect(run: RunId, candidate: Number) -> int:
+    """Keep a candidate among its island's elites."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).protect(candidate)
+    return 0
+
+
+@run_app.command("drop")
+def drop(run: RunId, candidate: Number) -> int:
+    """Nothing comes from a candidate any more, and it is not the best."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).drop(candidate)
+    return 0
+
+
+@run_app.command("freeze")
+def freeze(run: RunId, island: Number) -> int:
+    """No proposals for an island, and no migration to or from it."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).freeze(island)
+    return 0
+
+
+@run_app.command("thaw")
+def thaw(run: RunId, island: Number) -> int:
+    """Go on with an island that was frozen."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).thaw(island)
+    return 0
+
+
+@run_app.command("set")
+def set_(run: RunId, knobs: Annotated[list[str], typer.Argument(help="rounds=5 model=rules budget=minutes=10")]) -> int:
+    """Change a run's knobs while it goes on."""
+    from kernellab.evolve.run import open_run
+
+    pairs = dict(word.partition("=")[::2] for word in knobs)
+    if not all("=" in word for word in knobs):
+        raise EvolveError("Say which knob and its value.", f"kernellab evolve set {run} rounds=5")
+    open_run(run).set(**pairs)
+    return 0
+
+
+@run_app.command("direct")
+def direct(run: RunId, words: Words) -> int:
+    """A direction for what a model proposes from now on."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).direct(words)
+    return 0
+
+
+@run_app.command("scratchpad")
+def scratchpad(run: RunId, words: Words) -> int:
+    """What a model is told beside the Analyst's plan."""
+    from kernellab.evolve.run import open_run
+
+    open_run(run).write_scratchpad(words)
     return 0
 
 

@@ -210,7 +210,9 @@ class DaskWorkers:
                     "silence_logs": logging.ERROR,
                 },
             }
-        scheduler = {"cls": dask.Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
+        # the page of figures that it always serves is for this machine alone
+        options = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"}
+        scheduler = {"cls": dask.Scheduler, "options": options}
         return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
 
 

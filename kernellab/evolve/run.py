@@ -52,6 +52,8 @@ log = logging.getLogger("kernellab.evolve")
 
 #: seconds between two looks of who waits for a run of another process
 _LOOK = 0.3
+#: seconds that the workers of an ended run may take to close
+_CLOSING = 30.0
 
 
 class Run:
@@ -174,7 +176,8 @@ class Run:
                     "--resume`, or work()."
                 )  # fmt: skip
         if self.works_here and self._thread is not None and self.state.status.ended:
-            self._thread.join(2)
+            # a cluster that is closed while the interpreter ends leaves its processes, and a trace
+            self._thread.join(_CLOSING)
         if self.state.status is Status.FAILED:
             raise EvolveError(self.state.reason, "See the candidates' reasons with `kernellab evolve show`.")
         return self
@@ -405,7 +408,6 @@ def begin(
     place = Path(workspace) if workspace is not None else find_workspace()
     text, called, _ = task_text(task, name)
     chosen = make_knobs(Knobs(), knobs)
-    Budget.parse(chosen.budget)
     ready = get_adapter(dsl).readiness()
     if not ready.ready:
         raise EvolveError(ready.reason, ready.remedy)
@@ -445,7 +447,7 @@ def runs(workspace: str | Path | None = None) -> list[str]:
 
 
 def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
-    """Raises EvolveError: an unknown knob, or a value that it cannot have."""
+    """Raises EvolveError: an unknown knob, or a value that it cannot have; KernellabError: a budget that is none."""
     if unknown := sorted(set(changed) - set(Knobs.model_fields)):
         raise EvolveError(f"A search has no knob {unknown[0]!r}.", f"It has {', '.join(Knobs.model_fields)}.")
     if isinstance(named := changed.get("operators"), str):
@@ -454,6 +456,7 @@ def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
     select = changed.get("select", usual.select)
     if select not in POLICIES:
         raise EvolveError(f"There is no policy {select!r}.", f"Choose one of {', '.join(POLICIES)}.")
+    Budget.parse(str(changed.get("budget", "")))
     try:
         return Knobs.model_validate({**usual.model_dump(), **changed})
     except ValidationError as error:

@@ -88,7 +88,9 @@ class Vary(Protocol):
 
     def operators(self, state: RunState) -> list[str]: ...
 
-    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> Made: ...
+    def propose(
+        self, state: RunState, requests: Sequence[Request], first: int, under_way: Sequence[str] = ()
+    ) -> Made: ...
 
 
 @dataclass
@@ -214,7 +216,9 @@ class Scheduler:
         random = Random(f"{self.state.knobs.seed}:{len(self.state.proposals)}")
         policy = POLICIES[self.state.knobs.select]
         requests = policy.select(self.state, random, islands, count)
-        return self.vary.propose(self.state, requests, len(self.state.proposals))
+        known = self.state.proposals
+        under_way = [known[n].operator for n in self._running.values() if known[n].parents]
+        return self.vary.propose(self.state, requests, len(known), [*under_way, *self.asking.operators])
 
     def _take(self, made: Made) -> bool:
         """Begin what was made: was there anything? What is proposed is evaluated while models are asked."""
@@ -340,6 +344,7 @@ class Scheduler:
                 continue
             events = steer.events(self.state, wish)
             self._write(*events)
+            self.budget.limits = Budget.parse(self.state.knobs.budget).limits
             for event in events:
                 if isinstance(event, Proposed):
                     self._start(event.proposals[0])

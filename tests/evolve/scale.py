@@ -104,7 +104,7 @@ class Numbers:
     def operators(self, state: RunState) -> list[str]:
         return ["rules:tile"]
 
-    def propose(self, state: RunState, requests: Sequence[object], first: int) -> Made:
+    def propose(self, state: RunState, requests: Sequence[object], first: int, under_way: Sequence[str] = ()) -> Made:
         return Made([
             Proposal(
                 number=first + at, round=state.round, island=request.island, operator="rules:tile",  # type: ignore[attr-defined]

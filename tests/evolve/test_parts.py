@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import pytest
@@ -16,12 +18,26 @@ from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.promote import Promotion, pooled
-from kernellab.evolve.records import Action, Knobs, Place, Proposal, RoundEnded, Status, Steered, Step
+from kernellab.evolve.records import (
+    Action,
+    Evaluated,
+    Evaluation,
+    Knobs,
+    Place,
+    Proposal,
+    Proposed,
+    RoundEnded,
+    Spent,
+    Status,
+    Steered,
+    Step,
+)
+from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
-from kernellab.records import Author, Exchange, Role, Source, Verdict
+from kernellab.records import Author, Exchange, Role, Source, Usage, Verdict
 from kernellab.task import load_task
 from tests.agents.model_parts import line
 from tests.evolve.runs import TASK, score, state, verdict, verify
@@ -74,6 +90,54 @@ def test_the_bandit_prefers_what_gained_and_forgets_nobody() -> None:
         pending.append(bandit.order(found, names, pending)[0])
         tried[pending[-1]] += 1
     assert all(tried.values()), tried
+
+
+def children(found: RunState, operator: str, speedups: Sequence[float], seconds: float, tokens: int = 0) -> None:
+    """Children of candidate 0 by ``operator``, each at that cost."""
+    for speedup in speedups:
+        number = len(found.proposals)
+        made = Proposal(
+            number=number, round=0, island=0, operator=operator, parents=(0,), sketch=f"sketch c{number} {{}}",
+            usage=Usage(input_tokens=tokens),
+        )  # fmt: skip
+        done = Evaluation(
+            number=number, key=made.key, passed=True, step=Step.RANK, score=score(speedup),
+            spent=(Spent(step=Step.RANK, seconds=seconds, passed=True),),
+        )  # fmt: skip
+        found.take(found.seq + 1, Proposed(proposals=(made,)))
+        found.take(found.seq + 1, Evaluated(evaluation=done))
+
+
+RULES = ["rules:tile", "rules:fuse", "rules:split_k", "cross"]
+ASKED = ["model/difference", "model/whole"]
+
+
+def drawn(found: RunState, count: int) -> Counter[str]:
+    pending: list[str] = []
+    for _ in range(count):
+        pending.append(bandit.order(found, [*RULES, *ASKED], pending)[0])
+    return Counter(pending)
+
+
+def test_the_rules_keep_a_share_beside_a_model_that_gains_and_each_of_them_has_a_turn() -> None:
+    found = state([1.0])
+    children(found, "rules:tile", [0.9] * 4, seconds=3.0)
+    children(found, "model/difference", [2.0] * 8, seconds=3.0, tokens=500)
+    often = drawn(found, 60)
+    by_rules = sum(often[name] for name in RULES)
+    assert all(often[name] for name in RULES)
+    # of all that was tried, the four before included
+    assert 0.25 * 72 - 1 <= by_rules + 4 <= 0.35 * 72
+    assert often["model/difference"] > often["model/whole"] > 0
+
+
+def test_a_gain_is_credited_for_what_it_cost_tokens_included() -> None:
+    cheap, dear = state([1.0]), state([1.0])
+    for found, tokens in ((cheap, 500), (dear, 50_000)):
+        children(found, "rules:tile", [1.2, 1.2], seconds=3.0)
+        children(found, "model/difference", [1.8, 1.8], seconds=3.0, tokens=tokens)
+    by_model = [sum(drawn(found, 120)[name] for name in ASKED) for found in (cheap, dear)]
+    assert by_model[0] > 80 and 0 < by_model[1] < 20, by_model
 
 
 def test_the_analyst_finds_what_makes_candidates_fast_and_says_nothing_of_noise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.cli import main
 from kernellab.errors import DesignError, EvolveError, JournalError
 from kernellab.evolve.records import Action, Evaluated, Proposed, Status, Steered
 from kernellab.evolve.report import page
@@ -116,6 +118,29 @@ def test_a_paused_run_begins_nothing_until_it_is_resumed(tmp_path: Path) -> None
     assert len(run.state.proposals) == seen
     run.resume()
     assert run.wait(300).state.status is Status.FINISHED
+
+
+def test_a_detached_run_is_watched_steered_and_stopped_from_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("soft.py").write_text(TASK)
+    assert main(["evolve", "soft.py", "--score", "model", "--rounds", "500", "--detach", "--json"]) == 0
+    name = json.loads(capsys.readouterr().out)["run"]
+    run = open_run(name, tmp_path)
+    deadline = time.monotonic() + 100
+    while len(run.state.evaluations) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for wish in (("freeze", "1"), ("protect", "0"), ("set", "rounds=400"), ("scratchpad", "so")):
+        assert main(["evolve", wish[0], name, wish[1]]) == 0
+    assert main(["evolve", "set", name, "budget=minutes=0.0001"]) == 0
+    assert main(["evolve", "attach", name, "--json"]) == 1, "the cost model's best is no verified kernel"
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["run"]) == ("finished", name)
+    assert told["reason"].startswith("The budget minutes=0.0001 is reached")
+    state = run.state
+    assert (state.frozen, state.protected, state.knobs.rounds, state.scratchpad) == ({1}, {0}, 400, "so")
+    assert main(["evolve", "stop", name]) != 0, "it has ended"
 
 
 def test_another_process_that_works_on_a_run_is_named(tmp_path: Path) -> None:

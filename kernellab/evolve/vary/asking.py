@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from kernellab.evolve.vary.mix import Reply
+from kernellab.evolve.vary.mix import Ask, Reply
 
 #: requests that are sent at once; more wait for these
 _MOST = 64
@@ -19,26 +19,30 @@ class Asking:
 
     #: set at the end, so that no request outlives its run
     cancel: threading.Event = field(default_factory=threading.Event)
-    _under: list[Future[Reply]] = field(default_factory=list)
+    _under: dict[Future[Reply], str] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
 
     @property
     def futures(self) -> list[Future[Reply]]:
-        return self._under
+        return list(self._under)
 
-    def send(self, asks: Sequence[Callable[[], Reply]]) -> None:
+    @property
+    def operators(self) -> list[str]:
+        """Those by which the requests under way are asked."""
+        return list(self._under.values())
+
+    def send(self, asks: Sequence[Ask]) -> None:
         if asks and self._pool is None:
             self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="kernellab-ask")
         for ask in asks:
             assert self._pool is not None
-            self._under.append(self._pool.submit(ask))
+            self._under[self._pool.submit(ask.send)] = ask.operator
 
     def replies(self) -> list[Reply]:
         """Those that have come since the last time."""
-        under, self._under = self._under, []
-        done: list[Future[Reply]] = []
-        for future in under:
-            (done if future.done() else self._under).append(future)
+        done = [future for future in self._under if future.done()]
+        for future in done:
+            del self._under[future]
         return [future.result() for future in done]
 
     def close(self) -> None:

@@ -1,23 +1,31 @@
 """Which operator varies next: a bandit that credits an operator with the improvement that it brought for its cost.
 
 An operator's worth is the mean logarithm of its children's speedup over their parents, losses counted as nothing,
-over the seconds that making and evaluating them took; upper confidence bounds (Auer et al. 2002) see to it that none
-is forgotten. All of it is read from the run's state, so a run that is opened again goes on as it would have.
+over what making and evaluating them cost; upper confidence bounds (Auer et al. 2002) see to it that none is forgotten.
+They are taken twice: of the rules and of the model as wholes, and then of the operators of each, so that two dozen
+rewrites do not stand against one good reply; and the rules keep a share of the proposals whatever a model brings. All
+of it is read from the run's state, so a run that is opened again goes on as it would have.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.rules import KIND, is_rule
 
+_MODEL = "model"
 #: weight of what is little tried
-EXPLORE = 0.5
+EXPLORE = 1.0
 #: what an operator that the round's plan or a person's direction prefers gets beside its own worth
 PREFERRED = 0.3
+#: of the proposals, what the rules have at least where a model takes part: they cost seconds and no tokens
+RULES_SHARE = 0.25
+#: tokens that count as a second: a hosted model's price of them is near that of a second of a rented GPU
+TOKENS_A_SECOND = 200
 
 
 @dataclass
@@ -30,8 +38,19 @@ class Arm:
     tokens: int = 0
 
     @property
+    def cost(self) -> float:
+        """Seconds, those included that its tokens count as."""
+        return self.seconds + self.tokens / TOKENS_A_SECOND
+
+    @property
     def rate(self) -> float:
-        return self.gain / self.seconds if self.seconds else 0.0
+        return self.gain / self.cost if self.cost else 0.0
+
+    def add(self, other: Arm) -> None:
+        self.tries += other.tries
+        self.gain += other.gain
+        self.seconds += other.seconds
+        self.tokens += other.tokens
 
 
 def arms(state: RunState) -> dict[str, Arm]:
@@ -41,26 +60,69 @@ def arms(state: RunState) -> dict[str, Arm]:
         proposal = state.proposals[number]
         if not proposal.parents:
             continue
-        arm = found.setdefault(proposal.operator, Arm())
-        arm.tries += 1
-        arm.seconds += proposal.seconds + evaluation.seconds
-        arm.tokens += proposal.usage.input_tokens + proposal.usage.output_tokens
         before, after = state.worth(proposal.parents[0]), state.worth(number)
-        if before > 0 and after > 0 and state.alive(number):
-            arm.gain += min(1.0, max(0.0, math.log(after / before)))
+        gained = before > 0 and after > 0 and state.alive(number)
+        found.setdefault(proposal.operator, Arm()).add(
+            Arm(
+                tries=1, gain=min(1.0, max(0.0, math.log(after / before))) if gained else 0.0,
+                seconds=proposal.seconds + evaluation.seconds,
+                tokens=proposal.usage.input_tokens + proposal.usage.output_tokens,
+            )
+        )  # fmt: skip
     return found
 
 
 def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()) -> list[str]:
     """``operators``, the most promising first. ``pending`` are those of proposals that are not evaluated yet."""
     known, waiting = state.once(arms), Counter(pending)
-    best = max((arm.rate for arm in known.values()), default=0.0) or 1.0
-    total = sum(arm.tries for arm in known.values()) + sum(waiting.values()) + 1
+    kinds: dict[str, list[str]] = {}
+    for name in operators:
+        kinds.setdefault(KIND if is_rule(name) else _MODEL, []).append(name)
+    whole = _Arms(
+        {kind: _sum(known, names) for kind, names in kinds.items()},
+        Counter({kind: sum(waiting[name] for name in names) for kind, names in kinds.items()}),
+    )
+    too_few = KIND in kinds and whole.tries(KIND) < RULES_SHARE * (whole.total + 1)
+    first = sorted(kinds, key=lambda kind: (kind == _MODEL) if too_few else -whole.bound(kind))
+    preferred = {*state.plan.prefer, *state.directed}
+    return [name for kind in first for name in _ordered(kinds[kind], known, waiting, preferred)]
 
-    def bound(operator: str) -> float:
-        arm = known.get(operator, Arm())
-        tries = arm.tries + waiting[operator]
-        bonus = PREFERRED if operator in (*state.plan.prefer, *state.directed) else 0.0
-        return arm.rate / best + bonus + EXPLORE * math.sqrt(math.log(total + 1) / (1 + tries))
 
-    return sorted(operators, key=lambda operator: (-bound(operator), operators.index(operator)))
+def _ordered(
+    names: Sequence[str], known: Mapping[str, Arm], waiting: Counter[str], preferred: Collection[str]
+) -> list[str]:
+    inside = _Arms({name: known[name] for name in names if name in known}, Counter({n: waiting[n] for n in names}))
+
+    def worth(name: str) -> float:
+        return inside.bound(name) + (PREFERRED if name in preferred else 0.0)
+
+    return sorted(names, key=lambda name: (-worth(name), names.index(name)))
+
+
+def _sum(known: Mapping[str, Arm], names: Iterable[str]) -> Arm:
+    whole = Arm()
+    for name in names:
+        whole.add(known.get(name, Arm()))
+    return whole
+
+
+@dataclass
+class _Arms:
+    """Arms beside one another, with how often each is being tried."""
+
+    known: Mapping[str, Arm]
+    waiting: Counter[str]
+    best: float = field(init=False)
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best = max((arm.rate for arm in self.known.values()), default=0.0) or 1.0
+        self.total = sum(arm.tries for arm in self.known.values()) + sum(self.waiting.values())
+
+    def tries(self, name: str) -> int:
+        return self.known.get(name, Arm()).tries + self.waiting[name]
+
+    def bound(self, name: str) -> float:
+        """Its rate beside the best one's, and what little trying adds."""
+        rate = self.known.get(name, Arm()).rate / self.best
+        return rate + EXPLORE * math.sqrt(math.log(self.total + 2) / (1 + self.tries(name)))

@@ -25,11 +25,19 @@ MOST_SEEDS = 12
 
 
 @dataclass(frozen=True)
+class Ask:
+    """A request to a model that is ready to be sent, from any thread."""
+
+    operator: str
+    send: Callable[[], Reply]
+
+
+@dataclass(frozen=True)
 class Made:
-    """Proposals that can be evaluated now, and requests that are ready to be sent to a model."""
+    """Proposals that can be evaluated now, and requests to a model."""
 
     proposals: list[Proposal] = field(default_factory=list)
-    asks: list[Callable[[], Reply]] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Mix:
                 raise
             if not given and model is not None:
                 send = partial(model.answer, brief)
-                return Made(asks=[partial(_reply, send, Request(island, ()), model.seed) for island in islands])
+                return Made(asks=[_ask(send, Request(island, ()), model.seed) for island in islands])
             designs = []
         made = [
             Proposal(number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale)
@@ -87,9 +95,12 @@ class Mix:
         wanted = state.knobs.operators
         return [name for name, kind in known if not wanted or name in wanted or kind in wanted]
 
-    def propose(self, state: RunState, requests: Sequence[Request], first: int) -> Made:
-        """At most one proposal for each request, by rules those numbered from ``first``; none repeats another."""
-        taken, pending, made = set(state.keys), list[str](), Made()
+    def propose(self, state: RunState, requests: Sequence[Request], first: int, under_way: Sequence[str] = ()) -> Made:
+        """At most one proposal for each request, by rules those numbered from ``first``; none repeats another.
+
+        ``under_way`` are the operators of candidates that are evaluated or asked for by now.
+        """
+        taken, pending, made = set(state.keys), list(under_way), Made()
         for at, request in enumerate(requests):
             found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending)
             if isinstance(found, Variation):
@@ -104,7 +115,9 @@ class Mix:
                 )  # fmt: skip
             elif found is not None:
                 pending.append(found)
-                made.asks.append(self._ask(state, request, found))
+                model = self.model(state.model)
+                assert model is not None
+                made.asks.append(_ask(model.ask(state, request, found), request, found))
         return made
 
     def _varied(
@@ -129,10 +142,9 @@ class Mix:
         """A child of the request's first parent by one operator of rules; None where it has none that is new."""
         return rules.vary(state, request, operator, random, self.target, taken)
 
-    def _ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Reply]:
-        model = self.model(state.model)
-        assert model is not None
-        return partial(_reply, model.ask(state, request, operator), request, operator)
+
+def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:
+    return Ask(operator, partial(_reply, send, request, operator))
 
 
 def _reply(send: Callable[[], Asked], request: Request, operator: str) -> Reply:

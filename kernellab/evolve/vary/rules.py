@@ -31,6 +31,11 @@ def operators() -> list[str]:
     return [*(f"{KIND}:{name}" for name in REWRITES), CROSS]
 
 
+def is_rule(operator: str) -> bool:
+    """Is it one of :func:`operators`, and no model's?"""
+    return operator == CROSS or operator.startswith(f"{KIND}:")
+
+
 def vary(
     state: RunState, request: Request, operator: str, random: Random, target: Target, taken: Collection[str]
 ) -> Variation | None:
