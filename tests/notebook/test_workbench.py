@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +75,21 @@ def test_a_workbench_that_was_closed_is_made_anew_when_it_is_shown_again(session
     second = workbench_of(session)
     assert second is not first
     assert until(lambda: second.head["status"] == "waiting")
+
+
+def test_each_page_that_one_process_serves_has_a_workbench_of_its_own(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as `marimo run` does: a thread for each page, and a page that is loaded again has another
+    monkeypatch.setitem(sys.modules, "marimo", SimpleNamespace(running_in_notebook=lambda: True))
+    with ThreadPoolExecutor(1) as page:
+        first = page.submit(workbench_of, session).result()
+        assert page.submit(workbench_of, session).result() is first
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(workbench_of, session).result() is not first
+        assert not first.closed
+    again = workbench_of(session)
+    assert first.closed and not again.closed and until(lambda: again.head["status"] == "waiting")
 
 
 def test_closing_leaves_no_thread_and_the_session_goes_on(session: Session) -> None:

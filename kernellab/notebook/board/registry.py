@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from kernellab.notebook.pages import on_page
 from kernellab.notebook.saved.snapshot import receipt
 from kernellab.session.record.records import SessionStatus
 
@@ -14,22 +16,21 @@ if TYPE_CHECKING:
     from kernellab.session import Session
     from kernellab.session.record.state import State
 
-_BENCHES: weakref.WeakKeyDictionary[Session, Workbench] = weakref.WeakKeyDictionary()
+#: a session's workbenches, each by the thread whose page it belongs to
+_BENCHES: weakref.WeakKeyDictionary[Session, dict[threading.Thread, Workbench]] = weakref.WeakKeyDictionary()
 
 
 def workbench_of(session: Session, teaching: bool = False) -> Workbench:
-    """The session's one workbench in this kernel; displayed twice it is two views of the same."""
+    """The session's one workbench on this page; displayed twice it is two views of the same."""
     from kernellab.notebook.board.workbench import Workbench
 
-    bench = _BENCHES.get(session)
-    if bench is None or bench.closed:
-        bench = _BENCHES[session] = Workbench(session, teaching)
-    return bench
+    return on_page(_BENCHES.setdefault(session, {}), lambda: Workbench(session, teaching))
 
 
 def teach_all(on: bool) -> None:
-    for bench in list(_BENCHES.values()):
-        bench.teach(on)
+    for benches in list(_BENCHES.values()):
+        for bench in list(benches.values()):
+            bench.teach(on)
 
 
 class Receipt:

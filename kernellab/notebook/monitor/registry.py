@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
+
+from kernellab.notebook.pages import on_page
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
     from kernellab.notebook.monitor.monitor import Monitor
 
-_MONITORS: dict[str, Monitor] = {}
+#: by run, and then by the thread whose page it belongs to
+_MONITORS: dict[str, dict[threading.Thread, Monitor]] = {}
 _PLACES: dict[str, Any] = {}
 
 
 def monitor_of(run: Run) -> Monitor:
-    """The run's one monitor in this kernel; displayed twice it is two views of the same."""
+    """The run's one monitor on this page; displayed twice it is two views of the same."""
     from kernellab.notebook.monitor.monitor import Monitor
 
-    found = _MONITORS.get(run.id)
-    if found is None or found.closed:
-        found = _MONITORS[run.id] = Monitor(run, opened)
-    return found
+    return on_page(_MONITORS.setdefault(run.id, {}), lambda: Monitor(run, opened))
 
 
 def known(run: str) -> Run | None:
     """The run with this id that this kernel shows already: the one that may work on it."""
-    found = _MONITORS.get(run)
-    return found.run if found is not None and not found.closed else None
+    return next((found.run for found in _MONITORS.get(run, {}).values() if not found.closed), None)
 
 
 def show(run: Run) -> None:
