@@ -39,7 +39,7 @@ _MEASURED = re.compile(
     r"0x[0-9a-fA-F]{4,}|/tmp/[^\s\"')]+"
     r"|[-+]?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?\s?"
     r"(?:ns|us|µs|ms|s|min|[KMGT]i?B(?:/s)?|bytes/s|[GT]?FLOPS?(?:/s)?|GHz|MHz|%|x|×|cores|threads)(?![\w/])"
-    r"|\d+ (?:small cases|of \d+ sizes|lines: helpers)"
+    r"|\d+ (?:small cases?|of \d+ sizes|lines: helpers)"
     r"|; budget left: [^\n]*?(?= Say who works next)"
     r"|(?://|#) (?:one of|fixed here; the sketch takes) [^\n]*(?:\nstatic_assert\([^\n]*)?"
     r"|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"

@@ -31,9 +31,9 @@ def _wrong(given: Any, arg: Arg, sizes: dict[str, tuple[int, str]]) -> str:
     import torch
 
     if not arg.is_tensor:
-        return "" if isinstance(given, (int, float, bool)) else f"{arg.name} is a number, not {_kind(given)}."
+        return "" if isinstance(given, (int, float, bool)) else f"{arg.name} must be a number, not {_kind(given)}."
     if not isinstance(given, torch.Tensor):
-        return f"{arg.name} is a tensor, not {_kind(given)}."
+        return f"{arg.name} must be a tensor, not {_kind(given)}."
     dtype = str(given.dtype).removeprefix("torch.")
     if dtype != arg.dtype:
         return f"{arg.name} has dtype {dtype}; the task says {arg.dtype}."
@@ -53,4 +53,5 @@ def _wrong(given: Any, arg: Arg, sizes: dict[str, tuple[int, str]]) -> str:
 
 
 def _kind(given: Any) -> str:
-    return f"a {type(given).__name__}"
+    name = type(given).__name__
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"

@@ -56,7 +56,7 @@ def test_one_kernel_has_one_number_and_one_figure_everywhere(story: tuple[Any, A
     [
         ((), "without x"),
         ((torch.zeros(3), torch.zeros(3)), "takes 1 arguments, and 2 were given"),
-        ((3.0,), "x is a tensor, not a float"),
+        ((3.0,), "x must be a tensor, not a float"),
         ((torch.zeros(8, 8, dtype=torch.int64),), "x has dtype int64; the task says float32"),
         ((torch.zeros(2, 2, 2, 2),), "x has shape [2, 2, 2, 2]; the task says"),
     ],

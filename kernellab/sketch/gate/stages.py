@@ -14,7 +14,7 @@ from math import prod
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
-from kernellab.errors import NotRunnable, SketchError, TaskError
+from kernellab.errors import NotRunnable, SketchError, TaskError, counted
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import Mismatch, compare64, compare_declared
@@ -112,7 +112,7 @@ class _Gate:
         if not self.cases:
             reason = self.skipped or "No size of the task is small enough to interpret."
             return self._result(GateState.NOT_RUNNABLE, reason)
-        return self._result(GateState.RIGHT, f"Right on {self.cases} small cases.")
+        return self._result(GateState.RIGHT, f"Right on {counted(self.cases, 'small case')}.")
 
     def _configuration(
         self, program: Program, binding: Binding, values: Mapping[str, int | float]
