@@ -6,8 +6,11 @@ A chip's facts are read from the machine where that is possible, else from ``kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+#: the source of a chip's roofs that a judge has measured
+JUDGED = "the judge's own copy and product on this machine"
 
 
 class Backend(str, Enum):
@@ -57,6 +60,12 @@ class Target:
     def default_extent(self) -> int:
         """The value of an extent constexpr that nobody gave (SKETCH.md: CPU 16, GPU 128)."""
         return 128 if self.chip.kind == "gpu" else 16
+
+    def at_rates(self, bandwidth: float, flops: float) -> Target:
+        """The same with the roofs that a judge measured: ``bandwidth`` in bytes/s, ``flops`` of f32 in FLOP/s, 0 for
+        unknown. Its bounds are reckoned by them, and a roof of another origin may lie below what was reached."""
+        peaks = {**self.chip.peak_flops, "f32": flops} if flops else self.chip.peak_flops
+        return replace(self, chip=replace(self.chip, bandwidth=bandwidth, peak_flops=peaks, source=JUDGED))
 
     def __str__(self) -> str:
         return f"{self.dsl} on {self.chip.name} ({self.backend.value})"

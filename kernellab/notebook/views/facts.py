@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kernellab.notebook")
 
 _COSTED = 512
-MEASURED = "the judge's own copy and product on this machine"
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,13 @@ class Facts:
         return (self.chip.source or f"the file of {self.chip.name} in knowledge/hardware") if self.chip else ""
 
     def measured(self, state: State) -> Facts:
-        """The same with the roofs that the session's judge measured on this chip, once it has timed something: the
-        bound of its verdicts is reckoned by them, and a roof of another origin may lie below what was reached."""
+        """The same with the roofs that the session's judge measured on this chip, once it has timed something."""
         rates = _rates(state, self.chip)
         if rates is None or self.target is None:
             return self
         found = self._measured.get(rates)
         if found is None:
-            bandwidth, flops = rates
-            chip = self.target.chip
-            peaks = {**chip.peak_flops, "f32": flops} if flops else chip.peak_flops
-            chip = replace(chip, bandwidth=bandwidth, peak_flops=peaks, source=MEASURED)
-            target = replace(self.target, chip=chip)
+            target = self.target.at_rates(*rates)
             found = self._measured[rates] = replace(self, target=target, _costs=OrderedDict(), _measured={})
         return found
 
