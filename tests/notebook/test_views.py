@@ -338,6 +338,23 @@ def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -
     assert card["evidence"] == ["first wrong: [0, 3]: got -0.123457, want 2.33333"]
 
 
+def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_first() -> None:
+    route = Route(
+        to=RouteKind.DESIGNER, error_class="sketch", reason="The sketch is wrong: Line 2: Unknown name 'w'.",
+        suggestion="", evidence=["gate: wrong: Line 2: Unknown name 'w'.", "sketch line 2: SK101 Unknown name 'w'.",
+                                 "sketch line 3: SK102 Unknown operation 'e'."],
+    )  # fmt: skip
+    asked = ASKED[0].question.model_copy(update={"turn": "t2", "to": RouteKind.DESIGNER})  # type: ignore[union-attr]
+    for author in (Author.HUMAN, Author.MODEL):
+        wrong = turn(1, Role.DESIGNER, None, author=author, sketch="sketch a {}")
+        routed = turn(2, Role.CONDUCTOR, "t1", route=route)
+        waits: list[Event] = [StatusChanged(status=SessionStatus.WAITING, question=asked)]
+        card = drawn(state(wrong, routed, waits))["card"]
+        assert card["evidence"] == ["sketch line 3: Unknown operation 'e'."]
+        assert card["retry"] == (author is Author.MODEL)
+        assert ("Correct your sketch" in card["hint"]) == (author is Author.HUMAN)
+
+
 def told(line: str) -> Route:
     return ROUTE.model_copy(update={"evidence": [line]})
 

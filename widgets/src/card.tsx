@@ -109,6 +109,7 @@ function Question({ view, card }: { view: View; card: Card }) {
   const work = card.to === "coder" || card.to === "designer";
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
   const stuck = card.kind === "error" && card.retry === false;
+  const yours = card.kind === "route" && card.retry === false;
   const mine = card.kind === "error" && (card.role === "designer" || card.role === "coder");
   const answers = (
     <>
@@ -125,7 +126,7 @@ function Question({ view, card }: { view: View; card: Card }) {
       )}
       {!stuck && (
         <Button
-          primary={card.kind !== "brief"}
+          primary={card.kind !== "brief" && !yours}
           action="approve"
           busy={!free}
           title={
@@ -139,7 +140,7 @@ function Question({ view, card }: { view: View; card: Card }) {
       )}
       {card.kind === "route" &&
         others.map((to) => (
-          <Button key={to} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
+          <Button key={to} primary={yours && to === "me"} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
             {ELSEWHERE[to]}
           </Button>
         ))}
@@ -165,7 +166,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             onSubmit={() => approve()}
           />
           {edited(state) && <span class="kl-dim">edited by you</span>}
-          {card.to && <Unread view={view} role={card.to} />}
+          {yours ? <span class="kl-dim">{card.hint}</span> : card.to && <Unread view={view} role={card.to} />}
           {state.newer !== null && (
             <Button quiet action="take-newer" onClick={() => dispatch({ type: "take newer" })}>
               The proposal has changed: take the new suggestion

@@ -106,7 +106,7 @@ export interface Card {
   suggestion: string;
   pending: boolean;
   editable: boolean;
-  /** may asking the same role again bring anything else? */
+  /** may the role that is asked bring anything else, and keep what a person wrote? */
   retry: boolean;
 }
 

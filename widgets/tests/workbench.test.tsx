@@ -185,6 +185,13 @@ describe("the card", () => {
     expect(shown.kernel.acts()[0]).toMatchObject({ action: "approve", to: "me" });
   });
 
+  it("proposes the person's own hand where rules would replace what the person wrote", async () => {
+    await open("designed", waiting({ to: "designer", retry: false, hint: "Correct your sketch." }));
+    expect(shown.text(".kl-suggestion")).toContain("Correct your sketch.");
+    expect(shown.find(".kl-card [data-action=to-me]").className).toContain("primary");
+    expect(shown.find(".kl-card [data-action=approve]").className).not.toContain("primary");
+  });
+
   it("opens the panel of what is to be approved", async () => {
     await open("designed", waiting({ kind: "turn", role: "coder", editable: false, to: null }));
     expect(shown.find("[role=tab][aria-selected=true]").textContent).toContain("Code");

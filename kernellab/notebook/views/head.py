@@ -11,7 +11,7 @@ from kernellab.notebook.protocol import PROTOCOL, BestFigures, Card, Head, Headr
 from kernellab.notebook.views.at_turn import looked_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import OVER_THE_BOUND, TRUST_WORDS, both, figure, machine, speedup_title
-from kernellab.records import Role, Route, RouteKind, StageResult, StageState, one_line_each
+from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState, one_line_each
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State
 from kernellab.session.record.view import target_words
@@ -26,6 +26,8 @@ STATUS_WORDS = {
 }
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
+#: of a route's line on a finding: what its reason has said already may stand behind it
+_FINDING = re.compile(r"^(gate: \w+|sketch line \d+): (?:SK\d+ )?(.*)$")
 #: of a route's line on the first wrong element
 _WRONG = re.compile(r"got (\S+), want (\S+)$")
 #: faults of a role by rules that the same input brings again
@@ -159,7 +161,8 @@ def card(state: State, at: str | None) -> Card | None:
             "title": f"The Conductor proposes: {route.to.value}." if route else _title(question),
             "text": route.reason if route else question.text,
             "hint": _hint(state, question),
-            "retry": question.kind is not QuestionKind.ERROR or _may_retry(state, question),
+            "retry": not _replaces(state, question)
+            and (question.kind is not QuestionKind.ERROR or _may_retry(state, question)),
             "evidence": _evidence(route) if route else [],
             "to": question.to.value if question.to else None,
             "suggestion": question.suggestion,
@@ -177,9 +180,21 @@ def _may_retry(state: State, question: Question) -> bool:
     return not by_rules or (turn is not None and (turn.of_model or turn.fault not in _OF_RULES))
 
 
+def _replaces(state: State, question: Question) -> bool:
+    """Would approving have the rules Designer put its own sketch in the place of a person's, which it cannot correct?
+
+    (A Coder by rules does correct a person's code: it writes what the sketch means.)
+    """
+    asked = question.kind is QuestionKind.ROUTE and question.to is RouteKind.DESIGNER
+    written = state.sketch_turn() if asked and state.roles.get(Role.DESIGNER, "rules") == "rules" else None
+    return written is not None and written.author is Author.HUMAN
+
+
 def _hint(state: State, question: Question) -> str:
     """How to answer, by the controls of the workbench."""
     role = question.role.value.capitalize()
+    if _replaces(state, question):
+        return "Correct your sketch in the Sketch panel and apply it again; approving replaces it by the rules' own."
     if question.kind is QuestionKind.TURN:
         return "Go on takes the next turn. You may edit what it made first, or stop."
     if question.kind is QuestionKind.ERROR and question.role in (Role.DESIGNER, Role.CODER):
@@ -193,8 +208,16 @@ def _hint(state: State, question: Question) -> str:
 
 
 def _evidence(route: Route) -> list[str]:
-    """Its lines, the two numbers of ``first wrong`` as a verdict shows them: the record has all their digits."""
-    return [_WRONG.sub(_rounded, line) for line in route.evidence]
+    """Its lines that the reason has not said, the two numbers of ``first wrong`` as a verdict shows them: the record
+    has all their digits."""
+    shown = []
+    for line in route.evidence:
+        finding = _FINDING.match(line)
+        if finding is None:
+            shown.append(_WRONG.sub(_rounded, line))
+        elif finding[2].rstrip(".") not in route.reason:
+            shown.append(f"{finding[1]}: {finding[2]}")
+    return shown
 
 
 def _rounded(found: re.Match[str]) -> str:
