@@ -48,7 +48,9 @@ class Lab:
     def open_too(self, notebook: str) -> None:
         """Open another notebook beside those that are open; it is the one in front then."""
         path = self._folder + notebook
-        self.page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path})", path)
+        # nothing is returned: the command's answer is a widget, with all that hangs on it
+        opened = "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }"
+        self.page.evaluate(opened, path)
         self._ready(path)
 
     def front(self, notebook: str) -> None:

@@ -1,4 +1,4 @@
-/** What no dump has, written by hand for looking at: a failed exchange beside a recorded one, and a prediction. */
+/** What no dump has, written by hand for looking at: a failed exchange beside a recorded one, a prediction, a memory. */
 const head = {
   id: "x1",
   role: "coder",
@@ -23,7 +23,25 @@ export const exchanges = [
   head,
 ];
 
+const hit = {
+  id: "e1",
+  name: "layer_norm",
+  why: "91 % of the computation",
+  score: 0.8,
+  logic: 0.91,
+  shape: 0.7,
+  value: 0.6,
+  draft: { mean: 0.75, uses: 4 },
+  refine: { mean: 0.5, uses: 0 },
+  thumb: 1,
+  pinned: false,
+  stale: "",
+  provenance: "session layer_norm-1, turn 3, by rules",
+  sketch: "sketch layer_norm {\n    symbols: M, N;\n    ...\n}",
+};
+
 export const answers = {
+  memory: { value: { hits: [hit, { ...hit, id: "e2", score: null, stale: "measured on another chip" }], note: "" } },
   exchange: {
     value: {
       head,

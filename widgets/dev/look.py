@@ -38,6 +38,12 @@ SHOTS: dict[str, dict[str, Any]] = {
     "long": {"fixture": "designed", "panel": "candidates", "turns": 5000},
     "model": {"fixture": "model", "panel": "prompt"},
     "prompt": {"fixture": "edited", "panel": "prompt", "extra": 1},
+    "memory": {
+        "fixture": "edited",
+        "panel": "memory",
+        "extra": 1,
+        "with": {"detail": {"memory": [{"title": "layer_norm", "text": "sketch layer_norm", "why": "alike"}]}},
+    },
     "predict": {
         "fixture": "edited",
         "panel": "prompt",

@@ -1,14 +1,9 @@
 import widget from "/kernellab/notebook/static/monitor.js";
 import { FixtureModel } from "./model.js";
 import { answers, figures, head, row, rows } from "./run.js";
+import { themed } from "./theme.js";
 
 const wanted = new URLSearchParams(location.search);
-const theme = wanted.get("theme") ?? "light";
-const sheet = document.createElement("link");
-sheet.rel = "stylesheet";
-sheet.href = `/themes/${theme}/index.css`;
-document.head.prepend(sheet);
-document.body.dataset.jpThemeLight = String(theme === "light");
 
 const all = rows(Number(wanted.get("rows") ?? 120));
 const model = new FixtureModel({ head: head(all), figures: figures(all), version: all.length, beat: 0 });
@@ -46,6 +41,7 @@ window.drawn_ms = performance.now() - started;
 window.model = model;
 setInterval(() => model.set("beat", (model.get("beat") ?? 0) + 1), 1000);
 
+await themed;
 const panel = wanted.get("panel");
 if (panel) document.querySelector(`[role=tab][id$="-${panel}"]`).click();
 const until = setInterval(() => {

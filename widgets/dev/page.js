@@ -2,24 +2,10 @@ import widget from "/kernellab/notebook/static/workbench.js";
 import * as extra from "./extra.js";
 import { candidates, turns } from "./many.js";
 import { FixtureModel } from "./model.js";
+import { frame, themed } from "./theme.js";
 
 const wanted = new URLSearchParams(location.search);
 const read = async (name) => (await fetch(`../fixtures/${name}.json`)).json();
-
-const sheet = document.createElement("link");
-sheet.rel = "stylesheet";
-document.head.prepend(sheet);
-const frame = () => new Promise((done) => requestAnimationFrame(done));
-// until the theme's style sheet is there, and what is drawn on the next frames
-window.set_theme = async (theme) => {
-  const loaded = new Promise((done) => sheet.addEventListener("load", done, { once: true }));
-  sheet.href = `/themes/${theme}/index.css`;
-  document.body.dataset.jpThemeLight = String(theme === "light");
-  await loaded;
-  await frame();
-  await frame();
-};
-const themed = window.set_theme(wanted.get("theme") ?? "light");
 
 const traits = await read(wanted.get("fixture") ?? "designed");
 const many = Number(wanted.get("turns") ?? 0);
