@@ -6,6 +6,8 @@ import pytest
 
 from kernellab.records import NO_BOUND, Comparison, Stage, Timing, Verdict
 from kernellab.session.record.pooling import pooled
+from kernellab.session.record.records import Created, Event, Turn, TurnEnded
+from kernellab.session.record.state import fold
 
 TIME = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=10)
 
@@ -51,3 +53,27 @@ def test_a_bound_that_a_kernel_passes_is_not_shown_as_a_share(sol: float, text: 
     found = verdict(time=TIME, sol_ms=sol)
     assert found.bound_text == text
     assert (found.bound_share is None) == (text == NO_BOUND)
+
+
+def test_a_bound_that_a_baseline_or_another_kernel_passes_is_believed_of_no_kernel() -> None:
+    slow = Timing(median_ms=8.0, q1_ms=7.9, q3_ms=8.1, samples=10)
+    compiled = Comparison(baseline="compile", baseline_time=TIME, speedup=0.25, low=0.2, high=0.3)
+    assert verdict(time=slow, sol_ms=4.0).bound_text == "50% of bound"
+    assert verdict(time=slow, sol_ms=4.0, comparisons=[compiled]).bound_text == NO_BOUND
+
+    def judged(number: int, **fields: object) -> TurnEnded:
+        given = {"role": "verifier", "author": "rules", "state": "done", "verdict": verdict(**fields)}
+        return TurnEnded(turn=Turn.model_validate({"id": f"t{number}", "number": number, "parent": None, **given}))
+
+    events: list[Event] = [Created(name="norm", text="", key="k", dsl="cpp")]
+    events += [judged(1, time=slow, sol_ms=4.0), judged(2, time=TIME, sol_ms=4.0), judged(3, time=slow, sol_ms=1.0)]
+    events += [judged(4, time=slow, sol_ms=4.0), judged(5, time=TIME.model_copy(update={"median_ms": 0.5}))]
+    for count, texts in (
+        (2, ["50% of bound"]),
+        (5, [NO_BOUND, NO_BOUND, "12% of bound", NO_BOUND]),
+        (6, [NO_BOUND, NO_BOUND, NO_BOUND, NO_BOUND, ""]),
+    ):
+        found = fold("s", events[:count])
+        assert found is not None
+        assert [turn.verdict.bound_text for turn in found.turns.values() if turn.verdict] == texts
+        assert "least_ms" not in found.turns["t1"].model_dump_json()

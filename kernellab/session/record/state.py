@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
 from kernellab.records import (
+    BOUND_PASSED,
     Author,
     Candidate,
     Diagnostic,
@@ -65,6 +66,8 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
+    #: the least time of the task on each chip, in ms: of a verified kernel, or of a baseline
+    least_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -214,9 +217,9 @@ def apply(session: str, state: State | None, event: Event) -> State:
                 unattended=0 if by_person else state.unattended + (not again and turn.role is not Role.ANALYST),
             )
         case TurnEnded(turn=turn):
-            return replace(state, turns={**state.turns, turn.id: turn})
+            return _judged(state, turn)
         case Compared():
-            return replace(state, turns={**state.turns, event.turn: _compared(state.turns[event.turn], event)})
+            return _judged(state, _compared(state.turns[event.turn], event))
         case Exchanged(turn=asked, exchange=exchange):
             return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
@@ -240,6 +243,20 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case TargetFound():
             return replace(state, target=event)
     raise AssertionError(event)
+
+
+def _judged(state: State, turn: Turn) -> State:
+    """With a turn that has ended. A bound that a verified kernel or a baseline passes is believed of no kernel."""
+    turns = {**state.turns, turn.id: turn}
+    if turn.verdict is None or not turn.verdict.passed or not turn.verdict.fastest_ms:
+        return replace(state, turns=turns)
+    chip, before = turn.verdict.environment.chip, state.least_ms.get(turn.verdict.environment.chip)
+    least = min(turn.verdict.fastest_ms, before or turn.verdict.fastest_ms)
+    for one in turns.values() if least != before else (turn,):
+        verdict = one.verdict
+        if verdict and verdict.sol_ms and verdict.sol_ms > BOUND_PASSED * least and verdict.environment.chip == chip:
+            turns[one.id] = one.model_copy(update={"verdict": verdict.model_copy(update={"least_ms": least})})
+    return replace(state, turns=turns, least_ms={**state.least_ms, chip: least})
 
 
 def _compared(turn: Turn, event: Compared) -> Turn:
