@@ -130,7 +130,8 @@ export class Link<S extends Speech> {
     });
     this.#same.set(key, done);
     this.#sending.value = new Set([...this.#same.keys()].map(actionOf));
-    if (this.#notice.value?.tone === "error" && this.#link.value !== "gone") this.#notice.value = null;
+    // what was said of an earlier decision may not hold after this one
+    if (this.#link.value !== "gone") this.#notice.value = null;
     return done;
   }
 

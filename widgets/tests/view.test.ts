@@ -120,6 +120,8 @@ describe("decisions", () => {
     kernel.reply({ kind: "done", id: kernel.sent[0]?.id, note: "It is the next input." });
     expect(await done).toEqual({ note: "It is the next input." });
     expect(view.notice.value).toEqual({ text: "It is the next input.", tone: "info" });
+    view.send({ action: "step" });
+    expect(view.notice.value).toBeNull();
   });
 });
 
