@@ -46,7 +46,7 @@ SHOTS: dict[str, dict[str, Any]] = {
     },
     "predict": {
         "fixture": "edited",
-        "panel": "prompt",
+        "panel": "code",
         "extra": 1,
         "with": {
             "head": {
