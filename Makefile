@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    := out
-# Processes that `make test` runs tests in; 0 is this one. Several are for a machine with cores to spare: tests have
-# deadlines of their own, and some wait in turn for the whole machine.
-WORKERS ?= 0
+# Processes that `make test` runs tests in; 0 is this one. Some tests wait in turn for the whole machine; a file with a test
+# that fails beside others is run again by itself, and that decides.
+WORKERS ?= 2
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
 
@@ -24,10 +24,13 @@ demo: $(BUNDLE)
 
 # One run of pytest for all of it, so that one closing line counts it. The notebooks run in a workspace of their own, so
 # that they find no earlier session and leave none.
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
+
 test: lint
-	rm -rf $(OUT)/notebooks && mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
-	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
-		--nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
+	rm -rf .pytest_cache/v/cache/lastfailed $(OUT)/notebooks
+	mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
+	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile $(NBVAL) \
+		|| $(BIN)/python tests/again.py $$? $(NBVAL)
 
 # All of the broad tests too: the whole zoo, every fault, every operator in every DSL. A commit's run takes a share of them.
 prove:

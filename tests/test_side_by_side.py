@@ -27,6 +27,17 @@ def test_work(i):
 """
 
 
+LATE = """
+from pathlib import Path
+
+def test_late():
+    seen = Path("seen")
+    known = seen.exists()
+    seen.touch()
+    assert known and {again}
+"""
+
+
 def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
@@ -84,3 +95,22 @@ def test_a_run_takes_a_share_of_the_broad_tests_that_rotates_and_any_that_is_nam
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[0] < other[1] and other[0] < one[1]
+
+
+@pytest.mark.parametrize("when", ["once", "always"])
+def test_what_failed_beside_others_is_run_again_by_itself(tmp_path: Path, when: str) -> None:
+    (tmp_path / "test_late.py").write_text(LATE.format(again=when == "once"))
+    (tmp_path / "test_right.py").write_text("def test_right():\n    pass\n")
+    first = _pytest(tmp_path, "-m", "pytest", ".")
+    assert first.returncode == 1
+    second = _pytest(tmp_path, str(Path(__file__).with_name("again.py")), "1", "-q")
+    assert second.returncode == (0 if when == "once" else 1), second.stdout
+    assert "Once more, one after another: test_late.py" in second.stdout and "test_right" not in second.stdout
+    # an interrupt is no failure of a test
+    assert _pytest(tmp_path, str(Path(__file__).with_name("again.py")), "2").returncode == 2
+
+
+def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
