@@ -117,7 +117,10 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
     # an overlong sample (views of one storage) must not look like aliasing to the exporter
     given = tuple(args[i].detach().clone() for i in tensors)
     try:
-        with TRACING, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(), warnings.catch_warnings():
+        with (
+            TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
+            warnings.catch_warnings(),
+        ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
             whole = set(_operators(whole_cells(program)).values())

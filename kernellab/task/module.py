@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1024
 #: sessions sample in threads of their own
 _SEEDING = threading.RLock()
-#: so is a Model's state while functional_call has others in its place
-_CALLING = threading.RLock()
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
@@ -57,6 +55,8 @@ class TaskModule:
         self.listed = self._listed()
         self.dims = self.listed.dims if self.listed else self._dims()
         self._models: dict[str, Any] = {}
+        #: held while a call's values stand in the place of a Model's own, or these are read: sessions are threads
+        self.calling = threading.RLock()
         self._evaluates: bool | None = None
         #: the reference writes into its own arguments, so it gets copies
         self.mutates = False
@@ -140,8 +140,7 @@ class TaskModule:
         split = len(args) - len(state)
         positional, keywords = self.bind(args[:split])
         values = dict(zip(state, args[split:], strict=True))
-        # the values stand in for the Model's own while it runs: one thread at a time
-        with _CALLING:
+        with self.calling:
             return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
 
     def raw_inputs(self, sizes: Mapping[str, int]) -> list[Any]:
@@ -255,7 +254,8 @@ class TaskModule:
         """The Model's parameters and buffers in state_dict order; empty for the native form."""
         if self.form is TaskForm.NATIVE:
             return {}
-        return {k: v.detach() for k, v in self.model().state_dict().items()}
+        with self.calling:
+            return {k: v.detach() for k, v in self.model().state_dict().items()}
 
     def flatten(self, result: Any) -> tuple[Tensor, ...]:
         """Every output as a tensor, in order."""
