@@ -26,9 +26,9 @@ def test_each_case_is_given_out_once_and_those_that_were_reached_are_answered() 
     list(islice(ahead.make(), 4))
     smoke, again = ahead.smoke(), ahead.smoke()
     assert smoke is not again and smoke.seed != again.seed
-    assert "references" in vars(smoke) and "references" not in vars(again)
+    assert "_native" in vars(smoke) and "_native" not in vars(again)
     found = ahead.correct()
-    made = ["references" in vars(case) for case in found]
+    made = ["_native" in vars(case) for case in found]
     assert made == sorted(made, reverse=True) and 0 < sum(made) < len(made)
     assert not {case.seed for case in found} & {case.seed for case in ahead.correct()}
     first, second = ahead.small(), ahead.small()
@@ -40,8 +40,8 @@ def test_all_that_is_made_is_what_the_stages_then_meet() -> None:
     for _ in ahead.make():
         pass
     found = [ahead.smoke(), *ahead.correct(), ahead.small(), ahead.small()]
-    assert all("references" in vars(case) for case in found)
-    assert "references" not in vars(ahead.small())
+    assert all("_native" in vars(case) for case in found)
+    assert "_native" not in vars(ahead.small())
 
 
 def test_nothing_is_made_of_a_task_so_large_that_a_build_would_wait_for_it() -> None:

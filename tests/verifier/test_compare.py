@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
+from kernellab.verifier.compare.near import beyond_doubt
 from kernellab.verifier.compare.signature import at_edge, error_map, first_wrong, numeric
 
 F32 = Limits.of("float32")
@@ -161,3 +162,20 @@ def test_vectors_and_wide_matrices_are_compared_in_pieces() -> None:
         found = judged(got, reference)
         assert found is not None and found.wrong is not None and found.wrong.shape == got.shape
         assert first_wrong(found.wrong) == [n - 1 for n in shape]
+
+
+@pytest.mark.parametrize("own", (1e-8, 3e-6, 1e-5, 1e-3))
+def test_what_is_beyond_doubt_beside_eager_keeps_every_rule_beside_float64(own: float) -> None:
+    """Whatever eager's own error is; and an output that is a floor away from eager is no longer beyond doubt."""
+    draw = torch.Generator().manual_seed(7)
+    limits = Limits.of("float32", {}, False)
+    double = torch.randn(200, 300, generator=draw, dtype=torch.float64)
+    taken = 0
+    for off in (1e-7, 2e-6, 4e-6, 6e-6, 2e-5):
+        eager = (double * (1 + own * torch.randn(double.shape, generator=draw, dtype=torch.float64))).float()
+        got = eager * (1 + off * torch.randn(double.shape, generator=draw))
+        sure = beyond_doubt(got, eager, limits)
+        taken += sure is not None
+        assert sure is None or compare(got, Reference(eager, double), limits)[0] is None
+        assert sure is None or off < limits.floor
+    assert 0 < taken < 5

@@ -21,11 +21,12 @@ from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, sandbox_level
 from kernellab.verifier.audit import bound
 from kernellab.verifier.compare.compare import Limits, accepts
+from kernellab.verifier.compare.near import near as is_near
 from kernellab.verifier.judge import accounts
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import memory, stats
 from kernellab.verifier.protocol.rules import TIMING
-from kernellab.verifier.timing.checks import Checks, _near
+from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents
 from kernellab.verifier.timing.sides import Side, enough, less_handshake
 
@@ -203,13 +204,13 @@ def test_what_is_near_in_every_element_keeps_every_rule_and_little_else_is_taken
     want = torch.randn(300, 500, generator=torch.Generator().manual_seed(3))
     limits = Limits.of("float32", {}, False)
     near = want * (1 + 5e-6)
-    assert _near(near, want, limits.floor) and accepts(near, want, limits) is not None
+    assert is_near(near, want, limits.floor) is not None and accepts(near, want, limits) is not None
     off = want.clone()
     off[299, 499] *= 1.001
-    assert not _near(off, want, limits.floor)
+    assert is_near(off, want, limits.floor) is None
     bad = want.clone()
     bad[0, 0] = float("nan")
-    assert not _near(bad, want, limits.floor)
+    assert is_near(bad, want, limits.floor) is None
 
 
 def test_new_contents_are_never_those_of_before_and_hold_only_values_like_the_first(judge: Judge) -> None:

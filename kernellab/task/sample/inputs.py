@@ -78,12 +78,13 @@ def _has_free_values(task: Task, args: Sequence[Any]) -> bool:
 
 
 def redraw(
-    task: Task, args: Sequence[Any], family: Family | str, seed: int, *, keep_static: bool = False
-) -> tuple[Any, ...]:
+    task: Task, args: Sequence[Any], family: Family | str, seed: int, *, keep_static: bool = False,
+    legal: Sequence[Legal | None] = (),
+) -> tuple[Any, ...]:  # fmt: skip
     """``args`` with every float tensor drawn anew from ``family``, of the same shape, dtype, device and support.
 
-    ``args`` are a sample of the task's own inputs, from which the support is read. ``keep_static`` leaves arguments
-    marked static (weights) as they are. ``Family.OWN`` gives ``args`` back.
+    ``args`` are a sample of the task's own inputs, from which the support is read, where ``legal`` does not say it of
+    each. ``keep_static`` leaves arguments marked static (weights) as they are. ``Family.OWN`` gives ``args`` back.
     """
     import torch
 
@@ -96,11 +97,12 @@ def redraw(
         if not is_float or value.numel() == 0 or (keep_static and spec.static):
             drawn.append(value)
             continue
-        legal = legal_values(spec, value, task.domain.get(spec.name))
+        known = legal[position] if legal else None
+        found = known or legal_values(spec, value, task.domain.get(spec.name))
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         # weights of odd sizes make most networks overflow, which tells nothing of a kernel
         own = family if spec.kind is ArgKind.TENSOR else Family.UNIFORM if family is Family.UNIFORM else Family.NORMAL
-        drawn.append(draw(value, legal, own, generator))
+        drawn.append(draw(value, found, own, generator))
     return tuple(drawn)
 
 

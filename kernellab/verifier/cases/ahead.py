@@ -56,7 +56,7 @@ class Ahead:
 def _made(found: list[Case]) -> Iterator[None]:
     for case in found:
         try:
-            _ = case.references
+            _ = case.native
         except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
             return
         yield

@@ -18,6 +18,7 @@ from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.cases.forms import forms_of
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, ERROR
 
@@ -77,6 +78,25 @@ class Case:
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         return answers.references(self.task, self.args, self.double, self._native[0])
+
+    @property
+    def native(self) -> tuple[Tensor, ...]:
+        """The reference's outputs at the declared dtype."""
+        return self._native[0]
+
+    @property
+    def asked(self) -> tuple[Reference, ...]:
+        """The references, where somebody has asked for them."""
+        found: tuple[Reference, ...] = vars(self).get("references", ())
+        return found
+
+    def in_double(self) -> Case:
+        """The case with float64's answers; what is drawn and answered by now is not made again."""
+        if self.double:
+            return self
+        found = replace(self, double=True)
+        vars(found).update({k: v for k, v in vars(self).items() if k in ("args", "_native")})
+        return found
 
     @property
     def reference_seconds(self) -> float:
@@ -213,8 +233,14 @@ def make_args(
     task: Task, sizes: Mapping[str, int], family: Family | str, seed: int, where: str = "cpu"
 ) -> tuple[Any, ...]:
     """The arguments of a case on the device ``where``; the same seed gives the same arguments there."""
-    args = device.sample(task.module(), dict(sizes) or None, seed % (1 << 31), where)
-    return redraw(task, args, Family(family), seed % (1 << 31))
+    family, seed = Family(family), seed % (1 << 31)
+    if family is Family.OWN:
+        return device.sample(task.module(), dict(sizes) or None, seed, where)
+    known = forms_of(task, tuple(sizes.items()), where)
+    args = known.blank()
+    if args is None:
+        args = device.sample(task.module(), dict(sizes) or None, seed, where)
+    return redraw(task, args, family, seed, legal=known.legal)
 
 
 def smoke_case(task: Task, interpreted: bool = False) -> Case:

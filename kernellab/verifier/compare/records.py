@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.protocol.rules import ERROR
@@ -76,6 +76,12 @@ class Limits:
             floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
         stated = tolerance or {}
         return Limits(stated.get("floor", floor), stated.get("tau", tau))
+
+    def wider(self, by: float) -> Limits:
+        """So many times float32's floor and tau, neither beyond what holds of offset inputs."""
+        floor = min(by * ERROR.floor["float32"], ERROR.offset_floor)
+        tau = min(by * ERROR.tau["float32"], ERROR.offset_tau)
+        return replace(self, floor=max(self.floor, floor), tau=max(self.tau, tau))
 
 
 #: rules that ask how large an error is, and so may be widened by the problem's conditioning; of integers, by what

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernellab.target import Backend
-from kernellab.task import ArgKind, Task
+from kernellab.task import ArgKind
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import NUMERIC, compare
+from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.own.counters import Sampler, Unseen
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, TIMING
@@ -29,34 +29,26 @@ if TYPE_CHECKING:
 
 
 def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
-    """Canaries beside the ``timed`` case, and a few of other sizes."""
-    if input_bytes(stages.task) > CORRECT.single_family_bytes:
-        return []
-    layout = lay_out(timed.args)
-    drawn = _cases(stages, timed)
-    found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
-    if found:
-        found[-1] = replace(found[-1], last=True)
-    return [*_watched(stages, found), *_of_other_sizes(stages, dict(timed.sizes), _kinds(stages.task))]
-
-
-def _kinds(task: Task) -> list[Family]:
-    return [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
-
-
-def _cases(stages: Stages, timed: Case) -> list[Case]:
-    """Cases of all families at the size that is timed; where it is large, of a few at random. One more has rows of all
-    kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case."""
+    """Canaries of all families at the size that is timed; where it is large, of a few at random. One more has rows of
+    all kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case. Beside
+    them, a few of other sizes."""
     task, sizes = stages.task, dict(timed.sizes)
     size = input_bytes(task)
-    kinds = _kinds(task)
+    if size > CORRECT.single_family_bytes:
+        return []
+    kinds: list[Family] = [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
     most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canaries if size <= CORRECT.large_bytes else 1
     changing = [spec.kind is ArgKind.TENSOR and not spec.static for spec in task.args]
     held = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
     # of much data float64 is asked only where the reference at the declared dtype does not decide
     double = size <= CORRECT.family_bytes
-    return [replace(cases.case(task, sizes, family), held=held, double=double) for family in chosen]
+    drawn = [replace(cases.case(task, sizes, family), held=held, double=double) for family in chosen]
+    layout = lay_out(timed.args)
+    found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
+    if found:
+        found[-1] = replace(found[-1], last=True)
+    return [*_watched(stages, found), *_of_other_sizes(stages, sizes, kinds)]
 
 
 def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
@@ -93,13 +85,12 @@ def _of_other_sizes(stages: Stages, timed: dict[str, int], kinds: Sequence[Famil
 
 def judge(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> None:
     """Compares a canary's outputs as any case's are. Raises WrongWhenTimed, or Refused where their number is wrong."""
-    if len(outputs) != len(case.references):
+    if len(outputs) != len(case.native):
         raise stages.refused(case, "count", "a timed call returned another number of outputs")
-    limits = stages.limits_for(case)
-    for i, (got, reference, limit) in enumerate(zip(outputs, case.references, limits, strict=True)):
-        mismatch, _ = compare(got, reference, limit)
-        if mismatch is not None and mismatch.rule in NUMERIC:
-            case = case if case.double else replace(case, double=True)
-            mismatch, _ = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
-        if mismatch is not None:
-            raise WrongWhenTimed(i, case.args, got, reference, mismatch)
+    unlike = metadata([(tuple(o.shape), str(o.dtype).removeprefix("torch.")) for o in outputs], case.native)
+    if unlike is not None:
+        raise stages.refused(case, unlike.rule, f"in a timed call {unlike.message}")
+    wrong = stages.first_wrong(case, outputs)
+    if wrong is not None:
+        found, i, got, mismatch = wrong
+        raise WrongWhenTimed(i, found.args, got, found.references[i], mismatch)

@@ -23,6 +23,7 @@ from kernellab.verifier.cases.ahead import Ahead
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Mismatch, compare, metadata
+from kernellab.verifier.compare.near import beyond_doubt
 from kernellab.verifier.judge.link import Call, Worker
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
@@ -203,27 +204,40 @@ class Stages:
         """Runs a case and compares every output; Refused with evidence when one is wrong. Outputs that are, to the bit,
         those that were found ``right`` for the same case are not compared again."""
         outputs = self.outputs(case, "correct", strided=strided, slot=slot)
-        for i, (got, reference, limits) in enumerate(zip(outputs, case.references, self.limits_for(case), strict=True)):
-            if i < len(right) and identical(got, right[i]):
-                continue
-            mismatch, error = compare(got, reference, limits)
-            if mismatch is not None and mismatch.rule in NUMERIC:
-                if not case.double:
-                    case = replace(case, double=True)
-                mismatch, error = compare(got, case.nudged[i], self.limits_for(case, hidden=True)[i])
-            if mismatch is not None:
-                raise self._wrong(case, i, got, mismatch)
-            self.worst = max(self.worst, error)
+        wrong = self.first_wrong(case, outputs, right)
+        if wrong is not None:
+            raise self._wrong(*wrong)
         self.remember(case)
         return outputs
 
+    def first_wrong(
+        self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = ()
+    ) -> tuple[Case, int, Tensor, Mismatch] | None:
+        """The first of a case's ``outputs`` that breaks a rule, with the case that has what it was compared with.
+
+        Beside the reference at the declared dtype first: what is near enough to that needs no float64.
+        """
+        for i, (got, limits) in enumerate(zip(outputs, self.limits_for(case), strict=True)):
+            if i < len(right) and identical(got, right[i]):
+                continue
+            mismatch, error = None, beyond_doubt(got, case.native[i], limits)
+            if error is None:
+                mismatch, error = compare(got, case.references[i], limits)
+            if mismatch is not None and mismatch.rule in NUMERIC:
+                case = case.in_double()
+                mismatch, error = compare(got, case.nudged[i], self.limits_for(case, hidden=True)[i])
+            if mismatch is not None:
+                return case, i, got, mismatch
+            self.worst = max(self.worst, error)
+        return None
+
     def remember(self, case: Case) -> None:
         """Keeps a case's right answers, where they are not large, for telling a stale result by."""
-        small = (r.native for r in case.references if r.native.nbytes <= DEVICE.answer_bytes)
+        small = (native for native in case.native if native.nbytes <= DEVICE.answer_bytes)
         self.answers = [*self.answers[-4:], *small]
-        # without ``double`` the float64 run was not asked for, which says nothing of whether it would have fitted
-        asked = case.double and device.current() == "cuda"
-        if asked and any(r.double is None and r.native.is_floating_point() for r in case.references):
+        # where the float64 run was not asked for, nothing is known of whether it would have fitted
+        asked = case.asked if case.double and device.current() == "cuda" else ()
+        if any(r.double is None and r.native.is_floating_point() for r in asked):
             self.context.findings.labels.append("reference not in float64")
 
     def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
@@ -238,7 +252,7 @@ class Stages:
             limits = [replace(limit, share=ERROR.small_share) for limit in limits]
         if self.task.strict and case.family is Family.OWN and not self.task.tolerance:
             limits = [replace(x, close=dtype == "float32") for x, dtype in zip(limits, self.dtypes, strict=True)]
-        return limits if by <= 1 else [_wider(limit, by) for limit in limits]
+        return limits if by <= 1 else [limit.wider(by) for limit in limits]
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0
@@ -252,9 +266,9 @@ class Stages:
             if not strided and failure.kind in kinds and self.is_edge(case):
                 found = found.model_copy(update={"signature": "edge-tile"})
             raise Refused(reason, found) from failure
-        count = len(case.references) - len(self.written)
-        returned, wanted = call.outputs[: len(call.outputs) - len(self.written)], case.references[:count]
-        wrong = metadata([(o.shape, o.dtype) for o in returned], [r.native for r in wanted])
+        count = len(case.native) - len(self.written)
+        returned = call.outputs[: len(call.outputs) - len(self.written)]
+        wrong = metadata([(o.shape, o.dtype) for o in returned], case.native[:count])
         if wrong is not None:
             found = evidence.of_mismatch(self.source, case, 0, None, None, wrong)
             raise Refused(f"{_capital(wrong.message)} ({case.words}).", found)
@@ -306,7 +320,6 @@ class Stages:
         return Refused(f"{_capital(mismatch.message)} ({case.words}); {name}.", found)
 
     def _differs_again(self, case: Case, output: int, got: Tensor) -> bool:
-
         try:
             again = self.worker.read(self.call(case).outputs[output])
         except (WorkerFailure, IndexError):
@@ -329,7 +342,7 @@ class Stages:
             if self.worker.gone() or self.worker.closed:
                 self.restart()
             call = self.call(case)
-            if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
+            if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
                 return False
             if any(self.worker.trespassed(o) for o in call.outputs):
                 return False
@@ -382,13 +395,6 @@ class Stages:
         if found.compiler and found.signature == "exception":
             return found.model_copy(update={"signature": stage})
         return found
-
-
-def _wider(limit: Limits, by: float) -> Limits:
-    """So many times float32's floor and tau, neither beyond what holds of offset inputs."""
-    floor = min(by * ERROR.floor["float32"], ERROR.offset_floor)
-    tau = min(by * ERROR.tau["float32"], ERROR.offset_tau)
-    return replace(limit, floor=max(limit.floor, floor), tau=max(limit.tau, tau))
 
 
 def _capital(text: str) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
 from kernellab.records import Evidence
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.compare.compare import NUMERIC, compare, metadata
+from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES
 from kernellab.verifier.stages import evidence
@@ -92,7 +91,7 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
     """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is; the outputs."""
     try:
         call = stages.call(case, poison=False)
-        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
         if unlike is not None:
             return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike), []
         outputs = [stages.worker.read(o) for o in call.outputs]
@@ -101,14 +100,9 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
             stages.restart()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
         return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case), []
-    for i, (got, reference, limits) in enumerate(zip(outputs, case.references, stages.limits_for(case), strict=True)):
-        mismatch, error = compare(got, reference, limits)
-        if mismatch is not None and mismatch.rule in NUMERIC:
-            if not case.double:
-                case = replace(case, double=True)
-            mismatch, error = compare(got, case.nudged[i], stages.limits_for(case, hidden=True)[i])
-        if mismatch is not None:
-            found = evidence.of_mismatch(stages.source, case, i, got, reference, mismatch, earlier=stages.answers)
-            return f"{mismatch.message}; {found.signature}", found, outputs
-        stages.worst = max(stages.worst, error)
-    return "", None, outputs
+    wrong = stages.first_wrong(case, outputs)
+    if wrong is None:
+        return "", None, outputs
+    case, i, got, mismatch = wrong
+    found = evidence.of_mismatch(stages.source, case, i, got, case.references[i], mismatch, earlier=stages.answers)
+    return f"{mismatch.message}; {found.signature}", found, outputs

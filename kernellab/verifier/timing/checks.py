@@ -9,21 +9,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.task.dtypes import computable, parts
+from kernellab.task.dtypes import parts
 from kernellab.verifier.cases import answers, device
 from kernellab.verifier.compare.compare import NUMERIC, Limits, Reference, accepts, compare
+from kernellab.verifier.compare.near import quick
 from kernellab.verifier.judge.placement import cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.rules import DEVICE, TIMING
+from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.sides import WrongWhenTimed
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-
-#: elements that are looked at together, so that they stay in a core's cache
-_PIECE = 1 << 17
 
 
 class Checks:
@@ -120,31 +118,3 @@ def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
     held = native.untyped_storage()
     inputs = [a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)]
     return held.data_ptr() in inputs or held.nbytes() < native.numel() * native.element_size()
-
-
-def quick(got: Tensor, want: Tensor, limits: Limits) -> bool:
-    """True when ``got`` keeps every rule against the reference at the declared dtype, so that float64 is not needed."""
-    import torch
-
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return False
-    got, want = parts(computable(got)), parts(computable(want))
-    if not want.is_floating_point():
-        return bool(torch.equal(got, want))
-    return got.numel() == 0 or _near(got, want, limits.floor) or accepts(got, want, limits) is not None
-
-
-def _near(got: Tensor, want: Tensor, floor: float) -> bool:
-    """Is every element within the floor of its own size, which keeps every rule? In pieces that stay in the cache,
-    and in float32 at least: a small part of the floor is kept for its rounding."""
-    import torch
-
-    if want.dtype not in (torch.float32, torch.float64) or (floor < 1e-6 and want.dtype == torch.float32):
-        return False
-    a, b = got.reshape(-1), want.reshape(-1)
-    piece = DEVICE.glance if a.is_cuda else _PIECE
-    for i in range(0, len(a), piece):
-        have, size = a[i : i + piece], b[i : i + piece]
-        if not bool((torch.sub(have, size).abs_() <= size.abs().mul_(0.9 * floor)).all()):
-            return False
-    return True

@@ -170,7 +170,7 @@ class _Run:
         worker.placement = place = Placement(worker.pid, self.cores)
         self._prepare(worker)
         while len(times) < TIMING.warm_calls:
-            args = self.contents.worn(len(times) % 2)
+            args = self.contents.worn_out(len(times) % 2)
             times.append(self._turn(worker, args).seconds)
             place.update()
             last = times[-TIMING.warm_agree :]
@@ -183,13 +183,14 @@ class _Run:
     def _stretch(self, number: int) -> None:
         """Begins some rounds in which one worker of each side takes part: two that take turns from round to round find
         less of theirs in the caches than the candidate, which makes all its calls itself."""
+        self.contents.refresh()
         self.active = {side.name: number % len(side.workers) if isinstance(side, Team) else 0 for side in self.sides}
         for side in self.sides:
             worker = self._worker(side)
             if number and self.bytes <= TIMING.renew_bytes:
                 worker.renew()
             self._prepare(worker)
-            self._turn(worker, self.contents.worn())
+            self._turn(worker, self.contents.worn_out(1))
 
     def _worker(self, side: Side) -> Worker:
         return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
@@ -222,7 +223,7 @@ class _Run:
         for slot in self.slots:
             arena = worker.arenas.get(slot)
             if self.small or arena is None or arena.layout is not self.layout:
-                worker.write(slot, self.layout, self.contents.worn(TIMING.block))
+                worker.write(slot, self.layout, self.contents.worn_out())
 
     def _block(
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
