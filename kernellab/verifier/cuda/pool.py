@@ -8,11 +8,10 @@ the instant of the answer. A worker that lies about where an output is has anoth
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from kernellab.verifier.judge.libraries import built
 
 SOURCE = Path(__file__).with_name("pool.cpp")
 #: the variable that names the built library to a worker
@@ -29,19 +28,8 @@ class Segment(ctypes.Structure):
 
 
 def build(folder: Path) -> Path | None:
-    """The library, built in ``folder`` if it is not there (0.3 s); None where there is no C++ compiler."""
-    compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-    if compiler is None:
-        return None
-    name = f"pool-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so"
-    target = folder / name
-    if not target.exists():
-        part = folder / f".{name}"
-        command = [compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE), "-o", str(part), "-ldl"]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
-        part.replace(target)
-    return target
+    """The library, built in ``folder`` if it is not there; None where there is no C++ compiler."""
+    return built(SOURCE, folder, ("-std=c++17",))
 
 
 class Pool:

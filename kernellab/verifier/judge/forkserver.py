@@ -30,6 +30,8 @@ FDS = ("packets", "control", "done", "log", "life")
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
+    # a compiler that a worker starts needs no guards, and could not read the file
+    os.environ.pop("LD_PRELOAD", None)
     sandbox.die_with_parent()
     sandbox.become_subreaper()
     sandbox.dumpable(False)

@@ -14,12 +14,16 @@ from kernellab.dsls import get_adapter
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.judge.libraries import built, preloadable
 from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
+from kernellab.verifier.own.objects import NEUTRAL
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
 from kernellab.verifier.sandbox import landlock
 
+#: the allocator with guards
+HEAP = Path(__file__).parents[1] / "worker" / "heap.c"
 #: two tasks with two workers of eager and one of torch.compile each
 _BASELINES = 6
 #: inductor would begin by precompiling torch's headers, once for each worker since they lie in its temporary folder:
@@ -43,6 +47,8 @@ class Pool:
     def __init__(self) -> None:
         self._servers: dict[tuple[str, ...], ForkServer] = {}
         self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
+        #: the allocator that workers on a CPU have, once it was asked for
+        self._allocators: list[Path | None] = []
         self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
         # a worker may be another user's, and must come to the compile cache that it shares
         self._root.chmod(0o711)
@@ -57,8 +63,19 @@ class Pool:
         if server is None or not server.alive():
             if server is not None:
                 server.close()
-            server = self._servers[key] = ForkServer([*preload, "kernellab.task.module"], environment)
+            names = [*preload, "kernellab.task.module"]
+            server = self._servers[key] = ForkServer(names, environment, self._allocator(backend))
         return server
+
+    def _allocator(self, backend: Backend) -> Path | None:
+        """The allocator with guards for the workers of a CPU; None where this machine cannot have it."""
+        if backend is not Backend.CPU:
+            return None
+        if not self._allocators:
+            found = built(HEAP, self._root, ("-Wl,-z,now",))
+            self._allocators.append(found if found is not None and preloadable(found) else None)
+            NEUTRAL.update(str(path) for path in self._allocators if path is not None)
+        return self._allocators[0]
 
     def worker(self, dsl: str, backend: Backend, role: str, threads: int) -> Worker:
         """A fresh worker with the DSL's caches in its own scratch folder."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import secrets
 import select
 import signal
@@ -30,13 +31,17 @@ from kernellab.verifier.sandbox import sandbox
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_GUARDED = re.compile(
+    r"^kernellab-heap: (beyond the end of memory of \d+ bytes|before the beginning of memory of \d+ bytes|"
+    r"in memory that it has freed, or far from any)$", re.MULTILINE,
+)  # fmt: skip
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
 
 
 class WorkerFailure(Exception):
     """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, disk, processes, printed,
-    protocol, exception, output."""
+    protocol, exception, output, out-of-bounds."""
 
     def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
         super().__init__(message)
@@ -351,6 +356,11 @@ class WorkerProcess:
         code = self.server.request({"ended": self.first}).get("code") if self.server.alive() else None
         if code:
             name = signal.Signals(code).name if code in set(signal.Signals) else f"signal {code}"
+            # words that the preloaded allocator prints of a fault; whoever prints them is refused as it would be
+            guarded = _GUARDED.search(self.log) if name == "SIGSEGV" else None
+            if guarded:
+                message = f"reads or writes {guarded[1]}{' that it allocates' if 'bytes' in guarded[1] else ''}"
+                return WorkerFailure("out-of-bounds", message, {"signal": name}, self.log)
             return WorkerFailure("crash", f"crashed with {name}", {"signal": name}, self.log)
         return WorkerFailure("exit", "ended its process without an answer", log=self.log)
 

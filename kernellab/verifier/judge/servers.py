@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from kernellab.errors import VerifierError
@@ -43,7 +44,8 @@ ASKING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 class ForkServer:
     """One warm process for one environment."""
 
-    def __init__(self, preload: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, preload: Sequence[str], environment: Mapping[str, str], allocator: Path | None = None) -> None:
+        """``allocator`` is loaded before the C library's; what workers start is not told of it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
         self.environment = clean_environment({**ALLOCATOR, **SPINNING, **ASKING, **environment})
@@ -53,7 +55,8 @@ class ForkServer:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "kernellab.verifier.judge.forkserver", str(theirs.fileno()), "torch", *preload],
-                env=self.environment, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                env={**self.environment, **({"LD_PRELOAD": str(allocator)} if allocator else {})},
+                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip
 

@@ -42,6 +42,10 @@ _PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.realpath(p)}/" for p in _PREFIXES))
 
 
+#: paths of objects that the judge itself has loaded into its workers
+NEUTRAL: set[str] = set()
+
+
 class Kind(Enum):
     OWN = "own"
     LIBRARY = "library"
@@ -54,7 +58,7 @@ def kind_of(path: str, place: int, scratch: str) -> Kind:
     if path.startswith(f"{scratch}/cache/inductor/"):
         # what torch.compile has written
         return Kind.LIBRARY
-    if path.startswith("["):
+    if path.startswith("[") or path in NEUTRAL:
         return Kind.OTHER
     if not path or not _installed(path):
         return Kind.OWN

@@ -117,7 +117,8 @@ class Worker:
             if not message.get("poison", False):
                 # a loop of a user's program frees a result before the next call, and so reuses its pages
                 self.kept = self.kept if message["op"] == "echo" else []
-            with _poisoned(message.get("poison", False)) as self.made, self._fenced(message):
+            below = str(Path(message["root"]).parent)
+            with _poisoned(message.get("poison", False), below=below) as self.made, self._fenced(message):
                 self._timed(args)
         except BaseException as error:
             status = BAD_OUTPUT if isinstance(error, BadOutput) else RAISED
@@ -325,9 +326,9 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def _poisoned(on: bool, device: str = "cpu") -> Iterator[Workspaces | None]:
+def _poisoned(on: bool, device: str = "cpu", below: str = "") -> Iterator[Workspaces | None]:
     """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows; and what C++
-    allocates holds no zeros by chance."""
+    allocates holds no zeros by chance, and what objects ``below`` the scratch folder do has guards."""
     if not on:
         yield None
         return
@@ -339,7 +340,7 @@ def _poisoned(on: bool, device: str = "cpu") -> Iterator[Workspaces | None]:
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
-        with guarded(device) as made, perturbed():
+        with guarded(device, below) as made, perturbed():
             yield made
     finally:
         torch._C._set_deterministic_algorithms(False)

@@ -1,14 +1,14 @@
 """Allocations between guard zones: a kernel that writes past the end of its output damages poison, and is seen.
 
 Around outputs the judge looks by itself. Around the rest, a kernel's workspaces, the worker does: that finds errors,
-and no kernel that wants to deceive would gain by them.
+and no kernel that wants to deceive would gain by them. What its own objects and NumPy take from malloc, calloc or
+operator new has pages for guards, by an allocator that is preloaded (``heap.c``) where the machine could build it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -22,6 +22,8 @@ GUARD = 0xA5
 _HELD = 1 << 30
 #: mallopt(3): each byte of new memory is the complement of this, which makes large numbers of all floats
 _PERTURB, _BYTE = -6, 0x01
+#: the object of NumPy that allocates arrays
+_NUMPY = b"_multiarray_umath"
 
 
 class Trespass(Exception):
@@ -31,7 +33,8 @@ class Trespass(Exception):
 class Workspaces:
     """The memory of the host that a call allocates between guards, as arrays of bytes with the bytes of each guard."""
 
-    def __init__(self) -> None:
+    def __init__(self, heap: Any = None) -> None:
+        self.heap = heap
         self._held: list[tuple[Any, int]] = []
         self._bytes = 0
 
@@ -42,11 +45,27 @@ class Workspaces:
 
     def look(self, but: Sequence[int] = ()) -> None:
         """Raises Trespass where a guard is damaged; not of memory at the addresses ``but``."""
+        size = self.heap.kernellab_heap_disarm() if self.heap is not None else 0
+        if size:
+            raise _trespass(size - 1)
         for whole, edge in self._held:
             if whole.ctypes.data in but:
                 continue
             if not (whole[:edge] == GUARD).all() or not (whole[whole.size - edge :] == GUARD).all():
-                raise Trespass(f"writes outside a workspace of {whole.nbytes - 2 * edge} bytes that it allocates")
+                raise _trespass(whole.nbytes - 2 * edge)
+
+
+def _trespass(size: int) -> Trespass:
+    return Trespass(f"writes outside a workspace of {size} bytes that it allocates")
+
+
+def heap() -> Any:
+    """The allocator that was preloaded into this process; None where there is none."""
+    found = ctypes.CDLL(None)
+    if not hasattr(found, "kernellab_heap_arm"):
+        return None
+    found.kernellab_heap_disarm.restype = ctypes.c_size_t
+    return found
 
 
 @contextlib.contextmanager
@@ -64,21 +83,21 @@ def perturbed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(kind: str = "cpu") -> Iterator[Workspaces]:
+def guarded(kind: str = "cpu", below: str = "") -> Iterator[Workspaces]:
     """While it holds, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
-    forms), and NumPy's, lie between two guard zones and start poisoned."""
-    import numpy as np
+    forms) lie between two guard zones and start poisoned; and so does what NumPy and objects that lie ``below`` a
+    folder take from the C library, where an allocator was preloaded."""
     import torch
 
     originals: dict[tuple[Any, str], Callable[..., Any]] = {
         (torch, name): getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")
     }
     originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
-    if kind == "cpu" and "llvmlite" not in sys.modules:
-        # a compiler of Python that uses LLVM compiles NumPy's own functions, and no others in their place
-        originals |= {(np, name): getattr(np, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
-    empty, plain_empty = torch.empty, np.empty
-    made = Workspaces()
+    empty = torch.empty
+    allocator = heap() if kind == "cpu" and below else None
+    # held here: the library keeps no copies
+    names = f"{below}/".encode(), _NUMPY
+    made = Workspaces(allocator)
 
     def allocate(shape: tuple[int, ...], dtype: Any, zero: bool, device: Any) -> Any:
         none = empty(0, dtype=dtype)
@@ -133,45 +152,17 @@ def guarded(kind: str = "cpu") -> Iterator[Workspaces]:
 
         return call
 
-    def array(shape: tuple[int, ...], dtype: Any, zero: bool) -> Any:
-        item, edge = dtype.itemsize, CAPS.output_guard
-        count = prod(shape) * item
-        whole = plain_empty(count + 2 * edge, np.uint8)
-        whole[:edge] = whole[edge + count :] = GUARD
-        whole[edge : edge + count] = 0 if zero else _POISON
-        made.add(whole, edge)
-        return whole[edge : edge + count].view(dtype).reshape(shape)
-
-    def by_array(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(shape: Any, dtype: Any = float, *args: Any, **rest: Any) -> Any:
-            given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-            kind_of = np.dtype(float if dtype is None else dtype)
-            odd = bool(args or rest or kind_of.hasobject or kind_of.subdtype)
-            if odd or not all(isinstance(n, (int, np.integer)) for n in given):
-                return original(shape, dtype, *args, **rest)
-            return array(tuple(map(int, given)), kind_of, zero)
-
-        return call
-
-    def by_like(original: Callable[..., Any], zero: bool) -> Callable[..., Any]:
-        def call(*given: Any, dtype: Any = None, **rest: Any) -> Any:
-            like: Any = given[0] if len(given) == 1 and not rest else None
-            plain = type(like) is np.ndarray and like.flags.c_contiguous
-            kind_of = np.dtype(dtype if dtype is not None else like.dtype) if plain else None
-            if kind_of is None or kind_of.hasobject or kind_of.subdtype:
-                return original(*given, **({} if dtype is None else {"dtype": dtype}), **rest)
-            return array(like.shape, kind_of, zero)
-
-        return call
-
     makers = {"empty": by_shape, "zeros": by_shape, "empty_like": by_tensor, "zeros_like": by_tensor,
               "new_empty": by_method, "new_zeros": by_method}  # fmt: skip
-    arrays = {"empty": by_array, "zeros": by_array, "empty_like": by_like, "zeros_like": by_like}
     for (owner, name), original in originals.items():
-        setattr(owner, name, (arrays if owner is np else makers)[name](original, "zeros" in name))
+        setattr(owner, name, makers[name](original, "zeros" in name))
+    if allocator is not None:
+        allocator.kernellab_heap_arm(*names)
     try:
         yield made
     finally:
+        if allocator is not None:
+            allocator.kernellab_heap_disarm()
         for (owner, name), original in originals.items():
             setattr(owner, name, original)
 

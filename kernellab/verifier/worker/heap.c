@@ -1,0 +1,296 @@
+/* The C library's allocator with guards, preloaded into the workers on a CPU.
+
+   While a worker has it armed, during its checked calls, each piece that the candidate's own code allocates ends at a
+   page that cannot be touched (but for the alignment of its kind) and begins behind one. What lies between a piece and
+   these pages holds a pattern, which is looked at when the piece is freed and when the call has returned; a new piece
+   holds it too. No address is used a second time, so that what was freed cannot be touched either. All other
+   allocations, and those of timed calls, go straight to the C library. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+#define PAGE ((size_t)4096)
+/* addresses for all pieces of a worker's life; nothing is behind them until they are given out */
+#define REGION ((size_t)32 << 30)
+#define PATTERN 0xFE
+/* pieces that live at one time: each takes two entries of the system's table of mappings */
+#define MOST 8192
+#define RANGES 128
+#define LEAST 16
+#define CALLER ((uintptr_t)__builtin_return_address(0))
+
+typedef struct {
+  size_t size, pages;
+  unsigned char *at;
+  size_t place; /* in the list of those that live */
+} Piece;
+
+static unsigned char *base;
+static Piece *pieces; /* by the page that a piece begins in */
+static size_t living[MOST], alive, next_page = 1, damaged, ranges_known;
+static struct { uintptr_t low, high; } ranges[RANGES];
+static atomic_flag busy = ATOMIC_FLAG_INIT;
+static atomic_int armed;
+static struct sigaction before;
+static const char *folder, *also;
+
+static void lock(void) { while (atomic_flag_test_and_set_explicit(&busy, memory_order_acquire)); }
+static void unlock(void) { atomic_flag_clear_explicit(&busy, memory_order_release); }
+
+static inline int ours(const void *p) { return base && (size_t)((const unsigned char *)p - base) < REGION; }
+
+static int guards(uintptr_t caller) {
+  for (size_t i = 0; i < ranges_known; i++)
+    if (caller >= ranges[i].low && caller < ranges[i].high) return 1;
+  return 0;
+}
+
+/* A piece between guards; null where there is no room, and the C library serves. */
+static void *made(size_t size, size_t align, int zero) {
+  align = align < LEAST ? LEAST : align;
+  if (align > PAGE || size > REGION / 8) return NULL;
+  size_t room = ((size ? size : 1) + align - 1) / align * align, pages = (room + PAGE - 1) / PAGE;
+  lock();
+  size_t first = next_page;
+  int fits = alive < MOST && (first + pages + 1) * PAGE <= REGION;
+  if (fits) next_page += pages + 1;
+  unlock();
+  unsigned char *start = base + first * PAGE;
+  if (!fits || mprotect(start, pages * PAGE, PROT_READ | PROT_WRITE)) return NULL;
+  unsigned char *at = start + pages * PAGE - room;
+  memset(start, PATTERN, (size_t)(at - start) + (zero ? 0 : size));
+  memset(at + size, PATTERN, room - size);
+  lock();
+  fits = alive < MOST;
+  if (fits) {
+    pieces[first] = (Piece){size, pages, at, alive};
+    living[alive++] = first;
+  }
+  unlock();
+  return fits ? at : NULL;
+}
+
+static int is(const unsigned char *from, const unsigned char *to) {
+  for (; from < to; from++)
+    if (*from != PATTERN) return 0;
+  return 1;
+}
+
+static void look(size_t first) {
+  Piece *piece = &pieces[first];
+  unsigned char *start = base + first * PAGE;
+  if (!is(start, piece->at) || !is(piece->at + piece->size, start + piece->pages * PAGE)) damaged = piece->size + 1;
+}
+
+static Piece *piece_at(void *p) {
+  Piece *piece = &pieces[(size_t)((unsigned char *)p - base) / PAGE];
+  return piece->pages && piece->at == p ? piece : NULL;
+}
+
+static void give_back(void *p) {
+  Piece *piece = piece_at(p);
+  if (!piece) {
+    static const char words[] = "kernellab-heap: frees memory twice, or from its middle\n";
+    if (write(2, words, sizeof words - 1)) {}
+    abort();
+  }
+  size_t first = (size_t)(piece - pieces), pages = piece->pages;
+  lock();
+  look(first);
+  size_t last = living[--alive];
+  living[piece->place] = last;
+  pieces[last].place = piece->place;
+  piece->pages = 0;
+  unlock();
+  mmap(base + first * PAGE, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* Says what a fault in the region is, and lets it be one. The words are read in judge/process.py. */
+static void fault(int number, siginfo_t *info, void *context) {
+  (void)context;
+  unsigned char *at = info->si_addr;
+  if (ours(at)) {
+    char words[160];
+    size_t page = (size_t)(at - base) / PAGE, first = page;
+    while (first && !pieces[first].pages && page - first < 64) first--;
+    Piece *piece = &pieces[first], *behind = &pieces[page + 1];
+    int length;
+    if (piece->pages && at >= piece->at + piece->size)
+      length = snprintf(words, sizeof words, "kernellab-heap: beyond the end of memory of %zu bytes\n", piece->size);
+    else if (behind->pages)
+      length = snprintf(words, sizeof words, "kernellab-heap: before the beginning of memory of %zu bytes\n", behind->size);
+    else
+      length = snprintf(words, sizeof words, "kernellab-heap: in memory that it has freed, or far from any\n");
+    if (write(2, words, (size_t)length)) {}
+  }
+  sigaction(number, &before, NULL);
+}
+
+static int known(struct dl_phdr_info *info, size_t size, void *data) {
+  (void)size, (void)data;
+  const char *name = info->dlpi_name;
+  /* what is loaded by a path that begins with a dot is nobody else's */
+  if (!name || (*name != '.' && strncmp(name, folder, strlen(folder)) && !strstr(name, also))) return 0;
+  for (int i = 0; i < info->dlpi_phnum && ranges_known < RANGES; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    if (part->p_type == PT_LOAD && (part->p_flags & PF_X)) {
+      ranges[ranges_known].low = info->dlpi_addr + part->p_vaddr;
+      ranges[ranges_known++].high = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+    }
+  }
+  return 0;
+}
+
+/* What objects below `in`, or whose path holds `name`, allocate from now on has guards. 0: there are none to be had. */
+int kernellab_heap_arm(const char *in, const char *name) {
+  if (!base) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *table = mmap(NULL, REGION / PAGE * sizeof(Piece), PROT_READ | PROT_WRITE, flags, -1, 0);
+    void *region = mmap(NULL, REGION, PROT_NONE, flags, -1, 0);
+    if (table == MAP_FAILED || region == MAP_FAILED) return 0;
+    pieces = table;
+    base = region;
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, &before);
+  }
+  folder = in, also = name, ranges_known = 0;
+  dl_iterate_phdr(known, NULL);
+  atomic_store(&armed, 1);
+  return 1;
+}
+
+/* Ends it; the bytes and one of a piece whose guards were written over meanwhile, 0 where there is none. */
+size_t kernellab_heap_disarm(void) {
+  atomic_store(&armed, 0);
+  lock();
+  for (size_t i = 0; i < alive; i++) look(living[i]);
+  size_t found = damaged;
+  damaged = 0;
+  unlock();
+  return found;
+}
+
+static inline void *allocate(size_t size, size_t align, uintptr_t caller) {
+  if (__builtin_expect(atomic_load_explicit(&armed, memory_order_relaxed), 0) && guards(caller)) {
+    void *p = made(size, align, 0);
+    if (p) return p;
+  }
+  return align > LEAST ? __libc_memalign(align, size) : __libc_malloc(size);
+}
+
+void *malloc(size_t size) { return allocate(size, LEAST, CALLER); }
+
+void free(void *p) {
+  if (__builtin_expect(ours(p), 0)) {
+    int kept = errno;
+    give_back(p);
+    errno = kept;
+  } else {
+    __libc_free(p);
+  }
+}
+
+void *calloc(size_t count, size_t size) {
+  size_t whole;
+  if (__builtin_expect(atomic_load_explicit(&armed, memory_order_relaxed), 0) && guards(CALLER) &&
+      !__builtin_mul_overflow(count, size, &whole)) {
+    void *p = made(whole, LEAST, 1);
+    if (p) return p;
+  }
+  return __libc_calloc(count, size);
+}
+
+static void *again(void *p, size_t size, uintptr_t caller) {
+  int guarded = atomic_load_explicit(&armed, memory_order_relaxed) && guards(caller);
+  if (!ours(p) && (p || !guarded)) return __libc_realloc(p, size);
+  if (p && !size) {
+    free(p);
+    return NULL;
+  }
+  void *to = allocate(size, LEAST, caller);
+  if (to && p) {
+    Piece *piece = piece_at(p);
+    size_t held = piece ? piece->size : 0;
+    memcpy(to, p, held < size ? held : size);
+    free(p);
+  }
+  return to;
+}
+
+void *realloc(void *p, size_t size) { return again(p, size, CALLER); }
+
+void *reallocarray(void *p, size_t count, size_t size) {
+  size_t whole;
+  if (__builtin_mul_overflow(count, size, &whole)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return again(p, whole, CALLER);
+}
+
+void *memalign(size_t align, size_t size) { return allocate(size, align, CALLER); }
+void *aligned_alloc(size_t align, size_t size) { return allocate(size, align, CALLER); }
+
+int posix_memalign(void **to, size_t align, size_t size) {
+  if (align < sizeof(void *) || (align & (align - 1))) return EINVAL;
+  int kept = errno;
+  void *p = allocate(size, align, CALLER);
+  errno = kept;
+  if (!p) return ENOMEM;
+  *to = p;
+  return 0;
+}
+
+size_t malloc_usable_size(void *p) {
+  if (ours(p)) return piece_at(p) ? piece_at(p)->size : 0;
+  static size_t (*theirs)(void *);
+  if (!theirs) theirs = (size_t(*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
+  return theirs ? theirs(p) : 0;
+}
+
+/* C++'s operators, for who calls them is told by their own return address; delete frees in the end. Where memory is out,
+   the library's own says so. */
+static void *theirs(const char *name, size_t size, size_t align) {
+  void *(*next)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, name);
+  return next ? next(size, align) : NULL;
+}
+#define NEW(name)                                                                                                      \
+  void *name(size_t size) {                                                                                            \
+    void *p = allocate(size ? size : 1, LEAST, CALLER);                                                                \
+    return p ? p : theirs(#name, size, 0);                                                                             \
+  }
+#define NEW_QUIET(name)                                                                                                \
+  void *name(size_t size, const void *quiet) {                                                                         \
+    (void)quiet;                                                                                                       \
+    return allocate(size ? size : 1, LEAST, CALLER);                                                                   \
+  }
+#define NEW_ALIGNED(name)                                                                                              \
+  void *name(size_t size, size_t align) {                                                                              \
+    void *p = allocate(size ? size : 1, align, CALLER);                                                                \
+    return p ? p : theirs(#name, size, align);                                                                         \
+  }
+NEW(_Znwm)
+NEW(_Znam)
+NEW_QUIET(_ZnwmRKSt9nothrow_t)
+NEW_QUIET(_ZnamRKSt9nothrow_t)
+NEW_ALIGNED(_ZnwmSt11align_val_t)
+NEW_ALIGNED(_ZnamSt11align_val_t)
