@@ -233,6 +233,33 @@ def kernel(x):
     return y
 """
 
+#: a reference that writes into its argument, and a kernel that does, or puts that result elsewhere
+ADDED = """
+import torch
+def reference(x, r):
+    r.add_(x)
+    return 2 * r
+def inputs():
+    return torch.randn(2048, 2048), torch.randn(2048, 2048)
+"""
+ADDS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def add(x, r, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.load(x + i, i < n) + tl.load(r + i, i < n)
+    tl.store(TO + i, total, i < n)
+    tl.store(y + i, 2 * total, i < n)
+
+def kernel(x, r):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 1024),)](x, r, y, x.numel(), B=1024)
+    return y
+"""
+
 AA = """
 import torch
 def kernel(x):
@@ -253,6 +280,10 @@ def lines(options: argparse.Namespace, target: Target) -> Iterator[Line]:
     yield "slow", True, (), task, of(GOOD.replace("B=1024", "B=32"), warps=1), plain
     yield "side stream, joined", True, (), task, of(HEAD + JOINED), plain
     yield "launches only", True, (), task, of(HEAD + LAUNCHES), plain
+    added = load_task(ADDED, "added")
+    yield "writes into its argument", True, (), added, of(ADDS.replace("TO", "r")), plain
+    elsewhere = ("wrong-values", "identity", "scattered", "stale", "off-by-scale", "all-zero")
+    yield "writes elsewhere", False, elsewhere, added, of(ADDS.replace("TO", "y")), plain
     yield "A/A", True, (), task, of(AA), VerifyOptions(allow_library=True)
     for name, (signatures, text) in BAD.items():
         asked = VerifyOptions(deadline=5.0) if name == "never ends" else plain

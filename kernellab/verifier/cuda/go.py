@@ -38,7 +38,7 @@ class Goes:
 
     Args:
         workers: the accesses to all that take part, the candidate's first.
-        owners: those of them that may write their arguments: the reference's, where it works in place.
+        owners: those of them that may write their arguments: all, where the reference writes into its own.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Goes:
         self.workers = workers
         self.candidate = workers[0]
         self.owners = {id(worker) for worker in owners}
+        self._written = task.module().written
         self.deadline = deadline
         self.contents = Contents(task, args, loose_arguments(task, [part(a) for a in args]))
         self.layout = lay_out(args)
@@ -131,6 +132,20 @@ class Goes:
         """What a go with one tiny kernel on it takes (s); the judge's own work is done before each as before a call."""
 
         return [self._timed(worker, self._cold, echo=True).seconds for _ in range(calls)]
+
+    def written(self, call: int) -> list[Tensor]:
+        """What one call of the newest go has left in the arguments that the reference writes into."""
+        views = [self.windows[call].views()[i] for i in self._written]
+        return [view.clone() for view in views if view is not None]
+
+    def changed(self, sets: Sets) -> int | None:
+        """The first argument, of any call of the newest go on ``sets``, that was changed and is none of those; looked
+        at where somebody may."""
+        for window, args in zip(self.windows, sets, strict=True) if self.owners else ():
+            found = window.changed(args, self._written)
+            if found is not None:
+                return found
+        return None
 
     def close(self) -> None:
         for access in self.workers:

@@ -159,8 +159,10 @@ class _Run:
         self.sides = [self.candidate, *self.baselines]
         workers = [_cuda(worker) for side in self.sides for worker in side.workers]
         self.pids = [access.worker.pid for access in workers]
-        # the task's own text is no threat to the other sides
-        self.goes = Goes(task, args, workers, workers[1:] if task.module().mutates else [], deadline)
+        # what is in the memory that all share is written anew before each go then, and looked at after it
+        module = task.module()
+        owners = workers if module.written else workers[1:] if module.mutates else []
+        self.goes = Goes(task, args, workers, owners, deadline)
         self.names = {id(_cuda(worker)): side.name for side in self.sides for worker in side.workers}
         self.deadline = deadline
         self.cost = self.spread = 0.0
@@ -361,6 +363,7 @@ class _Run:
                     with self._told(worker):
                         turn = self.goes.turn(worker, sets)
                     side.add(turn, self.cost, maker)
+                    self._unchanged(sets)
                     if side is self.candidate and wanted:
                         held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
         for args, outputs in held:
@@ -370,7 +373,9 @@ class _Run:
         """A go of the candidate's whose time does not count, all of it on the canary's contents."""
         worker = self.candidate.first
         with before_others(self.pids):
-            turn = self.goes.turn(worker, [canary.args] * self.goes.calls)
+            sets = [canary.args] * self.goes.calls
+            turn = self.goes.turn(worker, sets)
+            self._unchanged(sets)
             outputs = self._read(turn, [self.random.randrange(turn.calls)])
         canary.judge(outputs[0])
 
@@ -391,11 +396,19 @@ class _Run:
             # the worker must go on to show where they are: time in which they could be written still
             self.late = True
             worker.see(turn.outputs, turn.calls)
-        return [[worker.read(o) for o in turn.outputs_of(i)] for i in wanted]
+        return [[*(worker.read(o) for o in turn.outputs_of(i)), *self.goes.written(i)] for i in wanted]
+
+    def _unchanged(self, sets: Sequence[tuple[Any, ...]]) -> None:
+        """Refuses a go that has left another argument changed than those that the reference writes into."""
+        changed = self.goes.changed(sets)
+        if changed is not None:
+            raise DishonestWhenTimed(
+                "mutates-input", f"a timed call changes its input {self.task.args[changed].name!r}"
+            )
 
     def _polite(self, worker: DeviceAccess, turn: TimedCalls) -> None:
         """Refuses outputs of timed calls that lie in an input, or on each other, where the reference's do not. (Inputs
-        are mapped for reading only.)"""
+        are mapped for reading only, unless the reference writes into one.)"""
         ranges = worker.input_ranges()
         for i, output in enumerate(turn.outputs):
             inside = output.lies_in(ranges)

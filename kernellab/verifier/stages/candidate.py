@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.dsls import get_adapter
-from kernellab.errors import TaskError
 from kernellab.records import Evidence, Source, Trust
-from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.inputs import Family
@@ -60,7 +58,6 @@ class Stages:
         self.tf32 = device.runs_tf32(task)
         #: places of the arguments that the reference writes into: they are outputs too, behind those returned
         self.written = task.module().written
-        self._refuse_written_on_device()
         self.dtypes = [*(o.dtype for o in task.outputs), *(task.args[i].dtype for i in self.written)]
         self.limits = [Limits.of(dtype, dict(task.tolerance), self.tf32) for dtype in self.dtypes]
         if task.strict and device.eager_tf32(task):
@@ -165,14 +162,6 @@ class Stages:
             worker.close()
             raise
         return worker
-
-    def _refuse_written_on_device(self) -> None:
-        if self.written and self.context.request.backend is Backend.CUDA:
-            names = ", ".join(self.task.args[i].name for i in self.written)
-            raise TaskError(
-                f"The reference writes into its argument {names}, but arguments on a CUDA device are lent for reading.",
-                "Return the new value beside the other outputs instead.",
-            )
 
     def _build_message(self, source: Source) -> dict[str, Any]:
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
