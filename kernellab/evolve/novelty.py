@@ -6,7 +6,9 @@ Sketches are compared by their normal form and their schedule's features; no emb
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kernellab.errors import SketchError
 from kernellab.evolve.records import Proposal, Spent, Step
@@ -26,10 +28,15 @@ class Look:
 
 @dataclass
 class Novelty:
-    """Keeps the features of what was seen in a run, and refuses what does not check or is nothing new."""
+    """Keeps the features of what was evaluated in a run, and refuses what does not check or is nothing new."""
 
     target: Target
-    _seen: dict[int, Features] = field(default_factory=dict)
+    #: candidates by the key of their normal form, and all by the sum of their features, each once
+    _by_key: dict[str, int] = field(default_factory=dict)
+    _by_total: list[tuple[float, int]] = field(default_factory=list)
+    _features: dict[int, Features] = field(default_factory=dict)
+    #: evaluations that were taken in
+    _taken: int = 0
 
     def look(self, state: RunState, proposal: Proposal) -> Look:
         """Check a proposal's sketch, and compare it with every other of the run. A source has none."""
@@ -48,25 +55,35 @@ class Novelty:
 
     def _near(self, state: RunState, proposal: Proposal) -> str:
         """Which evaluated candidate it repeats, in a sentence; "" where it is new."""
-        mine = self._of(proposal)
+        self._take(state)
+        mine, similarity = self._of(proposal), state.knobs.novelty
         if mine is None:
             return ""
-        for number, other in state.proposals.items():
-            if number == proposal.number or not other.sketch or number not in state.evaluations:
-                continue
-            theirs = self._of(other)
-            if theirs is None:
-                continue
-            if theirs.key == mine.key:
-                return f"It is candidate {number} but for names, or for sizes of the same power of two."
-            if state.knobs.novelty < 1 and mine.like(theirs, state.knobs.novelty):
-                return f"It is nearly candidate {number}."
+        if (same := self._by_key.get(mine.key)) is not None:
+            return f"It is candidate {same} but for names, or for sizes of the same power of two."
+        if similarity < 1:
+            # whose sums differ by more is not as near
+            low = bisect_left(self._by_total, (mine.total * similarity, 0))
+            high = bisect_right(self._by_total, (mine.total / similarity, len(state.proposals)))
+            for _, number in self._by_total[low:high]:
+                if mine.like(self._features[number], similarity):
+                    return f"It is nearly candidate {number}."
         return ""
 
+    def _take(self, state: RunState) -> None:
+        """Takes in what was evaluated since the last look."""
+        for number in islice(state.evaluations, self._taken, None):
+            proposal = state.proposals[number]
+            found = self._of(proposal) if proposal.sketch else None
+            if found is not None and found.key not in self._by_key:
+                self._by_key[found.key] = number
+                insort(self._by_total, (found.total, number))
+        self._taken = len(state.evaluations)
+
     def _of(self, proposal: Proposal) -> Features | None:
-        if proposal.number not in self._seen:
+        if proposal.number not in self._features:
             try:
-                self._seen[proposal.number] = features(proposal.sketch)
+                self._features[proposal.number] = features(proposal.sketch)
             except SketchError:
                 return None
-        return self._seen[proposal.number]
+        return self._features[proposal.number]
