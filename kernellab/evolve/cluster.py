@@ -69,15 +69,15 @@ class DaskWorkers:
         self._cluster: Any = None
         self._client = self._connected(where, on_gpu)
         found = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        measuring = sum(int(worker["resources"].get(DEVICE, 0)) for worker in found)
-        if not measuring:
+        self.judges = sum(int(worker["resources"].get(DEVICE, 0)) for worker in found)
+        if not self.judges:
             self.close()
             raise EvolveError(
                 f"No worker of {where} offers a device to measure on.",
                 f"Start workers with `dask worker HOST:PORT --resources '{DEVICE}=1'`.",
             )
         #: enough that each device finds a prepared candidate waiting
-        self.room = sum(worker["nthreads"] for worker in found) + measuring
+        self.room = sum(worker["nthreads"] for worker in found) + self.judges
         threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
     def evaluate(self, job: Job) -> Future[Evaluation]:

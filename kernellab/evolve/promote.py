@@ -6,15 +6,17 @@ A rank is a quick look (T1). What a run calls its best has a verdict; a lead ins
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.records import Event, Remeasured, Score, Verified
 from kernellab.evolve.state import RunState
 from kernellab.records import Timing, Verdict
+
+T = TypeVar("T")
 
 #: candidates that are measured again in a round, beside the leader
 _CLOSE = 2
@@ -23,6 +25,9 @@ _VERDICTS = 2
 
 
 class Measures(Protocol):
+    #: candidates that may be measured at once
+    judges: int
+
     def rank(self, job: Job) -> Future[Ranked]: ...
 
     def verify(self, job: Job) -> Future[Verdict]: ...
@@ -42,16 +47,16 @@ class Promotion:
         if close := self.close():
             yield self._remeasured(close)
         left = _VERDICTS + len(self.state.islands)
-        while left and go_on() and (number := self.unverified()) is not None:
-            left -= 1
-            yield self._verified(number)
+        while left and go_on() and (numbers := self.unverified()[: min(left, self.workers.judges)]):
+            left -= len(numbers)
+            yield from self._verified(numbers)
 
     def leader(self) -> Iterator[Event]:
         """The best of all where it has no verdict yet, until one has a clean one."""
         left = _VERDICTS
         while left and (number := self._head(self.state.evaluations)) is not None and number not in self.state.verdicts:
             left -= 1
-            yield self._verified(number)
+            yield from self._verified([number])
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
@@ -63,14 +68,12 @@ class Promotion:
         fresh = [n for n in (ordered[0], *near) if self.state.scores[n].runs == 1]
         return [ordered[0], *near] if near and fresh else []
 
-    def unverified(self) -> int | None:
-        """The next candidate that needs a verdict: the first design, which all others are compared with, then the
-        islands' best."""
-        if not self.state.verdicts and (first := self.state.first()) is not None:
-            return first
+    def unverified(self) -> list[int]:
+        """Who needs a verdict next: the first design, which all others are compared with, then the islands' best."""
+        first = self.state.first() if not self.state.verdicts else None
         heads = [head for numbers in self.state.islands.values() if (head := self._head(numbers)) is not None]
         waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
-        return waiting[0] if waiting else None
+        return list(dict.fromkeys(waiting if first is None else [first, *waiting]))
 
     def _head(self, numbers: Iterable[int]) -> int | None:
         living = (n for n in numbers if self.state.alive(n))
@@ -78,17 +81,23 @@ class Promotion:
 
     def _remeasured(self, numbers: list[int]) -> Remeasured:
         scores, seconds = {}, 0.0
-        for number in numbers:
-            ranked = self.workers.rank(self.job(number)).result()
+        for number, ranked, _ in self._side_by_side(self.workers.rank, numbers):
             seconds += ranked.seconds
             if ranked.score is not None:
                 scores[number] = pooled(self.state.scores[number], ranked.score)
         return Remeasured(scores=scores, seconds=seconds)
 
-    def _verified(self, number: int) -> Verified:
-        began = time.perf_counter()
-        verdict = self.workers.verify(self.job(number)).result()
-        return Verified(number=number, verdict=verdict, seconds=time.perf_counter() - began)
+    def _verified(self, numbers: Sequence[int]) -> Iterator[Event]:
+        for number, verdict, seconds in self._side_by_side(self.workers.verify, numbers):
+            yield Verified(number=number, verdict=verdict, seconds=seconds)
+
+    def _side_by_side(self, work: Callable[[Job], Future[T]], numbers: Sequence[int]) -> Iterator[tuple[int, T, float]]:
+        """What ``work`` gives for each, and the seconds it took; as many at once as there are judges."""
+        for at in range(0, len(numbers), self.workers.judges):
+            began = time.perf_counter()
+            under = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
+            for number, future in under:
+                yield number, future.result(), time.perf_counter() - began
 
 
 def pooled(first: Score, second: Score) -> Score:

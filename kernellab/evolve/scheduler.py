@@ -59,8 +59,9 @@ _BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
 class Workers(Protocol):
     """Where jobs are done: threads of this process, or a cluster."""
 
-    #: candidates that may be under way at once
+    #: candidates that may be under way at once, and measured at once
     room: int
+    judges: int
 
     def evaluate(self, job: Job) -> Future[Evaluation]: ...
 

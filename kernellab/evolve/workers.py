@@ -16,7 +16,7 @@ class LocalWorkers:
     """``room`` candidates are under way at once; one thread measures, so that what is called off leaves the queue."""
 
     def __init__(self, judge: Judge, room: int) -> None:
-        self.room = max(1, room)
+        self.room, self.judges = max(1, room), 1
         self._judge = judge
         self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="kernellab-measure")

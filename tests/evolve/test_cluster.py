@@ -6,13 +6,18 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from kernellab.errors import EvolveError
-from kernellab.evolve.cluster import DaskWorkers
-from kernellab.evolve.records import Status
+from kernellab.evolve import cluster, jobs
+from kernellab.evolve.cluster import DEVICE, DaskWorkers
+from kernellab.evolve.jobs import Job, Prepared
+from kernellab.evolve.records import Evaluation, Status, Step
 from kernellab.evolve.run import Run, open_run
 from tests.evolve.runs import evaluated, modelled
 
@@ -41,6 +46,55 @@ def _kill_one(run: Run) -> None:
     workers = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
     assert workers
     os.kill(workers[-1].pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWorkers]:
+    """Two workers in threads of this process, of which a candidate is late after half a second."""
+    for name, value in {"_LOOK": 0.1, "_LATE_SECONDS": 0.5, "_LATE": 1.0, "_KNOWN": 1}.items():
+        monkeypatch.setattr(cluster, name, value)
+    started = import_module("distributed").LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1", resources={DEVICE: 1},
+        dashboard_address="127.0.0.1:0",
+    )  # fmt: skip
+    with started:
+        workers = DaskWorkers(f"dask:{started.scheduler_address.partition(':')[2]}")
+        yield workers
+        workers.close()
+
+
+def prepared(folder: Path, job: Job) -> Prepared:
+    """Nothing to measure; candidates from 7 on are as long under way as nobody says that they are ``done``."""
+    with (folder / str(job.number)).open("a") as begun:
+        begun.write("x")
+    end = time.monotonic() + 30
+    first = (folder / str(job.number)).read_text() == "x"
+    while job.number >= 7 and first and not (folder / "done").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return Prepared(job, Evaluation(number=job.number, key=job.key, passed=True, step=Step.COST))
+
+
+def test_a_late_candidate_is_given_out_again_and_one_that_is_called_off_is_not_begun(
+    two: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "prepare", partial(prepared, tmp_path))
+
+    def job(number: int) -> Job:
+        return Job(number=number, key=str(number), text="", name="", dsl="cpp", chip=None)
+
+    assert two.judges == 2
+    assert two.evaluate(job(0)).result(30).number == 0
+    late = two.evaluate(job(7))
+    assert late.result(30).number == 7
+    assert (tmp_path / "7").read_text() == "xx", "its first worker still has it"
+    under, waits = two.evaluate(job(8)), two.evaluate(job(9))
+    while not (tmp_path / "8").exists():
+        time.sleep(0.02)
+    assert waits.cancel()
+    (tmp_path / "done").touch()
+    assert under.result(30).number == 8
+    assert two.evaluate(job(1)).result(30).number == 1
+    assert not (tmp_path / "9").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from threading import Timer
 
 import pytest
 
@@ -222,25 +223,30 @@ def test_pooled_measurements_hold_both_and_never_pretend_to_know_more() -> None:
 def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives_way() -> None:
     found = state([1.0, 2.0, 3.0, 1.5])
     promotion = Promotion(found, lambda n: None, None)  # type: ignore[arg-type, return-value]
-    assert promotion.unverified() == 0
+    assert promotion.unverified()[0] == 0
     verify(found, 0, 1.0)
-    assert promotion.unverified() == 2
+    assert promotion.unverified() == [2, 1]
     verify(found, 2, 3.0, passed=False)
-    assert promotion.unverified() == 1
+    assert promotion.unverified() == [1]
     verify(found, 1, 2.0)
-    assert promotion.unverified() is None
+    assert promotion.unverified() == []
     assert found.best() == 1
 
 
 class Judged:
-    """Workers that know each candidate's verdict."""
+    """Workers that know each candidate's verdict; ``most`` were verified at once."""
+
+    judges, most = 2, 0
 
     def __init__(self, verdicts: dict[int, Verdict]) -> None:
         self.verdicts = verdicts
+        self.under: list[Future[Verdict]] = []
 
     def verify(self, number: int) -> Future[Verdict]:
         done: Future[Verdict] = Future()
-        done.set_result(self.verdicts[number])
+        self.under = [*(one for one in self.under if not one.done()), done]
+        self.most = max(self.most, len(self.under))
+        Timer(0.05, done.set_result, [self.verdicts[number]]).start()
         return done
 
 
@@ -251,6 +257,14 @@ def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_i
     for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
         found.take(found.seq + 1, event)
     assert (list(found.verdicts), found.best()) == ([0, 2, 1], 1)
+
+
+def test_where_there_are_two_judges_they_verify_at_once_and_no_candidate_twice() -> None:
+    found = state([1.0, 2.0, 3.0, 1.5])
+    judged = Judged({0: verdict(1.0), 2: verdict(3.0, passed=False), 3: verdict(1.5), 1: verdict(2.0)})
+    for event in Promotion(found, lambda n: n, judged).events(lambda: True):  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    assert (list(found.verdicts), judged.most, found.best()) == ([0, 2, 1], 2, 1)
 
 
 def test_a_verdict_outweighs_the_quick_looks_and_a_lead_inside_its_noise_is_none() -> None:
@@ -279,7 +293,7 @@ def test_a_kernel_that_somebody_wrote_waits_for_its_verdict_before_others_come_f
     found.proposals[1] = found.proposals[1].model_copy(update={"source": Source(dsl="cpp", files={"kernel.py": ""})})
     assert found.elites(1) == [] and found.elites(0) == [0]
     verify(found, 0, 1.0)
-    assert Promotion(found, lambda n: None, None).unverified() == 1  # type: ignore[arg-type, return-value]
+    assert Promotion(found, lambda n: None, None).unverified() == [1]  # type: ignore[arg-type, return-value]
     verify(found, 1, 5.0)
     assert found.elites(1) == [1]
 

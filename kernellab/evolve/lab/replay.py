@@ -92,6 +92,7 @@ class _Answers:
     room: int
     random: Random
     noise: float
+    judges: int = 1
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
         point = self.pool.points[_point(job.sketch)]
