@@ -27,8 +27,8 @@ from kernellab.verifier.protocol.options import VerifyOptions
 #: the one that verifies: the notebook's warm judge, a test's own
 Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
-#: seconds of a thread's own time for an answer's cases
-_SECONDS = 4.0
+#: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
+_SECONDS = 60.0
 
 
 class Reached(str, Enum):
@@ -97,8 +97,8 @@ def judge_sketch(text: str, task: Task, goals: Goals) -> tuple[Outcome, Program 
         said = f"Line {first.line}: {first.message} {first.remedy}".strip()
         return Outcome(Reached.UNREADABLE, said, (first.rule or first.code, "check"), line=first.line), None
     program = checked.program
-    # all of its cases, on a slow machine too: the sentence names sizes, and a learner sees the same one everywhere
-    found = gate(program, task, seconds=_SECONDS)
+    # the sentence names sizes, and a learner sees the same one on every machine
+    found = gate(program, task, seconds=_SECONDS, whole=True)
     if found.state is GateState.NOT_RUNNABLE:
         return Outcome(Reached.UNREADABLE, found.reason, ("not-runnable", "check")), None
     if found.state is not GateState.RIGHT:

@@ -114,6 +114,14 @@ sketch s {
     assert result.max_error is not None and result.max_error < 1e-10
 
 
+def test_a_whole_run_takes_every_case_and_says_where_time_ended_it() -> None:
+    every = gate(RMS_SKETCH, RMS, seconds=60, whole=True)
+    assert every.state is GateState.RIGHT and every.cases > gate(RMS_SKETCH, RMS, seconds=0).cases
+    assert "not run" not in every.reason
+    ended = gate(RMS_SKETCH, RMS, seconds=0.001, whole=True)
+    assert ended.cases < every.cases and "The other sizes were not run: 0.001 s were over." in ended.reason
+
+
 ROWS = load_task(
     """import torch
 def inputs():

@@ -53,15 +53,17 @@ def gate(
     chip: Chip | None = None,
     constexpr: Mapping[str, int | float] | None = None,
     seconds: float = 1.0,
+    whole: bool = False,
 ) -> GateResult:
     """Is the sketch right for ``task``? Runs it in float64 and in its declared dtypes at edge sizes.
 
     ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. New cases start
-    until ``seconds`` of this thread's own time have passed, so that a busy machine asks no less. Never raises on a bad
+    until ``seconds`` of this thread's own time have passed, so that a busy machine asks no less. ``whole``: every case
+    runs, so that each machine says the same; the reason says so where ``seconds`` end it before. Never raises on a bad
     sketch: WRONG says which size failed and how, NOT_RUNNABLE why nothing could be run.
     """
     start = perf_counter()
-    work = _Gate(task, thread_time(), seconds)
+    work = _Gate(task, thread_time(), seconds, whole)
     with one_thread():
         result = work.judge(program_or_text, chip, dict(constexpr or {}))
     return result.model_copy(update={"seconds": perf_counter() - start})
@@ -81,7 +83,10 @@ class _Gate:
     task: Task
     start: float
     seconds: float
+    whole: bool = False
     cases: int = 0
+    #: did the time end a whole run?
+    ended: bool = False
     worst: float = 0.0
     skipped: str = ""
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -140,7 +145,8 @@ class _Gate:
         """The edge cases, one by one; after the first failure a few more, to see where it lies."""
         ran, end = 0, self.start + self.seconds
         for case in cases(program, binding, self.task):
-            if ran >= _AT_LEAST and thread_time() > end:
+            if (self.whole or ran >= _AT_LEAST) and thread_time() > end:
+                self.ended = True
                 return
             try:
                 seen = self._case(program, binding, case)
@@ -154,7 +160,7 @@ class _Gate:
             if seen is None:
                 continue
             ran += 1
-            if seen.mismatch is not None:
+            if seen.mismatch is not None and not self.whole:
                 end = min(end, thread_time() + self.seconds / 4)
             yield seen
 
@@ -222,7 +228,7 @@ class _Gate:
         if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
         keep = _KEEP if case.sampled else None
-        left = 4 * self.seconds
+        left = self.seconds if self.whole else 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
         for f64 in (True, False):
             began = thread_time()
@@ -279,6 +285,8 @@ class _Gate:
         return self._result(GateState.WRONG, reason, dict(worst.case.sizes))
 
     def _result(self, state: GateState, reason: str, sizes: dict[str, int] | None = None) -> GateResult:
+        if self.whole and self.ended:
+            reason += f" The other sizes were not run: {self.seconds:g} s were over."
         return GateResult(
             state=state,
             reason=reason,
