@@ -87,6 +87,12 @@ def recording(name: str, text: str, chip: str) -> Recording | None:
     return None
 
 
+def mark_of(name: str, chip: str) -> str:
+    """What is said of figures that come from that measurement; "" where it was not made."""
+    wanted = chip_name(chip)
+    return next((row.mark for row in recordings() if row.name == name and row.chip == wanted), "")
+
+
 def here(chip: str) -> Target | None:
     """The Target of that chip, where this machine has it; None elsewhere. Raises TargetError: no such chip is known."""
     from kernellab.dsls.machine import detect_target, gpu_chip, named_chip

@@ -12,10 +12,13 @@ from kernellab.errors import CourseError
 from kernellab.evolve.lab.curves import USUAL, contender
 from kernellab.evolve.lab.pool import load
 from kernellab.evolve.lab.replay import replay
+from kernellab.notebook.learn.card import outcome_card
 from kernellab.notebook.learn.walk import walk
 from kernellab.teach.exercise import solution
+from kernellab.teach.judge import Outcome, Reached
 from kernellab.teach.progress import text_hash
 from kernellab.teach.recorded import Recording, write
+from kernellab.teach.wrong import Wrong
 
 WRONG = """sketch two_inputs {
     symbols: N;
@@ -41,6 +44,9 @@ def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) ->
     assert "Hint 1 of 2" in repr(answer(WRONG))
     assert "Hint 2 of 2" in repr(answer(WRONG.replace("1.5", "1.25")))
     assert shell.run_line_magic("kernel_grade", "two-inputs") == 0
+    wrong = Wrong("y", "M = 20", (20, 4), ("....",) * 16 + ("..x.",) * 4, (16, 2), 0.0, 1.0, 4, "")
+    card = outcome_card("mine", Outcome(Reached.WRONG, "It is wrong.", wrong=wrong), None)
+    assert repr(card).count("..x.") == 4, "the rows that are told show what is wrong"
     right = answer(solution("two-inputs") or "")
     assert "two-inputs: right (T1)" in repr(right)
     assert shell.run_line_magic("kernel_grade", "two-inputs") == 1
@@ -72,11 +78,15 @@ def test_what_another_chip_measured_is_marked_as_recorded(
     missing = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
     assert "nobody has recorded it on an NVIDIA H200" in repr(missing)
     (tmp_path / "replays").mkdir()
-    write([row], tmp_path / "replays" / "measured.json")
+    slow = row.model_copy(update={"name": "slow", "ms": 1.5})
+    write([row, slow], tmp_path / "replays" / "measured.json")
     shell.run_line_magic("kernel_predict", "far 2x")
     found = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
     assert "0.5 ms, about 3x eager" in repr(found) and "You expected 2x, measured 3.00x" in repr(found)
     assert "Recorded on one NVIDIA H200 on 2026-11-23" in repr(found) and "dashed" in found._repr_html_()
+    shell.run_cell_magic("kernel_measure", "slow --task two-inputs --on h200", text)
+    beside = shell.run_line_magic("kernel_measure", "far/slow --on h200")
+    assert "far is 3.00 times as fast as slow" in repr(beside) and "Recorded on one NVIDIA H200" in repr(beside)
     with pytest.raises(CourseError, match="with another text than this cell's"):
         shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text + "# changed")
 

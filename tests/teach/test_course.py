@@ -12,6 +12,8 @@ from teach_parts import LESSONS, ROOT, exercises
 from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError
 from kernellab.teach.exercise import course, solution
+from kernellab.teach.progress import text_hash
+from kernellab.teach.recorded import FILE, recordings
 
 
 def _magics(path: Path) -> list[str]:
@@ -43,6 +45,17 @@ def test_no_notebook_holds_a_reference_answer() -> None:
     for path in LESSONS:
         cells = ["".join(s.split("\n", 1)[-1].split()) for s in _magics(path)]
         assert not [name for name, answer in plain.items() if answer in cells], path.name
+
+
+def test_each_measurement_for_a_gpu_has_a_recording_of_its_text() -> None:
+    kept = {(row.name, row.text) for row in recordings(ROOT / "notebooks" / FILE)}
+    asked = set()
+    for path in LESSONS:
+        for source in _magics(path):
+            head, _, text = source.partition("\n")
+            if head.startswith("%%kernel_measure") and " --on " in head:
+                asked.add((head.split()[1], text_hash(text)))
+    assert asked and asked == kept
 
 
 def test_links_between_notebooks_lead_somewhere() -> None:

@@ -50,7 +50,7 @@ def outcome_card(title: str, outcome: Outcome, hint: Said | None, note: str = ""
     said = f"{outcome.said}{_facts(outcome.facts)}"
     lines = [head, f"  {said}"]
     if outcome.wrong is not None and not outcome.reached.good:
-        lines += [f"  {row}" for row in outcome.wrong.rows[:8]]
+        lines += [f"  {row}" for row in _telling(outcome.wrong.rows)]
     lines += [f"  {text}" for text in (str(hint) if hint else "", note) if text]
     colour = _COLOURS.get(outcome.reached, RED)
     html = f"<div style='{_BOX.format(colour)}'><b>{escape(head)}</b><br>{escape(said)}"
@@ -63,6 +63,12 @@ def outcome_card(title: str, outcome: Outcome, hint: Said | None, note: str = ""
     if outcome.verdict is not None:
         html += f"<details><summary>the whole verdict</summary>{verdict_html(outcome.verdict)}</details>"
     return Shown("\n".join(lines), f"{html}</div>")
+
+
+def _telling(rows: Sequence[str]) -> Sequence[str]:
+    """Eight rows of a picture for those who read text: the first ones, unless all of them are right."""
+    first = next((i for i, row in enumerate(rows) if row.strip(".")), 0)
+    return rows[:8] if first < 8 else rows[first : first + 8]
 
 
 def _facts(found: Facts | None) -> str:

@@ -13,6 +13,7 @@ from kernellab.teach import progress
 from kernellab.teach.judge import source_of
 from kernellab.teach.measure import figures
 from kernellab.teach.progress import Measured, Progress
+from kernellab.teach.recorded import mark_of
 
 if TYPE_CHECKING:
     from kernellab.records import Ranking, Source
@@ -82,8 +83,8 @@ def stated_value(name: str, value: object) -> Shown:
     return _beside(f"{name}: {number:.3g}", name, number, before)
 
 
-def compared(name: str, known: Progress) -> Shown:
-    """How many times as fast as B is A, beside the prediction.
+def compared(name: str, known: Progress, chip: str = "") -> Shown:
+    """How many times as fast as B is A, beside the prediction; marked as recorded on ``chip`` where one is named.
 
     Raises:
         CourseError: one of them was not measured.
@@ -93,7 +94,8 @@ def compared(name: str, known: Progress) -> Shown:
     if ratio is None or not over:
         missing = ", ".join(n for n in (fast, slow) if n and known.measurement(n) is None) or name
         raise CourseError(f"There is no measurement of {missing}.", "Run its %%kernel_measure cell first.")
-    return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, known)
+    mark = mark_of(fast, chip) if chip else ""
+    return _beside(f"{fast} is {ratio:.2f} times as fast as {slow}", name, ratio, known, mark)
 
 
 def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: str = "") -> Shown:

@@ -136,8 +136,9 @@ class LearnMagics(KernelMagic):
             return stated_value(args.name, self.namespace[args.value])
         if cell is None:
             known = progress.read()
-            missing = args.on and known.ratio(args.name) is None
-            return unrecorded(args.name, args.on) if missing else compared(args.name, known)
+            if args.on and known.ratio(args.name) is None:
+                return unrecorded(args.name, args.on)
+            return compared(args.name, known, args.on if args.on and here(args.on) is None else "")
         target = here(args.on) if args.on else None
         if args.on and target is None:
             return replayed(args.name, cell, args.on)
