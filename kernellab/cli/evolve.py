@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import ask_to_remember, emit, read_text, say, write_files
+from kernellab.cli.output import PRECISION, ask_to_remember, emit, read_text, say, write_files
 from kernellab.content import find_workspace
 from kernellab.errors import EvolveError
 
@@ -49,6 +49,7 @@ def evolve(
     allow_library: Annotated[
         bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library.")
     ] = False,
+    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the best one's sketch and source.")] = None,
     cluster: Annotated[str, typer.Option(help="local:N processes here, or dask://HOST:PORT; default: threads.")] = "",
@@ -85,7 +86,8 @@ def evolve(
         assert task is not None
         sketches = [read_text(path, "sketch") for path in from_ or ()]
         run = begin(
-            task, dsl, chip=chip, sketches=sketches, model=model, allow_library=allow_library, cluster=cluster, **knobs
+            task, dsl, chip=chip, sketches=sketches, model=model, allow_library=allow_library,
+            precision=precision or "", cluster=cluster, **knobs,
         )  # fmt: skip
     if detach:
         _detached(run.id, cluster)

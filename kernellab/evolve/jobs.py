@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kernellab.dsls.machine import detect_target
@@ -48,6 +48,8 @@ class Job:
     sketch: str = ""
     source: Source | None = None
     allow_library: bool = False
+    #: how near float32 results must come, as :attr:`kernellab.task.Task.fidelity`
+    precision: str = ""
     #: measured times, else the cost model's alone
     measured: bool = True
     #: a candidate that the cost model gives more is not built; 0: no limit
@@ -153,7 +155,7 @@ def prepare(job: Job) -> Prepared:
 
 
 def _prepared(job: Job) -> Prepared:
-    task, target = load(job.text, job.name), found(job.dsl, job.chip)
+    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
     cascade = Cascade(job, list(job.spent))
     made: list[Source] = []
 
@@ -178,7 +180,7 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
     cascade.known |= {"source": done.source, "modelled_ms": done.modelled_ms, "place": done.place}
 
     def steps() -> None:
-        task, target = load(job.text, job.name), found(job.dsl, job.chip)
+        task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
         ranked = judge.rank(task, source, target, job.allow_library)
         cascade.took(Step.RANK if ranked.built else Step.BUILD, ranked.seconds, ranked.score is not None)
         if ranked.score is None:
@@ -190,13 +192,13 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
 
 def rank(job: Job, judge: Judge) -> Ranked:
     """Measure a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job.text, job.name), found(job.dsl, job.chip)
+    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
     return judge.rank(task, source_of(job, task, target), target, job.allow_library)
 
 
 def verify(job: Job, judge: Judge) -> Verdict:
     """The full verdict on a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job.text, job.name), found(job.dsl, job.chip)
+    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
     return judge.verify(task, source_of(job, task, target), target, job.allow_library)
 
 
@@ -245,8 +247,8 @@ def place_of(sketch: str, task: Task, target: Target) -> Place:
 
 
 @functools.lru_cache(maxsize=8)
-def load(text: str, name: str) -> Task:
-    return load_task(text, name)
+def load(text: str, name: str, precision: str = "") -> Task:
+    return replace(load_task(text, name), fidelity=precision)
 
 
 @functools.lru_cache(maxsize=8)

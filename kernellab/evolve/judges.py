@@ -26,7 +26,7 @@ class LocalJudge:
         """A quick look: a few cases, then the clock, beside the reference. Raises TaskError, TargetError."""
         with self._verifier() as verifier:
             began = time.perf_counter()
-            options = RankOptions(allow_library=allow_library)
+            options = RankOptions(allow_library=allow_library, precision=task.fidelity)  # type: ignore[arg-type]
             found = verifier.rank(task, source, target, options=options, cancel=self.cancel)
             seconds = time.perf_counter() - began
         built = found.stage not in (Stage.STATIC, Stage.BUILD)
@@ -35,7 +35,7 @@ class LocalJudge:
     def verify(self, task: Task, source: Source, target: Target, allow_library: bool) -> Verdict:
         """The full verdict. Raises TaskError, TargetError, VerifierError."""
         with self._verifier() as verifier:
-            options = VerifyOptions(allow_library=allow_library)
+            options = VerifyOptions(allow_library=allow_library, precision=task.fidelity)  # type: ignore[arg-type]
             return verifier.verify(task, source, target, options=options, cancel=self.cancel)
 
     @contextmanager

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Union
 from pydantic import Field, TypeAdapter
 
 from kernellab.records import Author, Exchange, Record, Source, Timing, Usage, Verdict
+from kernellab.verifier.protocol.options import Fidelity
 
 #: the word for a run that asks no model
 RULES = "rules"
@@ -247,6 +248,8 @@ class Begun(_Event):
     #: a model that takes part as an operator: "model", "model:NAME", "replay:FILE"; "" none
     model: str = ""
     allow_library: bool = False
+    #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework
+    precision: Fidelity = ""
     #: sketches or kernels to begin with beside the rules' designs
     given: tuple[Proposal, ...] = ()
     #: the memory that it begins from: "on", "off", a store's place, or "": the workspace's, where there is one

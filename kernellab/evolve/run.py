@@ -43,6 +43,7 @@ from kernellab.models import Budget, open_model
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import memory_defaults, model_settings
 from kernellab.session.start import design, task_text
+from kernellab.verifier.protocol.requested import fidelity
 
 if TYPE_CHECKING:
     from kernellab.session.session import Session
@@ -99,7 +100,7 @@ class Run:
                 f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
             )
         begun = self.state.begun
-        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
             id=f"p{number}", source=source_of(_job(begun, proposal), task, target), sketch=proposal.sketch or None,
@@ -123,7 +124,7 @@ class Run:
         return design(
             begun.text, dsl=begun.dsl, chip=begun.chip, name=name or begun.name, workspace=self.workspace,
             sketch=candidate.sketch, source=None if candidate.sketch else candidate.source, fresh=True,
-            options={"allow_library": True} if begun.allow_library else None,
+            options=_options(begun),
         )  # fmt: skip
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -206,7 +207,7 @@ class Run:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
         """
         begun, state = self.state.begun, self.state
-        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
         verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
         uri = begun.memory if begun.memory not in ("", ON, OFF) else ""
         into = into or Memory.open(self.workspace, uri)
@@ -223,7 +224,7 @@ class Run:
     def _scheduler(self) -> Scheduler:
         state = self._state = fold(self._stream.read())
         begun, knobs = state.begun, state.knobs
-        task, target = load(begun.text, begun.name), find_target(begun.dsl, begun.chip)
+        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
         budget = Budget.parse(knobs.budget)
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
@@ -376,6 +377,7 @@ def evolve(
     sources: Iterable[Source] = (),
     model: str = "",
     allow_library: bool = False,
+    precision: str = "",
     workspace: str | Path | None = None,
     wait: bool = False,
     cluster: str = "",
@@ -385,15 +387,18 @@ def evolve(
     """Search for faster kernels of ``task`` in the background (paper, Algorithm 3); the rest are :class:`Knobs`.
 
     ``sketches`` and ``sources`` are begun with, beside the designs of the rules. ``model`` makes a model one of the
-    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs. ``memory`` is
-    "on", "off" or a store's place; by default what ``kernellab.toml`` says, else the workspace's where it has one.
+    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs. ``precision`` is
+    "strict" (float32 right to 1e-4 beside eager, KernelBench's check) or "framework" (what torch's flags allow), which
+    is the default. ``memory`` is "on", "off" or a store's place; by default what ``kernellab.toml`` says, else the
+    workspace's where it has one.
 
     Raises:
         TaskError, TargetError, EvolveError, ModelError: the call itself is wrong.
+        KernellabError: ``precision`` is another word.
     """
     run = begin(
         task, dsl, name=name, chip=chip, sketches=sketches, sources=sources, model=model,
-        allow_library=allow_library, workspace=workspace, cluster=cluster, memory=memory, **knobs,
+        allow_library=allow_library, precision=precision, workspace=workspace, cluster=cluster, memory=memory, **knobs,
     )  # fmt: skip
     run.work()
     return run.wait() if wait else run
@@ -402,7 +407,8 @@ def evolve(
 def begin(
     task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
     sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
-    workspace: str | Path | None = None, cluster: str = "", memory: str | None = None, **knobs: Any,
+    precision: str = "", workspace: str | Path | None = None, cluster: str = "", memory: str | None = None,
+    **knobs: Any,
 ) -> Run:  # fmt: skip
     """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
     place = Path(workspace) if workspace is not None else find_workspace()
@@ -419,7 +425,8 @@ def begin(
     ]
     begun = Begun(
         name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
-        given=tuple(given), memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
+        precision=fidelity(precision), given=tuple(given),
+        memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
     )  # fmt: skip
     run = f"{called}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)
@@ -478,10 +485,17 @@ def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:
     budget.spend(state.usage, gpu_s=state.device_seconds if on_gpu else 0.0, seconds=worked)
 
 
+def _options(begun: Begun) -> dict[str, Any]:
+    """What the Verifier is asked beside its defaults."""
+    told = {"allow_library": begun.allow_library, "precision": begun.precision}
+    return {name: value for name, value in told.items() if value}
+
+
 def _job(begun: Begun, proposal: Proposal) -> Job:
     return Job(
         number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
         sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
+        precision=begun.precision,
     )  # fmt: skip
 
 

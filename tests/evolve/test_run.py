@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from kernellab.cli import main
-from kernellab.errors import DesignError, EvolveError, JournalError
+from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError
+from kernellab.evolve.jobs import Job, evaluate
+from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Action, Evaluated, Proposed, Status, Steered
 from kernellab.evolve.report import page
 from kernellab.evolve.run import Run, begin, open_run, runs
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
+from kernellab.records import Source
 from tests.evolve.runs import TASK, evaluated, modelled
 from tests.zoo.exhibit import exhibits
 
@@ -216,6 +219,36 @@ def test_a_run_of_a_later_version_is_shown_and_not_touched(tmp_path: Path) -> No
     stream.journal.add(f"run:{run.id}", ['{"kind": "ended"}'])
     with pytest.raises(JournalError, match="cannot read"):
         open_run(run.id, tmp_path)
+
+
+#: TF32's rounding, which this task takes, is above 1e-4
+PRODUCT = """
+import torch
+PRECISION = {"matmul": "tf32"}
+def reference(x, y):
+    return x @ y
+def inputs():
+    return torch.randn(96, 256), torch.randn(256, 64)
+"""
+ROUNDED = """
+import torch
+def tf32(t):
+    return ((t.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+def kernel(x, y):
+    return tf32(x.contiguous()) @ tf32(y.contiguous())
+"""
+
+
+def test_a_strict_run_ranks_strictly(tmp_path: Path) -> None:
+    judge, source = LocalJudge(), Source(dsl="cpp", files={"kernel.py": ROUNDED})
+    for precision, passes in (("framework", True), ("strict", False)):
+        begun = begin(PRODUCT, "cpp", name="product", workspace=tmp_path, precision=precision).state.begun
+        job = Job(
+            0, "", begun.text, begun.name, "cpp", None, source=source, allow_library=True, precision=begun.precision
+        )
+        assert evaluate(job, judge).passed is passes
+    with pytest.raises(KernellabError, match="'exact' is not known"):
+        begin(PRODUCT, "cpp", workspace=tmp_path, precision="exact")
 
 
 #: three of the zoo that pass a quick look: an answer of the framework, one that is remembered, one that is only timed

@@ -12,7 +12,7 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.errors import EvolveError
-from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, usage
+from kernellab.notebook.magics.base import FIDELITIES, PRECISION, KernelMagic, command, counted_as_shown, usage
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
@@ -48,6 +48,7 @@ class EvolveMagics(KernelMagic):
     @argument("--dsl", help="cpp, triton, cuda_c; default: the session's, else triton with a GPU, else cpp")
     @argument("--chip", help="design for a chip of knowledge/hardware")
     @argument("--allow-library", action="store_true", help="a kernel may use the framework's library")
+    @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--estimate", action="store_true", help="say what it would cost, and begin nothing")
     @command
     def kernel_evolve(self, args: argparse.Namespace, cell: str | None = None) -> Any:
@@ -114,7 +115,7 @@ class EvolveMagics(KernelMagic):
             return
         run = begin(
             task, dsl, model=args.model or "", allow_library=args.allow_library,
-            **{**more, **({"chip": args.chip} if args.chip else {})}, **knobs,
+            **{**more, **usage(args, "chip", "precision")}, **knobs,
         )  # fmt: skip
         self.namespace[f"{run.state.begun.name}_run"] = run
         run.work()
@@ -137,6 +138,7 @@ class EvolveMagics(KernelMagic):
             sketches = (best.candidate.sketch,) if best is not None and best.candidate.sketch else ()
             return created.text, {
                 "name": created.name, "dsl": created.dsl, "chip": created.chip, "sketches": sketches,
+                "precision": created.options.get("precision") or "",
             }  # fmt: skip
         return named_task(args.name, self.namespace), {"name": args.name} if args.name in self.namespace else {}
 

@@ -9,7 +9,15 @@ from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, session_names, usage
+from kernellab.notebook.magics.base import (
+    FIDELITIES,
+    PRECISION,
+    KernelMagic,
+    command,
+    counted_as_shown,
+    session_names,
+    usage,
+)
 from kernellab.notebook.magics.config import APPROVALS
 
 if TYPE_CHECKING:
@@ -53,6 +61,7 @@ class WorkMagics(KernelMagic):
     )
     @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
     @argument("--allow-library", action="store_true", help="accept kernels that call the framework's library")
+    @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
     @argument("--fresh", action="store_true", help="a new session, though this cell began one before; the old is kept")
     @command
@@ -94,6 +103,8 @@ class WorkMagics(KernelMagic):
         asked: dict[str, Any] = {"baselines": args.baseline} if args.baseline else {}
         if args.allow_library:
             asked["allow_library"] = True
+        if args.precision:
+            asked["precision"] = args.precision
         if asked:
             options["options"] = asked
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
@@ -171,6 +182,7 @@ class WorkMagics(KernelMagic):
     )  # fmt: skip
     @argument("--repeat", type=int, default=1, metavar="N", help="how many times to repeat the timing")
     @argument("--allow-library", action="store_true", help="accept a kernel that calls the framework's operators")
+    @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--unsandboxed", action="store_true", help="run it without a sandbox, which this machine lacks")
     @argument("--background", metavar="NAME", help="return at once; NAME is bound to what can be awaited or cancelled")
     @command
@@ -187,7 +199,9 @@ class WorkMagics(KernelMagic):
         from kernellab.notebook.magics.verify_cell import named_task, verification
         from kernellab.verifier.protocol.requested import verify_options
 
-        options = verify_options(args.baseline, args.level, args.repeat, args.allow_library, args.dsl)
+        options = verify_options(
+            args.baseline, args.level, args.repeat, args.allow_library, args.dsl, args.precision or ""
+        )  # fmt: skip
         options = options.model_copy(update={"unsandboxed": args.unsandboxed})
         if args.background and not args.background.isidentifier():
             raise UsageError(f"{args.background!r} cannot name a variable")
@@ -242,7 +256,7 @@ class WorkMagics(KernelMagic):
 
     def _again(self, args: argparse.Namespace) -> str:
         """The design line without --words."""
-        given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip")
+        given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip", "precision")
         words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
         words += [f"--baseline {name}" for name in args.baseline or ()]
         words += ["--allow-library"] if args.allow_library else []

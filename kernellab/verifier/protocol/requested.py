@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from kernellab.dsls.sources import read_source
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Trust
 from kernellab.task.task import FRAMEWORK, STRICT
-from kernellab.verifier.protocol.options import Baseline, VerifyOptions
+from kernellab.verifier.protocol.options import Baseline, Fidelity, VerifyOptions
 
 
 def verify_options(
@@ -45,10 +45,10 @@ def verify_options(
         raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
 
 
-def fidelity(word: str | None) -> str:
+def fidelity(word: str | None) -> Fidelity:
     """``--precision``'s word. Raises KernellabError: another than strict and framework."""
     if word in (None, "", STRICT, FRAMEWORK):
-        return word or ""
+        return cast(Fidelity, word or "")
     raise KernellabError(
         f"--precision {word!r} is not known.",
         "Choose strict (right to 1e-4 beside float32 eager) or framework (what torch's flags allow).",
