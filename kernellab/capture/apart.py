@@ -8,13 +8,16 @@ that rules do. ``NotImplemented`` leaves an operation whole.
 # NotImplemented is how a function leaves an operation whole
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
 from kernellab.capture.places import PLACES, adaptive_max_with_places, bags_of_max, median_all
 from kernellab.capture.recurrent import RECURRENT
+from kernellab.capture.resize import RESIZED
 from kernellab.capture.special import SPECIAL
 
 if TYPE_CHECKING:
@@ -231,6 +234,17 @@ def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any =
     return centred @ centred.T / max(x.shape[1] - correction, 0)
 
 
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of ``r`` of the elements, in the order of their places."""
+    import torch
+
+    if x.dim() != 1 or not isinstance(x.shape[0], int):
+        return NotImplemented
+    chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(chosen(range(x.shape[0]), r))
+    return torch.stack([x[[at[k] for at in places]] for k in range(r)], -1) if places and r else NotImplemented
+
+
 def corrcoef(x: Tensor) -> Tensor:
     """The correlations of the rows."""
     import torch
@@ -348,12 +362,12 @@ APART: dict[str, Callable[..., Any]] = {
     "adaptive_max_pool2d.default": adaptive_max_pool2d,
     "_embedding_bag_forward_only.default": embedding_bag, "_embedding_bag.default": embedding_bag,
     "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
-    "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL,
+    "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL, **RESIZED,
 }  # fmt: skip
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    **RECURRENT, **PAIRS,
+    "combinations": combinations, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

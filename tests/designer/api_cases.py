@@ -575,12 +575,8 @@ REFUSED = {
         ("movement/x.view(torch.int32)", "movement/h.view(torch.int16)", "movement/n.view(torch.float32)"),
         "the bits of one dtype are read as another",
     ),
-    "norm_pool/F.interpolate(im, 4, mode='bilinear', antialias=True)": "_upsample_bilinear2d_aa has no rule",
     "activation/F.rrelu(x)": "draws numbers",
     "module/nn.FractionalMaxPool2d(2, output_size=3)": "draws random numbers",
-    "loss/F.ctc_loss(e.transpose(0, 1).log_softmax(-1), torch.ones(4, 3, dtype=torch.int64), torch.full((4,), 6), torch.full((4,), 3))": "DynamicOutputShape",
-    "movement/torch.combinations(v)": "cannot be traced",
-    "loss/F.gaussian_nll_loss(x, y, p, full=True)": "decides by a tensor's values",
     "module/nn.AdaptiveLogSoftmaxWithLoss(9, 20, [5, 10])": "decides by a tensor's values",
 }
 

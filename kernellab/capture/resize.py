@@ -1,0 +1,69 @@
+"""Images made smaller with antialiasing: products with two matrices of weights, one for each direction."""
+
+# mypy: disable-error-code="no-any-return"
+# NotImplemented is how a function leaves an operation whole
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+
+def _triangle(at: Tensor) -> Tensor:
+    return (1 - at.abs()).clamp(min=0)
+
+
+def _cubic(at: Tensor) -> Tensor:
+    """Keys' cubic convolution with a = -0.5, as Pillow has it."""
+    import torch
+
+    x = at.abs()
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+def _weights(x: Tensor, size: int, wanted: int, ratio: float, reach: int, kernel: Callable[[Tensor], Tensor]) -> Tensor:
+    """[wanted, size]: how much of each place goes into each new one; the filter is stretched by ``ratio``."""
+    import torch
+
+    stretch = max(ratio, 1.0)
+    centre = (torch.arange(wanted, device=x.device, dtype=x.dtype).unsqueeze(1) + 0.5) * ratio
+    at = torch.arange(size, device=x.device, dtype=x.dtype)
+    first = (centre - reach * stretch + 0.5).to(torch.int64).clamp(min=0)
+    last = (centre + reach * stretch + 0.5).to(torch.int64).clamp(max=size)
+    found = torch.where((at >= first) & (at < last), kernel((at - centre + 0.5) / stretch), 0.0)
+    return found / found.sum(1, keepdim=True)
+
+
+def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """The operation of ATen whose filter is ``kernel``, ``reach`` wide to each side."""
+
+    def resize(
+        x: Tensor, size: Sequence[int], align_corners: bool, scale_high: float | None = None,
+        scale_wide: float | None = None,
+    ) -> Tensor:  # fmt: skip
+        import torch
+
+        high, wide = x.shape[-2:]
+        if not all(isinstance(n, int) for n in (high, wide, *size)) or x.dtype not in (torch.float32, torch.float64):
+            return NotImplemented
+        made = []
+        for old, new, scale in ((high, size[0], scale_high), (wide, size[1], scale_wide)):
+            aligned = (old - 1) / (new - 1) if new > 1 else 0.0
+            ratio = aligned if align_corners else 1 / scale if scale else old / new
+            made.append(_weights(x, old, new, ratio, reach, kernel))
+        down, across = made
+        return down @ (x @ across.transpose(0, 1))
+
+    return resize
+
+
+#: operation of ATen -> what is traced in its place
+RESIZED: dict[str, Callable[..., Any]] = {
+    "_upsample_bilinear2d_aa.default": antialiased(1, _triangle),
+    "_upsample_bicubic2d_aa.default": antialiased(2, _cubic),
+}
