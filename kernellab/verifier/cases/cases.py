@@ -65,15 +65,24 @@ class Case:
         return tuple(d if h is None else h for d, h in zip(found, self.held, strict=True)) if self.held else found
 
     def _drawn(self) -> tuple[Any, ...]:
-        drawn = make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
+        drawn = self._sample
         if self.statics is None:
             return changed(drawn, self.change)
         # a change is none of theirs either
         return _held(self.task, changed(_held(self.task, drawn, self.statics), self.change), self.statics)
 
+    @cached_property
+    def _sample(self) -> tuple[Any, ...]:
+        return make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
+
     def with_change(self, change: tuple[Any, ...]) -> Case:
-        """The same case with a change to its arguments."""
-        return replace(self, change=change)
+        """The same case with a change to its arguments, which are not drawn again."""
+        return self._sharing(replace(self, change=change), "_sample")
+
+    def _sharing(self, other: Case, *names: str) -> Case:
+        """``other`` with what was made of this case by ``names``."""
+        vars(other).update({name: vars(self)[name] for name in names if name in vars(self)})
+        return other
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
@@ -94,9 +103,7 @@ class Case:
         """The case with float64's answers; what is drawn and answered by now is not made again."""
         if self.double:
             return self
-        found = replace(self, double=True)
-        vars(found).update({k: v for k, v in vars(self).items() if k in ("args", "_native")})
-        return found
+        return self._sharing(replace(self, double=True), "args", "_native")
 
     @property
     def reference_seconds(self) -> float:
