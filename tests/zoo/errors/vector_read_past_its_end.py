@@ -1,8 +1,7 @@
 # /// zoo
 # task = "smooth"
 # dsl = "cpp"
-# expect = "smoke"
-# signature = "out-of-bounds"
+# expect = "correct"
 # story = """
 # A vector has room for a row and one of its two borders. What lies behind it is mostly zero, as the border is."""
 # detector = "In checked calls what the kernel's own code allocates ends at a page that cannot be touched."

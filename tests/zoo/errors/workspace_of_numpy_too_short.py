@@ -1,11 +1,11 @@
 # /// zoo
 # task = "smooth"
 # dsl = "cpp"
-# expect = "smoke"
+# expect = "correct"
 # signature = "out-of-bounds"
 # story = """
 # The same with a workspace of NumPy's."""
-# detector = "Guards around what NumPy allocates in a checked call, looked at when it returns."
+# detector = "In checked calls what NumPy allocates ends at a page that cannot be touched."
 # ///
 import numpy as np
 import torch
