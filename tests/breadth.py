@@ -54,9 +54,9 @@ SOME_RUNS = {
     "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile": 3,
     "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own": 3,
 }
-#: one of how many lessons' notebooks, and of the tutorials from this name on, a commit's run executes
-LESSONS = 4
-LATER_TUTORIALS = "06_"
+#: a commit's run executes the first tutorial and one of so many parts of the other notebooks: under four minutes
+NOTEBOOKS = 6
+FIRST_NOTEBOOK = "01_quickstart"
 
 
 def everything() -> bool:
@@ -87,3 +87,10 @@ def chosen(name: str, parts: int, seed: str) -> bool:
 def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
     """The names of one share."""
     return [name for name in names if chosen(name, parts, seed)]
+
+
+def notebooks(names: Iterable[str], seed: str) -> list[str]:
+    """The notebooks that a run executes: parts of one size, since each of them takes about as long."""
+    others = sorted(name for name in names if name != FIRST_NOTEBOOK)
+    part = int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16) % NOTEBOOKS
+    return [FIRST_NOTEBOOK, *others[part::NOTEBOOKS]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.breadth import LATER_TUTORIALS, LESSONS, SHARES, SOME_RUNS, chosen, everything, seed
+from tests.breadth import SHARES, SOME_RUNS, chosen, everything, notebooks, seed
 
 if TYPE_CHECKING:
     from kernellab.verifier import Verifier
@@ -65,15 +65,20 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves a share of the broad tests, unless all are asked for or one is named (``FILE::TEST``)."""
     if everything() or any("::" in argument for argument in config.args):
         return
-    left = [item for item in items if not _is_spared(item)]
+    books = notebooks({item.path.stem for item in items if _is_notebook(item)}, seed())
+    left = [item for item in items if not _is_spared(item, books)]
     if len(left) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if _is_spared(item)])
+        config.hook.pytest_deselected(items=[item for item in items if _is_spared(item, books)])
         items[:] = left
 
 
-def _is_spared(item: pytest.Item) -> bool:
-    if item.path.suffix == ".ipynb" and (item.path.parent.name == "lessons" or item.path.name >= LATER_TUTORIALS):
-        return not chosen(item.path.stem, LESSONS, seed())
+def _is_notebook(item: pytest.Item) -> bool:
+    return item.path.suffix == ".ipynb"
+
+
+def _is_spared(item: pytest.Item, books: list[str]) -> bool:
+    if _is_notebook(item):
+        return item.path.stem not in books
     parts = SHARES.get(_path(item), 1) if hasattr(item, "callspec") else SOME_RUNS.get(f"{_path(item)}::{item.name}", 1)
     return parts > 1 and not chosen(item.nodeid, parts, seed())
 
