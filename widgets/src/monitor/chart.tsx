@@ -32,7 +32,8 @@ export function Chart({ view }: { view: MonitorView }) {
   };
   const schedule = useFrame(redraw);
   const again = useFrame(point);
-  useEffect(schedule, [changes, head, rounds, by]);
+  // of the head only what is drawn: it counts candidates as well, which come more often than the chart is drawn
+  useEffect(schedule, [changes, head.measure, head.lines.length, head.improvements.length, rounds, by]);
   useEffect(again, [at]);
   useEffect(() => {
     const size = new ResizeObserver(schedule);

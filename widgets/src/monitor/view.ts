@@ -13,8 +13,12 @@ interface Said {
 
 export type Panel = "candidates" | "compare" | "grid" | "analyst" | "ledger" | "steer";
 
+/** 5,000 candidates are drawn twice a second; what would wait for less than a frame does not */
+const ROWS_A_MS = 10;
+const FRAME_MS = 16;
+
 export class MonitorView extends Link<Said> {
-  /** all candidates by number; the map is one object that changes, `changes` counts how often */
+  /** all candidates by number; the map is one object that changes, `changes` counts how often it was told */
   readonly rows = new Map<number, Row>();
   readonly changes: Signal<number> = signal(0);
   readonly panel: Signal<Panel> = signal<Panel>("candidates");
@@ -24,6 +28,8 @@ export class MonitorView extends Link<Said> {
   /** the two that are compared */
   readonly marked: Signal<readonly number[]> = signal<readonly number[]>([]);
   #version = 0;
+  #told = Number.NEGATIVE_INFINITY;
+  #due: ReturnType<typeof setTimeout> | undefined;
   #asking = false;
   #closed = false;
 
@@ -53,6 +59,7 @@ export class MonitorView extends Link<Said> {
 
   override dispose(): void {
     this.#closed = true;
+    clearTimeout(this.#due);
     super.dispose();
   }
 
@@ -66,7 +73,20 @@ export class MonitorView extends Link<Said> {
   #take(found: Rows): void {
     for (const row of found.rows) this.rows.set(row.number, row);
     this.#version = found.version;
-    if (found.rows.length) this.changes.value += 1;
+    if (found.rows.length) this.#tell();
+  }
+
+  /** Chart and table are drawn anew as a whole: the more candidates there are, the more of them come at once. */
+  #tell(): void {
+    if (this.#due !== undefined) return;
+    const wait = this.rows.size / ROWS_A_MS - (performance.now() - this.#told);
+    const tell = () => {
+      this.#due = undefined;
+      this.#told = performance.now();
+      this.changes.value += 1;
+    };
+    if (wait < FRAME_MS) tell();
+    else this.#due = setTimeout(tell, wait);
   }
 
   /** Asks for what is missing: after a reload everything, after a lost message what changed since. */

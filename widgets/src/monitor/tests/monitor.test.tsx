@@ -8,6 +8,7 @@ import { nearest, picture } from "../picture";
 import type { Row } from "../protocol";
 import { fate, figureOf } from "../row";
 import { arranged, lineage } from "../table";
+import { MonitorView } from "../view";
 
 const all = rows(40) as Row[];
 const BY_NUMBER = new Map(all.map((one) => [one.number, one]));
@@ -89,6 +90,21 @@ describe("rows", () => {
       kernel.put("version" as never, 42);
     });
     expect(find(".kl-candidates").textContent).toContain("42 candidates");
+  });
+
+  it("draws what arrives in a moment at once, the more of it the more there are", async () => {
+    const kernel = new Search();
+    const view = new MonitorView(kernel);
+    kernel.reply({ kind: "rows", since: 0, version: 2000, rows: rows(2000) });
+    const told = view.changes.value;
+    for (let more = 0; more < 10; more += 1) {
+      kernel.reply({ kind: "rows", since: 2000 + more, version: 2001 + more, rows: [row(2000 + more)] });
+    }
+    expect(view.rows.size).toBe(2010);
+    expect(view.changes.value).toBe(told);
+    await new Promise((done) => setTimeout(done, 260));
+    expect(view.changes.value).toBe(told + 1);
+    view.dispose();
   });
 
   it("leaves no listener behind", async () => {
