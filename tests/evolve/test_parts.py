@@ -183,6 +183,12 @@ def test_a_run_stops_at_its_target_its_bound_its_rounds_and_its_budget() -> None
     assert stop.reason(found, budget) == "", "a rank is no verdict"
     verify(found, 1, 2.5)
     assert stop.reason(found, budget).startswith("The target of 2x is reached: candidate 1")
+    found = state([1.0, 2.0], Knobs(headroom=0.9))
+    verify(found, 1, 2.0)
+    found.verdicts[1] = found.verdicts[1].model_copy(update={"sol_ms": 0.44})
+    assert stop.reason(found, budget) == ""
+    found.verdicts[1] = found.verdicts[1].model_copy(update={"sol_ms": 0.46})
+    assert stop.reason(found, budget) == "Candidate 1 reaches 92 % of the task's bound."
     found = state([1.0, 2.5], Knobs(rounds=1))
     for number in range(2):
         assert stop.reason(found, budget) == ""
