@@ -326,6 +326,9 @@ def test_the_roof_is_what_the_judge_measured_on_this_chip_and_says_so() -> None:
     found = roofline(now, facts)
     assert (found["bandwidth"], found["peak_flops"]) == (21e9, 2e11) and "the judge's own copy" in found["source"]
     assert facts.measured(now) is facts.measured(now) and facts.chip is chip
+    faster = here.model_copy(update={"time": TIME.model_copy(update={"median_ms": 0.5})})
+    beaten = roofline(state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=faster)), facts)
+    assert "no reliable bound here" in beaten["source"]
     other = Facts(target=Target("cpp", Backend.CPU, replace(chip, name="another")))
     assert roofline(now, other)["bandwidth"] == 10e9
 

@@ -40,7 +40,7 @@ def cost_figures(cost: Cost, facts: Facts) -> list[Figure]:
             + f"; {cost.intensity:.3g} for each byte moved",
         ),
     ]
-    if cost.time_ms is not None:
+    if cost.time_ms is not None and not facts.passed:
         shown.append(
             figure(
                 f"{cost.time_ms:.3g} ms roofline",

@@ -9,9 +9,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
+from kernellab.records import BOUND_PASSED, NO_BOUND, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
@@ -35,6 +37,8 @@ class Facts:
     task: Task | None = None
     target: Target | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
+    #: something verified, or a baseline, is faster than the chip's roofs allow: they were measured badly
+    passed: bool = False
     _sizes: dict[object, dict[str, int] | None] = field(default_factory=dict, repr=False, compare=False)
     _costs: OrderedDict[object, Cost | None] = field(default_factory=OrderedDict, repr=False, compare=False)
     _measured: dict[object, Facts] = field(default_factory=dict, repr=False, compare=False)
@@ -46,17 +50,24 @@ class Facts:
     @property
     def roofs(self) -> str:
         """Where the chip's rates are from, in words."""
-        return (self.chip.source or f"the file of {self.chip.name} in knowledge/hardware") if self.chip else ""
+        if self.chip is None:
+            return ""
+        source = self.chip.source or f"the file of {self.chip.name} in knowledge/hardware"
+        return f"{source}; {NO_BOUND}: something measured is faster" if self.passed else source
 
     def measured(self, state: State) -> Facts:
         """The same with the roofs that the session's judge measured on this chip, once it has timed something."""
-        rates = _rates(state, self.chip)
-        if rates is None or self.target is None:
+        verdict = _timed(state, self.chip)
+        if verdict is None or self.target is None:
             return self
-        found = self._measured.get(rates)
+        where = verdict.environment
+        passed = (verdict.sol_ms or 0.0) > BOUND_PASSED * state.least_ms.get(where.chip, inf)
+        key = where.bandwidth, where.flops, passed
+        found = self._measured.get(key)
         if found is None:
-            target = self.target.at_rates(*rates)
-            found = self._measured[rates] = replace(self, target=target, _costs=OrderedDict(), _measured={})
+            target = self.target.at_rates(where.bandwidth, where.flops)
+            found = replace(self, target=target, passed=passed, _costs=OrderedDict(), _measured={})
+            self._measured[key] = found
         return found
 
     @property
@@ -101,13 +112,13 @@ class Facts:
         return self._costs[key]
 
 
-def _rates(state: State, chip: Chip | None) -> tuple[float, float] | None:
-    """Bandwidth and FLOP/s of the newest verdict that measured them on this chip."""
+def _timed(state: State, chip: Chip | None) -> Verdict | None:
+    """The newest verdict that measured this chip's bandwidth and FLOP/s."""
     turns = sorted(state.turns.values(), key=lambda turn: turn.number, reverse=True)
     for turn in turns:
         where = turn.verdict.environment if turn.verdict is not None else None
         if where is not None and where.bandwidth and chip is not None and where.chip == chip.name:
-            return where.bandwidth, where.flops
+            return turn.verdict
     return None
 
 
