@@ -7,6 +7,7 @@ pass. A cell that is no sketch is a kernel, and goes to the Verifier at once.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -154,10 +155,13 @@ def source_of(text: str, task: Task, dsl: str | None = None) -> Source:
 
 def _kernel(text: str, task: Task, verify: Verify, level: Trust) -> Outcome:
     try:
-        compile(text, "kernel.py", "exec")
+        module = ast.parse(text, "kernel.py")
     except SyntaxError as error:
         said = f"Line {error.lineno}: {error.msg}."
         return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)
+    if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
+        # lines of Python where a sketch is asked; the Verifier would ask for a module, of which nobody spoke
+        return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))
     return _verified(source_of(text, task), task, verify, level, None)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import NoReturn
 
 import pytest
 from teach_parts import ROOT, WrongAnswer, exercises, wrong_answers
 
 from kernellab.teach.exercise import course
 from kernellab.teach.hints import hint_for, row_for
-from kernellab.teach.judge import Reached, is_sketch, judge_sketch
+from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
 from kernellab.teach.progress import Attempt, Progress, text_hash
 
 WRONG = list(wrong_answers())
@@ -46,3 +47,15 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer) -> None:
     again = before.model_copy(update={"text": text_hash(wrong.text)})
     second = hint_for(exercise, outcome, found, Progress((before, again, again)), wrong.text)
     assert second is not None and second.text == row.says[min(1, len(row.says) - 1)]
+
+
+@pytest.mark.parametrize("text", ["y = 3 * x + z", "y = 3 *", ""])
+def test_lines_that_are_no_answer_are_said_to_be_none_before_anything_is_built(text: str) -> None:
+    found = course(ROOT)
+    exercise = found.exercise("two-inputs")
+
+    def verify(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("it was built")
+
+    outcome = judge(text, found.task(exercise), exercise.goals, verify)
+    assert outcome.reached is Reached.UNREADABLE and hint_for(exercise, outcome, found, Progress(()), text) is not None
