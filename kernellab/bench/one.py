@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,17 +137,19 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
 
 def _dry(job: Job, begins: Callable[[], None]) -> Row:
     from kernellab.bench.dry import dry_row
+    from kernellab.designer.eager import as_asked
     from kernellab.dsls.machine import detect_target
     from kernellab.task import load_task
 
     begins()
+    target = detect_target(job.dsl)
     try:
         small = _at_most(job)
-        task = replace(load_task(small.text, job.name), fidelity=job.precision)
+        task = as_asked(load_task(small.text, job.name), job.precision, target)
     except KernellabError as error:
         row = Row.of(job.name, job.category, job.dynamic, None, 0, 0.0, str(error))
         return named(row.model_copy(update={"stage": "read"}), job)
-    row = dry_row(job.name, job.category, job.dynamic, task, detect_target(job.dsl))
+    row = dry_row(job.name, job.category, job.dynamic, task, target)
     notes = [said for said in (job.note, *task.notes, row.note) if said]
     return named(row.model_copy(update={"cut": small.words, "note": "; ".join(notes)}), job)
 

@@ -100,6 +100,8 @@ class Task:
     #: how near a caller wants kernels of it: :data:`STRICT`, :data:`FRAMEWORK`, or "" where nobody said, which is
     #: as the framework. No part of the task's text
     fidelity: str = ""
+    #: eager was seen to compute the convolutions in TF32 on this machine: a strict kernel may too
+    eager_rounds: bool = field(default=False, compare=False)
     #: overrides of the error rule's numbers by name ("floor" when the task gives one number)
     tolerance: Mapping[str, float] = field(default_factory=dict)
     #: argument -> what its values may be: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",

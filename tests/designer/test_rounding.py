@@ -10,6 +10,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.designer.eager import as_asked, eager_rounds
 from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -66,6 +67,35 @@ def test_strict_products_are_split_whatever_the_flags_allow(precision: str) -> N
     assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
     # as the framework: what the flags allow
     assert 'precision="tf32"' in _design(precision, "framework")[0]
+
+
+def test_a_strict_kernel_rounds_as_eager_was_seen_to() -> None:
+    """Over a copy, which rounds to the nearest as cuDNN does; in place tensor cores would cut off, so it is split."""
+    chip = find_chip("NVIDIA H200")
+    target = Target("triton", Backend.CUDA, chip)
+    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict", eager_rounds=True)
+    found = {}
+    for reply in RulesDesigner().designs(DesignBrief(task, target)):
+        (word,) = set(re.findall(r'gemm\(.*precision="(\w+)"', reply.sketch)) or {""}
+        found.setdefault(word, "cast(cast(" in reply.sketch)
+    assert found == {"tf32": True, "bf16x6": False}
+
+
+def test_what_eager_does_is_seen_on_the_device_itself() -> None:
+    """A CPU takes float32, whatever the flags allow; no convolution, or one in whole numbers, has nothing to round."""
+    assert not eager_rounds(load_task(TEXT.format(precision=""), "rounded"), "cpu")
+    plain = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return torch.randn(4, 4)\n"
+    assert not eager_rounds(load_task(plain, "plain"), "cpu")
+    cpu = Target("cpp", Backend.CPU, None)
+    assert as_asked(load_task(plain, "plain"), "strict", cpu).strict
+
+
+@pytest.mark.gpu
+def test_eager_takes_tf32_for_wide_convolutions_on_a_gpu() -> None:
+    text = TEXT.format(precision="")
+    assert eager_rounds(load_task(text, "wide")) and not eager_rounds(
+        load_task('PRECISION = {"conv": "ieee"}\n' + text, "ieee")
+    )
 
 
 def test_each_lowering_is_asked_for_the_precision_that_it_has() -> None:

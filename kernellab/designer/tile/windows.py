@@ -68,12 +68,15 @@ def window_precision(ctx: Context, k: Launch) -> str:
     Those let it take TF32 on CUDA; it often takes float32 all the same (an H200, at KernelBench's full sizes), and a
     kernel in TF32 is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy,
     where the summed channels lie side by side in both factors, else into six of bf16, as products of matrices are
-    (:func:`kernellab.designer.tile.gpu.products.precision`). Scalar products and those of CPUs are whole.
+    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was seen to take TF32, so does a strict kernel
+    over a copy, whose numbers are rounded as cuDNN rounds them (:mod:`kernellab.designer.passes.round_tf32`); elsewhere
+    tensor cores cut them off, and the result is half as far again from float64. Scalar products and those of CPUs are
+    whole.
     """
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
     default = "tf32" if ctx.gpu else "ieee"
-    if ctx.gpu and ctx.task.strict:
+    if ctx.gpu and ctx.task.strict and not (ctx.task.eager_rounds and k.window.last):
         default = "ieee" if ctx.scalar_products else "tf32x3" if k.window.last else "bf16x6"
     return ctx.stated("conv", ctx.task.granted.get("matmul", default))
 

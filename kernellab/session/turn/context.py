@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,8 @@ class Bench:
         self._memory_lock = threading.Lock()
 
     def task(self) -> Task:
-        """Raises TaskError."""
+        """Raises TaskError; TargetError, where what is asked of its precision hangs on the machine."""
+        from kernellab.designer.eager import as_asked
         from kernellab.task import load_task
 
         with self._task_lock:
@@ -80,7 +81,7 @@ class Bench:
                 self._task = load_task(self.created.text, self.created.name)
             asked = self.options().precision
             if self._task.fidelity != asked:
-                self._task = replace(self._task, fidelity=asked)
+                self._task = as_asked(self._task, asked, self.target())
             return self._task
 
     def admitted(self) -> tuple[TaskFlag, ...]:

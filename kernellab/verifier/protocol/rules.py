@@ -34,6 +34,8 @@ class ErrorRule:
     close_atol: float = 1e-4
     #: times the framework's own error against float64
     framework_factor: float = 8.0
+    #: "no farther than eager": the same roundings in another order of the sum (H200: 0.92 to 1.002 times eager's error)
+    as_eager: float = 1.1
     #: elements of which a cut in the formula may have decided otherwise: of more, it is no matter of rounding
     cut_share: float = 0.05
     tile: int = 64

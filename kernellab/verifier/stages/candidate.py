@@ -62,7 +62,7 @@ class Stages:
         self.limits = [Limits.of(dtype, dict(task.tolerance), self.tf32) for dtype in self.dtypes]
         if task.strict and device.eager_tf32(task):
             # no farther from float64 than eager, which may be in TF32
-            self.limits = [replace(limit, own=1 / ERROR.framework_factor) for limit in self.limits]
+            self.limits = [replace(limit, own=ERROR.as_eager / ERROR.framework_factor) for limit in self.limits]
         self._worker: Worker | None = None
         self.ahead = Ahead(task, context.interpreted)
         #: the workers of ``options.rivals``, once they are built

@@ -1,0 +1,99 @@
+"""What eager does on this machine, where strict precision hangs on it.
+
+torch's flags let cuDNN take TF32 for float32 convolutions, and whether it does is its own choice, by shape and device:
+on an H200 it does for 65 of KernelBench's 93 graphs with convolutions, at full size. A strict kernel is right to 1e-4
+beside eager; where eager took TF32 only one that rounds as it does can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernellab.capture import Graph, Node, Ref, capture
+from kernellab.capture.run import evaluate
+from kernellab.designer.frontend.convolutions import CONVOLUTIONS
+from kernellab.errors import KernellabError
+from kernellab.target import Backend, Target
+from kernellab.task import Task
+from kernellab.task.task import STRICT
+
+if TYPE_CHECKING:
+    import torch
+
+#: relative Frobenius distance beyond which two results are no two orders of one sum of float32: TF32's is 2.9e-4
+_APART = 2e-5
+
+
+def as_asked(task: Task, fidelity: str, target: Target) -> Task:
+    """``task`` with the ``fidelity`` that is asked for; where it is strict and ``target`` is this machine's GPU, with
+    what eager was seen to do there."""
+    rounds = fidelity == STRICT and target.backend is Backend.CUDA and _has_gpu() and eager_rounds(task)
+    return replace(task, fidelity=fidelity, eager_rounds=rounds)
+
+
+def eager_rounds(task: Task, device: str = "cuda") -> bool:
+    """Does eager compute each float32 convolution of the reference in TF32 on ``device``? False without any, and where
+    it cannot be told (the reference cannot be captured, memory is short)."""
+    if task.precision.get("conv", "tf32") != "tf32":
+        return False
+    try:
+        graph = capture(task)
+        calls = [_call(graph, node, task.module().default_sizes()) for node in graph.nodes if _is_convolution(node)]
+    except (KernellabError, KeyError, TypeError):
+        return False
+    return bool(calls) and all(_rounds(*call, device) for call in calls)
+
+
+def _is_convolution(node: Node) -> bool:
+    return _kind(node) in CONVOLUTIONS and node.dtype == "float32"
+
+
+def _kind(node: Node) -> str:
+    return node.op.split(".")[1]
+
+
+def _call(
+    graph: Graph, node: Node, sizes: dict[str, int]
+) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
+    """The operation, both factors' shapes at the task's own sizes, and the arguments behind the bias."""
+    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
+
+    def shape(ref: Ref) -> tuple[int, ...]:
+        return tuple(e if isinstance(e, int) else int(evaluate(e, sizes)) for e in shapes[ref.name])
+
+    rest = tuple(tuple(a) if isinstance(a, Sequence) and not isinstance(a, str) else a for a in node.args[3:])
+    return node.op, shape(node.args[0]), shape(node.args[1]), rest
+
+
+@lru_cache(maxsize=256)
+def _rounds(op: str, image: tuple[int, ...], weight: tuple[int, ...], rest: tuple[Any, ...], device: str) -> bool:
+    """Does the result differ by TF32's rounding from the one without leave to take it?"""
+    import torch
+
+    _, name, overload = op.split(".")
+    function = getattr(getattr(torch.ops.aten, name), overload)
+    arguments = [list(a) if isinstance(a, tuple) else a for a in rest]
+    generator = torch.Generator(device).manual_seed(0)
+    try:
+        x, w = (torch.randn(s, device=device, generator=generator) for s in (image, weight))
+
+        def result(allowed: bool) -> torch.Tensor:
+            with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
+                return function(x, w, None, *arguments)  # type: ignore[no-any-return]
+
+        free, exact = result(True), result(False)
+        return float((free - exact).norm()) > _APART * float(exact.norm())
+    except (RuntimeError, TypeError):
+        return False
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+__all__ = ["as_asked", "eager_rounds"]
