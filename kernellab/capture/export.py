@@ -16,7 +16,6 @@ from kernellab.capture.apart import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.pairs import Pair
 from kernellab.capture.read import REMEDY, ProgramReader
-from kernellab.capture.recurrent import whole_cells
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.fakes import fake_arguments
@@ -123,9 +122,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), given, dynamic_shapes=(dynamic,), strict=strict)
-            whole = set(_operators(whole_cells(program)).values())
-            table = {op: apart for op, apart in _decompositions().items() if op not in whole}
-            return program.run_decompositions(table | _wanted(program))
+            return program.run_decompositions(_decompositions() | _wanted(program))
     except CaptureError:
         raise
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernellab.capture.graph import Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
+from kernellab.capture.recurrent import ATEN
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
 
@@ -112,7 +113,7 @@ class ProgramReader:
             self._number(fx, value)
             return ()
         line = self._line(fx)
-        op = str(fx.target)
+        op = ATEN.get(str(fx.target), str(fx.target))
         if any(op.split(".")[1].removeprefix("_").startswith(r) for r in _RANDOM) and "norm" not in op:
             raise CaptureError(
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."

@@ -1,10 +1,15 @@
-"""Recurrent layers of many steps: one operation a layer and direction, which stays whole instead of being unrolled."""
+"""Recurrent layers of many steps: one operation a layer and direction, which stays whole and is not unrolled.
+
+Traced, it is an operator of our own that only says its shapes: ATen's is unrolled to find them, step by step. In a
+graph it has the name of ATen's, whose arguments it takes.
+"""
 
 # mypy: disable-error-code="no-any-return"
 # NotImplemented is how a function leaves an operation whole
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,10 +34,10 @@ def by_layers(cell: str) -> Callable[..., Any]:
         if not isinstance(weights, (list, tuple)) or not isinstance(layers, int) or (dropout and train):
             return NotImplemented
         ways = 2 if both else 1
-        if not is_long(x, layers * ways, batch_first) or layers * ways == 1:
-            return NotImplemented
         each = len(weights) // (layers * ways)
-        run = getattr(torch, cell)
+        if not _is_long(x, layers * ways, batch_first) or each != (4 if has_bias else 2):
+            return NotImplemented
+        run = _operators()[cell]
         starts: Sequence[Tensor] = hx if cell == "lstm" else (hx,)
         ends: list[list[Tensor]] = [[] for _ in starts]
         time = 1 if batch_first else 0
@@ -43,7 +48,7 @@ def by_layers(cell: str) -> Callable[..., Any]:
                 own = [s[k : k + 1] for s in starts]
                 given = x.flip(time) if way else x
                 found = run(
-                    given, own if cell == "lstm" else own[0], weights[k * each : (k + 1) * each],
+                    given, own if cell == "lstm" else own[0], list(weights[k * each : (k + 1) * each]),
                     has_bias, 1, 0.0, train, False, batch_first,
                 )  # fmt: skip
                 # the last state is the last output: asked of the layer, it would be a second call of it
@@ -57,23 +62,40 @@ def by_layers(cell: str) -> Callable[..., Any]:
     return stack
 
 
-def is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
+def _is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
     """Would unrolling take more steps than are designed one by one?"""
     steps = x.shape[1 if batch_first and x.dim() == 3 else 0]
     return isinstance(steps, int) and steps * runs > _MOST_STEPS
 
 
-def whole_cells(program: Any) -> set[str]:
-    """The recurrent operations of an exported program that are to stay whole, by ATen's names."""
-    found = set()
-    for node in program.graph.nodes:
-        name = str(node.target).removeprefix("aten.")
-        if name in {f"{cell}.input" for cell in CELLS}:
-            x = node.args[0].meta["val"]
-            if is_long(x, int(node.args[4]) * (2 if node.args[7] else 1), bool(node.args[8])):
-                found.add(name)
-    return found
+@lru_cache(maxsize=1)
+def _operators() -> dict[str, Any]:
+    """The operator of each cell."""
+    import torch
+
+    library = torch.library.Library("kernellab", "FRAGMENT")
+    for cell in CELLS:
+        state, ends = ("Tensor[]", "Tensor, Tensor") if cell == "lstm" else ("Tensor", "Tensor")
+        library.define(
+            f"{cell}(Tensor x, {state} hx, Tensor[] weights, bool has_bias, int layers, float dropout, bool train, "
+            f"bool both, bool batch_first) -> (Tensor, {ends})"
+        )
+        torch.library.register_fake(f"kernellab::{cell}", _shapes, lib=library)
+    _KEPT.append(library)
+    return {cell: getattr(torch.ops.kernellab, cell).default for cell in CELLS}
 
 
+#: a library of operators that nobody holds is taken back
+_KEPT: list[Any] = []
+
+
+def _shapes(x: Tensor, hx: Any, weights: Any, *rest: Any) -> tuple[Tensor, ...]:
+    """Of one layer in one direction: an output for each step, and the last states."""
+    states = hx if isinstance(hx, (list, tuple)) else (hx,)
+    return (x.new_empty((*x.shape[:-1], states[0].shape[-1])), *(s.new_empty(s.shape) for s in states))
+
+
+#: the operator of a cell in a traced program -> ATen's, which it stands for
+ATEN = {f"kernellab.{cell}.default": f"aten.{cell}.input" for cell in CELLS}
 #: function of torch -> what is called in its place
 RECURRENT: dict[str, Callable[..., Any]] = {cell: by_layers(cell) for cell in CELLS}

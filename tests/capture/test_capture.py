@@ -184,3 +184,30 @@ def test_a_torch_that_takes_fewer_operations_apart_is_enough(monkeypatch: pytest
         export._decompositions.cache_clear()
     assert torch.ops.aten.adaptive_max_pool3d.default not in table
     assert torch.ops.aten.dist.default in table
+
+
+LAYERS = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.{cell}(3, 4, 2, bidirectional=True)
+    def forward(self, x):
+        out, state = self.inner(x)
+        return out, state{end}
+def get_init_inputs():
+    return []
+def get_inputs():
+    return [torch.randn(150, 2, 3)]
+"""
+
+
+@pytest.mark.parametrize(("cell", "end"), [("LSTM", "[1]"), ("GRU", "")])
+def test_recurrent_layers_of_many_steps_are_an_operation_each(cell: str, end: str) -> None:
+    task = load_task(LAYERS.format(cell=cell, end=end), "layers")
+    graph = capture(task)
+    assert [n.op for n in graph.nodes].count(f"aten.{cell.lower()}.input") == 4
+    args = task.module().sample()
+    for got, want in zip(run_graph(graph, args), task.module().results(args), strict=True):
+        torch.testing.assert_close(got, want)
