@@ -45,8 +45,7 @@ class RulesDesigner:
         """
         graph = capture(brief.task)
         replies, refused = self._schedules(brief, graph, NONE)
-        # best first among those that fit the chip: the others need a person's smaller tiles
-        ordered = sorted(replies, key=lambda reply: not _fits(reply.sketch, brief.target))
+        ordered = _fitting_first(replies, brief.target)
         if brief.allow_library:
             ordered = self._with_library(brief, graph, ordered)
         if refused is not None and not ordered:
@@ -91,7 +90,7 @@ class RulesDesigner:
             error = found or error
         names = ", ".join(fallen(graph, fallback.calls))
         said = f"{FALLBACK} {names}." if names else ""
-        ordered = sorted(replies, key=lambda reply: not _fits(reply.sketch, brief.target))
+        ordered = _fitting_first(replies, brief.target)
         return [replace(r, rationale=f"{r.rationale} {said}".strip()) for r in ordered]
 
     def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
@@ -136,6 +135,12 @@ def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
     """One schedule; a person's ``require:`` lines in the previous sketch are kept."""
     words = [f"{style.title.capitalize()}.", style.why, *([ALGEBRA] if found.algebra else [])]
     return DesignReply(_with_requires(_canonical(found.text), previous), rationale=" ".join(words))
+
+
+def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:
+    """Best first among those that fit the chip: the others need a person's smaller tiles."""
+    # a text of a whole network takes seconds to check
+    return sorted(replies, key=lambda r: not _fits(r.sketch, target)) if len(replies) > 1 else replies
 
 
 def _fits(text: str, target: Target) -> bool:
