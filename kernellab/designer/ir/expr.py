@@ -253,15 +253,14 @@ class Scan(Node):
 
 
 @dataclass(eq=False)
-class Dot(Node):
-    """Sum over ``over`` of a * b, as a matrix product; rows and cols are the free axes that belong to one side."""
+class Product(Node):
+    """Sum over ``over`` of a * b; rows and cols are the free axes that belong to one side."""
 
     a: Expr
     b: Expr
     over: Axis
     dtype: str
     line: int = 0
-    kind: str = "dot"
     #: where ``a`` and ``b`` are the highest of three parts each that add up to the factors: the other two of each
     parts: tuple[Expr, ...] = ()
 
@@ -279,6 +278,13 @@ class Dot(Node):
     @property
     def closes(self) -> Iterable[Axis]:
         return self.axes
+
+
+@dataclass(eq=False)
+class Dot(Product):
+    """A product of matrices that a launch computes."""
+
+    kind: str = "dot"
 
 
 @dataclass(eq=False)
@@ -316,30 +322,8 @@ class Win(Dot):
 
 
 @dataclass(eq=False)
-class Inner(Node):
-    """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time. ``parts`` as in Dot."""
-
-    a: Expr
-    b: Expr
-    over: Axis
-    dtype: str
-    line: int = 0
-    parts: tuple[Expr, ...] = ()
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return self.over.leaves()
-
-    @property
-    def operands(self) -> tuple[Expr, ...]:
-        return (self.a, self.b, *self.parts)
-
-    def rebuilt(self, operands: Sequence[Expr]) -> Self:
-        return replace(self, a=operands[0], b=operands[1], parts=tuple(operands[2:]))
-
-    @property
-    def closes(self) -> Iterable[Axis]:
-        return self.axes
+class Inner(Product):
+    """A product that stays on chip: an :class:`Attend` makes and uses it a tile at a time."""
 
 
 @dataclass(eq=False)
