@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
 from kernellab.capture.places import PLACES, adaptive_max_with_places, bags_of_max, median_all
-from kernellab.capture.recurrent import RECURRENT
 from kernellab.capture.resize import RESIZED
 from kernellab.capture.special import SPECIAL
+from kernellab.task.recurrent import RECURRENT
 
 if TYPE_CHECKING:
     import torch

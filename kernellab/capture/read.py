@@ -10,9 +10,9 @@ from typing import Any
 
 from kernellab.capture.graph import Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
-from kernellab.capture.recurrent import ATEN
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
+from kernellab.task.recurrent import ATEN
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 _RANDOM = ("rand", "randn", "randint", "dropout", "bernoulli", "multinomial", "normal", "uniform", "randperm")

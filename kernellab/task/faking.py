@@ -6,6 +6,9 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from kernellab.task.recurrent import RECURRENT
 
 #: torch traces (fake tensors, ``torch.export``) through module globals, and sessions load and design in threads of
 #: their own: while one thread exports, fake operations of another write into the same tables (torch.fx.traceback)
@@ -18,8 +21,21 @@ def faking() -> Iterator[None]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with TRACING, _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _layers_whole():
         yield
+
+
+def _layers_whole() -> Any:
+    """A mode in which recurrent layers of many steps say their shapes at once."""
+    from torch.overrides import TorchFunctionMode
+
+    class Layers(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            stack = RECURRENT.get(getattr(func, "__name__", ""))
+            found = stack(*args, **(kwargs or {})) if stack is not None else NotImplemented
+            return func(*args, **(kwargs or {})) if found is NotImplemented else found
+
+    return Layers()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ graph it has the name of ATen's, whose arguments it takes.
 # NotImplemented is how a function leaves an operation whole
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,9 @@ def _is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
 def _operators() -> dict[str, Any]:
     """The operator of each cell."""
     import torch
+    from torch.utils.flop_counter import register_flop_formula
 
-    library = torch.library.Library("kernellab", "FRAGMENT")
+    library: Any = torch.library.Library("kernellab", "FRAGMENT")  # type: ignore[no-untyped-call]
     for cell in CELLS:
         state, ends = ("Tensor[]", "Tensor, Tensor") if cell == "lstm" else ("Tensor", "Tensor")
         library.define(
@@ -81,6 +83,7 @@ def _operators() -> dict[str, Any]:
             f"bool both, bool batch_first) -> (Tensor, {ends})"
         )
         torch.library.register_fake(f"kernellab::{cell}", _shapes, lib=library)
+        register_flop_formula(getattr(torch.ops.kernellab, cell))(_flops)
     _KEPT.append(library)
     return {cell: getattr(torch.ops.kernellab, cell).default for cell in CELLS}
 
@@ -93,6 +96,11 @@ def _shapes(x: Tensor, hx: Any, weights: Any, *rest: Any) -> tuple[Tensor, ...]:
     """Of one layer in one direction: an output for each step, and the last states."""
     states = hx if isinstance(hx, (list, tuple)) else (hx,)
     return (x.new_empty((*x.shape[:-1], states[0].shape[-1])), *(s.new_empty(s.shape) for s in states))
+
+
+def _flops(x: Any, hx: Any, weights: Any, *rest: Any, **more: Any) -> int:
+    """Of its products, by the shapes of its arguments."""
+    return 2 * math.prod(x[:-1]) * sum(math.prod(w) for w in weights if len(w) == 2)
 
 
 #: the operator of a cell in a traced program -> ATen's, which it stands for
