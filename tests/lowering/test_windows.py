@@ -100,6 +100,7 @@ ACROSS = {
     "several steps of a long sum": ("F.conv2d(x, w, padding=(2, 3))", "2, 40, 7, 9", "16, 40, 5, 7"),
     "rows that only see the edge": ("F.conv2d(x, w, padding=(4, 2))", "1, 6, 5, 6", "12, 6, 3, 3"),
     "planes that only see the edge": ("F.conv_transpose3d(x, w)", "1, 20, 4, 5, 6", "20, 19, 3, 5, 3"),
+    "steps of two along a row": ("F.conv2d(x, w, stride=2, padding=3)", "2, 3, 20, 23", "13, 3, 7, 7"),
     "double precision": ("F.conv2d(x.double(), w.double())", "1, 5, 8, 9", "11, 5, 3, 3"),
 }
 
@@ -137,9 +138,15 @@ def test_few_output_channels_are_gathered_along_the_positions(tmp_path: Path) ->
     torch.testing.assert_close(load(source, tmp_path).kernel(*args), want, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_with_gaps_are_gathered_tap_by_tap() -> None:
+def test_rows_with_gaps_are_read_in_steps() -> None:
     text = lowered("one dimension", CPP)[1].files["kernel.cpp"]
-    assert "kl::Gathered<float>" in text and "kl::Slab" not in text
+    assert "kl::Slab<float, 3, 1, -1, 3>" in text and "kl::Gathered" not in text
+
+
+def test_taps_that_meet_the_edge_are_one_loop_over_a_copy_of_their_row() -> None:
+    text = lowered("max, dilated", CPP)[1].files["kernel.cpp"]
+    body = text.split("for (int64_t j = 0; j < BW; ++j) {")[1].split("}")[0]
+    assert body.count(" = x_row") == 8 and "y[" in body
 
 
 def test_a_window_is_loaded_in_the_shape_of_its_product() -> None:

@@ -107,7 +107,10 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
     other = next((a for a in last if a is not inner), None)
     if other is None:
         return None
-    return replace(t, blocks={inner: ctx.block("COLS", 32, least=8), other: ctx.block("ROWS", 32, least=8)})
+    # a CPU fills what a tile has too much one by one
+    least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, other))
+    blocks = {inner: ctx.block("COLS", 32, fit[0], least), other: ctx.block("ROWS", 32, fit[1], least)}
+    return replace(t, blocks=blocks)
 
 
 def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:

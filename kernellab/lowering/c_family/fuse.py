@@ -145,6 +145,8 @@ class Fuser:
 
     def _find(self, nest: Nest, groups: list[Group]) -> Group | None:
         """The group that ``nest`` may join: the last, or one with only scalar work behind it."""
+        if nest.alone:
+            return None
         for group in reversed(groups):
             same = self.ints.same_shape(group.domain, nest.domain)
             worst = max((self._dependence(m, nest, group.vars) for m in group.nests), key=lambda d: d.value)

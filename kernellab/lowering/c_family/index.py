@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from kernellab.lowering.c_family.ints import Ints
-from kernellab.lowering.c_family.nests import Fetch
+from kernellab.lowering.c_family.nests import Fetch, Shifted
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Read, Value
@@ -108,9 +108,20 @@ def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
     return result
 
 
+def in_tile(read: Read, index: Index, ints: Ints) -> Index:
+    """Where in its tile the element of ``read`` at ``index`` lies."""
+    if not isinstance(read, Shifted):
+        return index
+    at = index[-1] if ints.is_one(read.step) else f"{wrap(index[-1])} * {ints.operand(read.step)}"
+    at = at if index[-1] != "0" else "0"
+    return (*index[:-1], at if not read.start else str(read.start) if at == "0" else f"{at} + {read.start}")
+
+
 def leaves(value: Value | Fetch, index: Index, ints: Ints) -> Iterator[tuple[Read | Fetch, Index]]:
     """Every tile element and tensor element that the element of ``value`` at ``index`` needs."""
-    if isinstance(value, (Read, Fetch)):
+    if isinstance(value, Read):
+        yield value, in_tile(value, index, ints)
+    elif isinstance(value, Fetch):
         yield value, index
     elif isinstance(value, Apply):
         for arg, at in zip(value.args, child_indices(value, index, ints), strict=True):

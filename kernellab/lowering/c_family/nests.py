@@ -20,6 +20,14 @@ class Fetch:
     pad: float
 
 
+@dataclass(frozen=True)
+class Shifted(Read):
+    """Elements of a longer tile: along the last dimension every ``step``-th from ``start`` on."""
+
+    start: int
+    step: IntExpr
+
+
 class Flat:
     """A step with no block inside. Beside its blocks a step names the tiles that it reads and writes, by uid."""
 
@@ -65,6 +73,8 @@ class Nest(Flat):
     scatter: Scatter | None = None
     #: iterations that run at once add to different elements: no atomics are needed
     apart: bool = False
+    #: has edges of its own, on which another nest's loop must not hang
+    alone: bool = False
 
     @property
     def reads(self) -> Collection[str]:
@@ -169,6 +179,8 @@ class Slab:
     rows: int
     #: the length of the whole sum, 0 where it is not known
     deep: int
+    #: elements from one column of positions to the next
+    step: int
 
 
 @dataclass(eq=False)
@@ -251,7 +263,7 @@ def tiles_read(value: Value | Fetch) -> set[str]:
 def with_tile(value: Value | Fetch, uid: str, tile: Tile) -> Value | Fetch:
     """``value`` with reads of the tile ``uid`` made reads of ``tile``."""
     if isinstance(value, Read):
-        return Read(value.type, tile) if value.tile.uid == uid else value
+        return replace(value, tile=tile) if value.tile.uid == uid else value
     if isinstance(value, Apply):
         return replace(value, args=tuple(cast("Value", with_tile(a, uid, tile)) for a in value.args))
     return value

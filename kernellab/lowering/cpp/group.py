@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from kernellab.lowering.c_family.fuse import Group, Place
 from kernellab.lowering.c_family.gather import scatter_text
-from kernellab.lowering.c_family.index import Index, align, leaves, wrap
+from kernellab.lowering.c_family.index import Index, align, in_tile, leaves, wrap
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
 from kernellab.lowering.c_family.scalar import Scalars, place
@@ -235,7 +235,7 @@ class GroupEmitter:
     def _read(self, read: Read, index: Index) -> str:
         tile = read.tile
         if self.places[tile.uid] is Place.ARRAY:
-            return place(self.names(tile), index, tile.shape, self.ints)
+            return place(self.names(tile), in_tile(read, index, self.ints), tile.shape, self.ints)
         return self.names(tile)
 
     def _pick(self, tensor: str, address: str) -> str:

@@ -14,6 +14,7 @@ from kernellab.lowering.c_family.names import RESERVED, Names, function, safe
 from kernellab.lowering.c_family.nests import GatherCall, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.cpp.edges import fill_edges
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
 from kernellab.lowering.cpp.halves import convert_once
@@ -103,6 +104,7 @@ class KernelEmitter:
             read_in_place(flat, self.ints, self.kernel.writes)
             place_rows(flat, self.ints, self.kernel.reads, self.kernel.writes)
             convert_once(flat, self.kernel.writes)
+            fill_edges(flat, self.ints, self.kernel.writes, self.names.fresh)
             fused = Fuser(self.ints, self.names.loop_vars, slower_together).block(flat)
             self._places = Placer(self.ints, self.kernel.writes).places(fused)
             self._once = _written_once(fused)

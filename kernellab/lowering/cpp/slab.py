@@ -1,6 +1,6 @@
 """A window's input copied once for all its taps: neighbouring taps of a product read mostly the same elements.
 
-Where every step along a row is one element, the box of a tensor that a nest of loops reads is copied aside with its
+Where the steps along a row are a few elements, the box of a tensor that a nest of loops reads is copied aside with its
 edges filled, and each tap's product reads its operand there, at a distance.
 """
 
@@ -14,14 +14,17 @@ from kernellab.sketch.program.program import Loop, Point, Range, Region
 
 #: elements of a box: with both packed factors it still fits an L2 of half a megabyte
 _MOST_ELEMENTS = 80 << 10
+#: elements between two positions of a row, of which one is read
+_MOST_STEP = 4
 
 
 def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
-    """The box that ``region`` sweeps over ``loops``; None where it has no fixed size, is large, or rows have gaps."""
+    """The box that ``region`` sweeps over ``loops``; None where it has no fixed size or is large, or gaps are wide."""
     ranges = [n for n, item in enumerate(region.index) if isinstance(item, Range)]
     steps = [item.step for item in region.index if isinstance(item, Range)]
     taps = {loop.var for loop in loops}
-    if ranges[-1] != len(region.index) - 1 or not (ints.is_one(steps[0]) and ints.is_one(steps[-1])):
+    step = ints.const(steps[-1])
+    if ranges[-1] != len(region.index) - 1 or not ints.is_one(steps[0]) or step is None or step > _MOST_STEP:
         return None
     low: list[IntExpr] = []
     count: list[IntExpr] = []
@@ -50,7 +53,8 @@ def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
     if total > _MOST_ELEMENTS or swept == 1:
         return None
     rows = ranges[1] if len(ranges) > 2 else -1
-    return Slab(region, tuple(low), tuple(count), ranges[0], rows, _deep(region.index[ranges[0]], loops, ints))
+    deep = _deep(region.index[ranges[0]], loops, ints)
+    return Slab(region, tuple(low), tuple(count), ranges[0], rows, deep, step)
 
 
 def _deep(summed: Point | Range, loops: list[Loop], ints: Ints) -> int:
@@ -100,7 +104,7 @@ def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str
         rows, step = ints.cpp(item.extent), ints.cpp(item.step)
     given = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
     given.append(ints.tensor(tensor))
-    dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}"
+    dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}" + (f", {slab.step}" if slab.step > 1 else "")
     return f"kl::Slab<{kind}, {dims}> {name}({', '.join(given)}, {{{box}}});"
 
 

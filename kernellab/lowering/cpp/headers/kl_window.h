@@ -37,9 +37,9 @@ struct Spaced {
   int64_t pitch;
   KL_INLINE const T* at(int64_t p) const { return data + p * pitch; }
 };
-template <class T>
+template <class T, int STEP>
 struct Placed {
-  static constexpr int64_t DOWN = 1;
+  static constexpr int64_t DOWN = STEP;
   const T* data;
   const int64_t* offset;
   KL_INLINE const T* at(int64_t p) const { return data + offset[p]; }
@@ -173,9 +173,10 @@ inline int64_t next_launch() {
 }
 
 // Like Gathered, with a box of a D-dimensional tensor copied once, zero outside: each product finds its operand there.
-// Dimension DEPTH is summed over; ROWS_AT (-1: none) and the last one are the positions. The rows of ``a`` lie across the
-// vectors, so that no position is computed in vain, and the elements of the box are read one by one, wherever they are.
-template <class T, int D, int DEPTH, int ROWS_AT>
+// Dimension DEPTH is summed over; ROWS_AT (-1: none) and the last one, in steps of STEP, are the positions. The rows of
+// ``a`` lie across the vectors, so that no position is computed in vain, and the elements of the box are read one by one,
+// wherever they are.
+template <class T, int D, int DEPTH, int ROWS_AT, int STEP = 1>
 class Slab {
   static constexpr int ROW = ROWS_AT >= 0 ? ROWS_AT : 0;
   static constexpr int64_t NOWHERE = std::numeric_limits<int64_t>::min() / 2;
@@ -294,7 +295,7 @@ class Slab {
       for (int64_t h = 0; h < rows_; ++h)
         for (int64_t p = next(0, h, true), end; p < k_; p = next(end, h, true)) {
           end = next(p, h, false);
-          block_rows<V>(sums_ + first * n_ + h * columns_ * W, W, Placed<T>{data_ + h * step_, off_ + p},
+          block_rows<V>(sums_ + first * n_ + h * columns_ * W, W, Placed<T, STEP>{data_ + h * step_, off_ + p},
                         Panel<W, T>{a_ + first * DEEP + p * W}, columns_, end - p);
         }
     });

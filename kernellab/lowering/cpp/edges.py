@@ -1,0 +1,119 @@
+"""Rows of a tensor that a window reads at several places: each is copied once with its edge filled.
+
+Taps side by side read the same row, each with an end of its own, and where one of them is outside, the loop over a row
+is three loops, of which two go element by element. Over copies that reach past the edge all taps are one loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.nests import Block, Fetch, Nest, NestKind, Shifted, steps_of
+from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
+from kernellab.sketch.program import affine
+from kernellab.sketch.program.ints import IntExpr, int_op, num
+from kernellab.sketch.program.program import Point, Range, Region, Tensor, Tile, Type
+
+#: elements of a row that is not worth its copy
+_FEW = 16
+
+
+class _Row(NamedTuple):
+    """What the places that one copy serves have in common."""
+
+    tensor: Tensor
+    index: tuple[IntExpr, ...]
+    #: what their starts have in common, apart from numbers
+    start: IntExpr
+    extent: IntExpr
+    step: IntExpr
+    pad: float
+
+
+def fill_edges(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[str], str]) -> None:
+    """Copies rows that taps share, and meet the edge in, ahead of all that reads them; ``written`` names the tensors
+    that the kernel changes, and ``fresh`` gives a new name like the one asked for."""
+    writers = Counter(uid for step in steps_of(block) for uid in step.writes)
+    _fill(block, ints, written, fresh, {uid for uid, n in writers.items() if n == 1})
+
+
+def _fill(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[str], str], once: set[str]) -> None:
+    for step in block.steps:
+        for inner in step.blocks:
+            _fill(inner, ints, written, fresh, once)
+    loads = [n for n in block.steps if isinstance(n, Nest) and _is_load(n, written, once)]
+    rows: dict[_Row, list[tuple[int, Nest]]] = defaultdict(list)
+    for nest in loads:
+        found = _row(nest, ints)
+        if found is not None:
+            rows[found[0]].append((found[1], nest))
+    shared = {row: taps for row, taps in rows.items() if len(taps) > 1}
+    # a row without an edge is read in place, and one that meets it makes all the loop's taps wait for a loop of its own
+    if not any(_meets_edge(nest, ints) for taps in shared.values() for _, nest in taps):
+        return
+    ahead = [n for n in loads if not n.domain]
+    for row, taps in shared.items():
+        ahead.append(_copied(row, taps, block, fresh))
+    moved = {id(n) for n in ahead}
+    block.steps = [*ahead, *(s for s in block.steps if id(s) not in moved)]
+
+
+def _is_load(nest: Nest, written: frozenset[str], once: set[str]) -> bool:
+    value, tile = nest.value, nest.tile
+    return (
+        nest.kind is NestKind.POINT
+        and isinstance(value, Fetch)
+        and tile is not None
+        and tile.uid in once
+        and value.region.tensor.name not in written
+    )
+
+
+def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
+    """What ``nest`` loads a row of, and by how much its place is off; None where it loads no plain row."""
+    value, tile = nest.value, nest.tile
+    assert isinstance(value, Fetch) and tile is not None
+    region = value.region
+    *outer, last = region.index or (Point(num(0)),)
+    plain = region.tensor.dtype is tile.dtype and MEMORY_TYPE[tile.dtype] == VALUE_TYPE[tile.dtype]
+    if not plain or not isinstance(last, Range) or ints.const(last.step) is None:
+        return None
+    if (ints.const(region.tensor.shape[-1]) or _FEW) < _FEW:
+        return None
+    points = [item.at for item in outer if isinstance(item, Point)]
+    if len(points) < len(outer):
+        return None
+    off = affine.poly(last.start).get((), 0)
+    start = affine.difference(last.start, num(off))
+    return _Row(region.tensor, tuple(points), start, last.extent, last.step, value.pad), off
+
+
+def _meets_edge(nest: Nest, ints: Ints) -> bool:
+    assert isinstance(nest.value, Fetch)
+    region = nest.value.region
+    for item, size in zip(region.index, region.tensor.shape, strict=True):
+        if isinstance(item, Range) and not ints.fits(item.start, item.extent, item.step, size):
+            return True
+    return False
+
+
+def _copied(row: _Row, taps: Iterable[tuple[int, Nest]], block: Block, fresh: Callable[[str], str]) -> Nest:
+    """The nest that copies ``row``, of which ``taps`` read the copy from now on."""
+    taps = list(taps)
+    low, high = min(off for off, _ in taps), max(off for off, _ in taps)
+    swept = int_op("*", int_op("-", row.extent, num(1)), row.step)
+    length = affine.simplify(int_op("+", swept, num(high - low + 1)))
+    dtype = row.tensor.dtype
+    name = fresh(f"{row.tensor.name.lower()}_row")
+    tile = Tile(name, f"temp:{name}", (length,), dtype)
+    block.declares.append(tile)
+    for off, nest in taps:
+        assert isinstance(nest.value, Fetch)
+        nest.value = Shifted(nest.value.type, tile, off - low, row.step)
+    start = affine.simplify(int_op("+", row.start, num(low)))
+    region = Region(row.tensor, (*(Point(at) for at in row.index), Range(start, length, num(1))))
+    value = Fetch(Type((length,), dtype), region, row.pad)
+    return Nest(NestKind.POINT, (length,), value, taps[0][1].line, tile=tile, alone=True)
