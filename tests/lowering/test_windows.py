@@ -143,10 +143,20 @@ def test_rows_with_gaps_are_read_in_steps() -> None:
     assert "kl::Slab<float, 3, 1, -1, 3>" in text and "kl::Gathered" not in text
 
 
-def test_taps_that_meet_the_edge_are_one_loop_over_a_copy_of_their_row() -> None:
-    text = lowered("max, dilated", CPP)[1].files["kernel.cpp"]
-    body = text.split("for (int64_t j = 0; j < BW; ++j) {")[1].split("}")[0]
-    assert body.count(" = x_row") == 8 and "y[" in body
+def test_taps_that_meet_the_edge_are_one_loop_over_copies_of_their_rows(tmp_path: Path) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n"
+        "def reference(x, w):\n    return F.conv2d(x, w, padding=1, stride=(1, 2), groups=4)\n"
+        "def inputs():\n    return torch.randn(2, 4, 5, 29), torch.randn(4, 1, 3, 3)\n"
+    )
+    task = load_task(text, "edges")
+    program = load_program(RulesDesigner().designs(DesignBrief(task, CPP))[0].sketch)
+    source = lower(program, bind(program, task, {}, CPP), CPP)
+    body = source.files["kernel.cpp"].split("for (int64_t j = 0; j < BW; ++j) {")[1].split("}")[0]
+    assert body.count(" = x_row") == 9 and "y[" in body
+    args = task.module().sample(seed=3)
+    want = task.module().reference(args)[0]
+    torch.testing.assert_close(load(source, tmp_path).kernel(*args), want, rtol=1e-4, atol=1e-5)
 
 
 def test_a_window_is_loaded_in_the_shape_of_its_product() -> None:

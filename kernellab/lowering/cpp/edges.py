@@ -25,7 +25,7 @@ class _Row(NamedTuple):
     """What the places that one copy serves have in common."""
 
     tensor: Tensor
-    index: tuple[IntExpr, ...]
+    points: tuple[IntExpr, ...]
     #: what their starts have in common, apart from numbers
     start: IntExpr
     extent: IntExpr
@@ -50,7 +50,7 @@ def _fill(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[st
         found = _row(nest, ints)
         if found is not None:
             rows[found[0]].append((found[1], nest))
-    shared = {row: taps for row, taps in rows.items() if len(taps) > 1}
+    shared = {row: taps for row, taps in rows.items() if _close_by(row, taps, ints)}
     # a row without an edge is read in place, and one that meets it makes all the loop's taps wait for a loop of its own
     if not any(_meets_edge(nest, ints) for taps in shared.values() for _, nest in taps):
         return
@@ -91,6 +91,12 @@ def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
     return _Row(region.tensor, tuple(points), start, last.extent, last.step, value.pad), off
 
 
+def _close_by(row: _Row, taps: list[tuple[int, Nest]], ints: Ints) -> bool:
+    """Do several taps read mostly the same elements? Heads of one projection lie in one row too, far apart."""
+    offs = {off for off, _ in taps}
+    return len(offs) > 1 and 2 * (max(offs) - min(offs)) < (ints.const(row.tensor.shape[-1]) or 0)
+
+
 def _meets_edge(nest: Nest, ints: Ints) -> bool:
     assert isinstance(nest.value, Fetch)
     region = nest.value.region
@@ -114,6 +120,6 @@ def _copied(row: _Row, taps: Iterable[tuple[int, Nest]], block: Block, fresh: Ca
         assert isinstance(nest.value, Fetch)
         nest.value = Shifted(nest.value.type, tile, off - low, row.step)
     start = affine.simplify(int_op("+", row.start, num(low)))
-    region = Region(row.tensor, (*(Point(at) for at in row.index), Range(start, length, num(1))))
+    region = Region(row.tensor, (*(Point(at) for at in row.points), Range(start, length, num(1))))
     value = Fetch(Type((length,), dtype), region, row.pad)
     return Nest(NestKind.POINT, (length,), value, taps[0][1].line, tile=tile, alone=True)
