@@ -35,6 +35,7 @@ from kernellab.evolve.records import (
 )
 from kernellab.models.ledger import added
 from kernellab.records import Usage, Verdict
+from kernellab.session.record.bounds import Bounds
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ class RunState:
     proposals: dict[int, Proposal] = field(default_factory=dict)
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    #: what they tell of the task's bound, by chip
+    bounds: dict[str, Bounds] = field(default_factory=dict)
     scores: dict[int, Score] = field(default_factory=dict)
     #: the first candidate of each content
     keys: dict[str, int] = field(default_factory=dict)
@@ -275,6 +278,11 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
 
 def _verified(state: RunState, event: Verified) -> None:
     state.verdicts[event.number] = event.verdict
+    chip = event.verdict.environment.chip
+    state.bounds[chip] = state.bounds.get(chip, Bounds()).seen(event.verdict)
+    for number, held in state.verdicts.items():
+        if held.environment.chip == chip:
+            state.verdicts[number] = state.bounds[chip].told(held)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
     if verdict.passed and verdict.time is not None and figure is not None:

@@ -74,7 +74,7 @@ def head(
         "teaching": predictions is not None,
         "prediction": predictions.view(state) if predictions is not None else None,
         "comparing": comparing,
-        "sol_ms": sol_ms(state, best),
+        "sol_ms": state.bound_ms,
         "call": _call(state, facts) if best else "",
     }
 
@@ -301,13 +301,6 @@ def best_figures(best: Best) -> BestFigures:
         "trust": verdict.trust.value,
         "label": verdict.label,
     }
-
-
-def sol_ms(state: State, best: Best | None) -> float | None:
-    """The task's bound; it is the same for every candidate."""
-    if best is not None and best.verdict.sol_ms:
-        return best.verdict.sol_ms
-    return next((t.verdict.sol_ms for t in state.turns.values() if t.verdict and t.verdict.sol_ms), None)
 
 
 def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from kernellab.agents.briefs import Attempt
 from kernellab.errors import SessionError
 from kernellab.records import (
-    BOUND_PASSED,
     Author,
     Candidate,
     Diagnostic,
@@ -20,6 +19,7 @@ from kernellab.records import (
     Trust,
     Verdict,
 )
+from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.pooling import pooled
 from kernellab.session.record.records import (
     ApprovalSet,
@@ -66,8 +66,14 @@ class State:
     unattended: int = 0
     #: what models were asked and answered, by turn
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
-    #: the least time of the task on each chip, in ms: of a verified kernel, or of a baseline
-    least_ms: Mapping[str, float] = field(default_factory=dict)
+    #: what its verdicts tell of the task's bound, by chip
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+    @property
+    def bound_ms(self) -> float | None:
+        """The task's speed-of-light bound where it was verified last, of every verdict there alike."""
+        verdicts = (turn.verdict for turn in reversed(list(self.turns.values())) if turn.verdict)
+        return next((verdict.sol_ms for verdict in verdicts if verdict.sol_ms), None)
 
     @property
     def head_turn(self) -> Turn | None:
@@ -219,7 +225,7 @@ def apply(session: str, state: State | None, event: Event) -> State:
         case TurnEnded(turn=turn):
             return _judged(state, turn)
         case Compared():
-            return _judged(state, _compared(state.turns[event.turn], event))
+            return _judged(state, _compared(state.turns[event.turn], event), again=True)
         case Exchanged(turn=asked, exchange=exchange):
             return replace(state, said={**state.said, asked: (*state.said.get(asked, ()), exchange)})
         case HeadMoved(to=to):
@@ -245,18 +251,18 @@ def apply(session: str, state: State | None, event: Event) -> State:
     raise AssertionError(event)
 
 
-def _judged(state: State, turn: Turn) -> State:
-    """With a turn that has ended. A bound that a verified kernel or a baseline passes is believed of no kernel."""
+def _judged(state: State, turn: Turn, again: bool = False) -> State:
+    """With a turn that has ended, or was timed ``again``; its chip's verdicts tell one bound."""
     turns = {**state.turns, turn.id: turn}
-    if turn.verdict is None or not turn.verdict.passed or not turn.verdict.fastest_ms:
+    if turn.verdict is None:
         return replace(state, turns=turns)
-    chip, before = turn.verdict.environment.chip, state.least_ms.get(turn.verdict.environment.chip)
-    least = min(turn.verdict.fastest_ms, before or turn.verdict.fastest_ms)
-    for one in turns.values() if least != before else (turn,):
-        verdict = one.verdict
-        if verdict and verdict.sol_ms and verdict.sol_ms > BOUND_PASSED * least and verdict.environment.chip == chip:
-            turns[one.id] = one.model_copy(update={"verdict": verdict.model_copy(update={"least_ms": least})})
-    return replace(state, turns=turns, least_ms={**state.least_ms, chip: least})
+    chip = turn.verdict.environment.chip
+    bounds = state.bounds.get(chip, Bounds()).seen(turn.verdict, again)
+    for id, held in turns.items():
+        if held.verdict is not None and held.verdict.environment.chip == chip:
+            told = bounds.told(held.verdict)
+            turns[id] = held if told is held.verdict else held.model_copy(update={"verdict": told})
+    return replace(state, turns=turns, bounds={**state.bounds, chip: bounds})
 
 
 def _compared(turn: Turn, event: Compared) -> Turn:

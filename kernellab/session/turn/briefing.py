@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from kernellab.agents.briefs import AnalyseBrief, Attempt, CodeBrief, DesignBrief, RouteBrief
+from kernellab.agents.briefs import AnalyseBrief, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.records import Author, Role, Route, Verdict
@@ -21,7 +19,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     return DesignBrief(
         task=bench.task(),
         target=bench.target(),
-        history=_attempts(state, parent),
+        history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
         previous=designed.sketch if designed else None,
         notes=state.notes.get(Role.DESIGNER, ()),
@@ -45,7 +43,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
         target=bench.target(),
         sketch=designed.sketch or "" if designed else "",
         constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
-        history=_attempts(state, parent),
+        history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
         previous=earlier.source if earlier else None,
         previous_sketch=earlier.sketch if earlier else None,
@@ -59,7 +57,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     last = state.standing(parent) if parent else None
     designed = state.sketch_turn(parent) if parent else None
     coded = last is not None and last.role in (Role.CODER, Role.VERIFIER)
-    rounds = _attempts(state, parent)
+    rounds = state.attempts(parent) if parent else ()
     best = state.best()
     return RouteBrief(
         task=bench.task(),
@@ -67,7 +65,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         sketch=designed.sketch if designed else None,
         gate=designed.gate if designed else None,
         candidate=state.candidate(parent) if coded else None,
-        verdict=_with_bound(last.verdict, _bound_ms(state)) if last and last.verdict else None,
+        verdict=last.verdict if last else None,
         # the rounds before the one that is judged
         history=rounds[:-1] if rounds and rounds[-1].route is None else rounds,
         turns_left=max(0, state.created.max_turns - state.unattended),
@@ -75,7 +73,7 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         notes=state.notes.get(Role.CONDUCTOR, ()),
         improve=improves(state),
         improvers=_improvers(state),
-        best=_with_bound(best.verdict, _bound_ms(state)) if best else None,
+        best=best.verdict if best else None,
         measures=_measures(bench, state, designed),
         **_common(bench, state, parent),
     )
@@ -97,8 +95,8 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
     return AnalyseBrief(
         task=bench.task(),
         target=bench.target(),
-        history=_attempts(state, parent),
-        best=_with_bound(best.verdict, _bound_ms(state)) if best else None,
+        history=state.attempts(parent) if parent else (),
+        best=best.verdict if best else None,
         best_turn=best.turn.number if best else None,
         question=question,
         notes=state.notes.get(Role.ANALYST, ()),
@@ -122,28 +120,6 @@ def _improvers(state: State) -> frozenset[Role]:
 def headroom(verdict: Verdict) -> float | None:
     """The share of the speed-of-light bound that a kernel reaches, 0 to 1; None without a bound to believe."""
     return None if verdict.bound_share is None else min(1.0, verdict.bound_share)
-
-
-def _bound_ms(state: State) -> float | None:
-    return bound_of([turn.verdict for turn in state.turns.values() if turn.verdict is not None])
-
-
-def bound_of(verdicts: Sequence[Verdict]) -> float | None:
-    """The task's bound in ms, one number in all that a session says: that of the first verdict which has it.
-
-    Every verification measures the machine's rates anew. Where a kernel is faster than the first bound allows, that
-    was measured badly, and the lowest of all counts.
-    """
-    bounds = [verdict.sol_ms for verdict in verdicts if verdict.sol_ms]
-    if not bounds:
-        return None
-    told = [_with_bound(verdict, bounds[0]) for verdict in verdicts if verdict.sol_ms and verdict.time is not None]
-    return bounds[0] if all(verdict.bound_share is not None for verdict in told) else min(bounds)
-
-
-def _with_bound(verdict: Verdict, bound_ms: float | None) -> Verdict:
-    """A verdict as the session tells of it: with the session's bound."""
-    return verdict.model_copy(update={"sol_ms": bound_ms}) if verdict.sol_ms and bound_ms else verdict
 
 
 def route_to(state: State, parent: str | None) -> Route | None:
@@ -177,21 +153,13 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     designed = state.sketch_turn(parent) if parent else None
     pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
     return {
-        "headroom": headroom(_with_bound(best.verdict, _bound_ms(state))) if best else None,
-        "bound_ms": _bound_ms(state),
+        "headroom": headroom(best.verdict) if best else None,
+        "bound_ms": state.bound_ms,
         "budget_left": budget_left(bench),
         "ablation": frozenset(bench.created.ablation),
         "pins": tuple(f"line {number}: {text}" for number, text in pins),
         "allow_library": bench.options().allow_library,
     }
-
-
-def _attempts(state: State, parent: str | None) -> tuple[Attempt, ...]:
-    bound = _bound_ms(state)
-    return tuple(
-        replace(attempt, verdict=_with_bound(attempt.verdict, bound)) if attempt.verdict else attempt
-        for attempt in (state.attempts(parent) if parent else ())
-    )
 
 
 def brief_of(bench: Bench, state: State, role: Role, parent: str | None) -> DesignBrief | CodeBrief | RouteBrief:
