@@ -13,6 +13,7 @@ import resource
 import runpy
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from contextlib import suppress
@@ -88,6 +89,7 @@ def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> No
         os.dup2(log, 2)
         os.chdir(folder)
         os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None  # what was imported before has asked for it already
         for name, text in job.get("files", {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
