@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec
+from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
@@ -60,7 +61,7 @@ class DocumentedAdapter(Adapter):
         for file, text in source.files.items():
             if file.endswith(".py"):
                 try:
-                    tree = ast.parse(text)
+                    tree = parsed(text)
                 except SyntaxError as error:
                     return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
                 decorated = list(_decorated(tree, rules.decorators))

@@ -63,12 +63,26 @@ def texts(source: Source) -> Texts:
             code.append(Code(file, without_comments(text), header=file.endswith(_HEADERS)))
         elif file.endswith(".py"):
             try:
-                tree = without_tables(ast.parse(text))
+                tree = parsed(text)
             except SyntaxError as error:
                 return Texts(tuple(code), tuple(trees), (file, error))
+            except ValueError as error:
+                return Texts(tuple(code), tuple(trees), (file, SyntaxError(str(error))))
             trees.append((file, tree))
             code += [Code(file, without_comments(string), line) for string, line in inline_code(tree)]
     return Texts(tuple(code), tuple(trees))
+
+
+@lru_cache(maxsize=16)
+def parsed(text: str) -> ast.Module:
+    """The tree of the bytes that Python would import, without its long tables; a text is parsed once for all who ask,
+    and nobody changes its tree.
+
+    Raises:
+        SyntaxError: it is no Python.
+        ValueError: it holds a character that no source may hold.
+    """
+    return without_tables(ast.parse(text.encode()))
 
 
 #: numbers that are kept of a table in a text, and rows of one of rows; a name that is put together of characters is not
@@ -192,6 +206,7 @@ _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|elif|else|endif)\b(.*)$", 
 _SPLICED = re.compile(r"(?:[^\n]*\\\n)+[^\n]*")
 
 
+@lru_cache(maxsize=32)
 def without_comments(text: str) -> str:
     """C++ as its compiler reads it: comments and what stands under ``#if 0`` blanked, lines that a backslash continues
     joined, every other line where it was."""

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
@@ -50,7 +51,7 @@ class TritonAdapter(Adapter):
             if not file.endswith(".py"):
                 continue
             try:
-                tree = ast.parse(text)
+                tree = parsed(text)
             except SyntaxError as error:
                 return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
             for node in ast.walk(tree):

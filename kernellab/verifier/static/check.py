@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernellab.dsls.base import Finding
-from kernellab.dsls.text import without_tables
+from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.verifier.static import native as static_native
 from kernellab.verifier.static.names import Names
@@ -115,7 +115,7 @@ def check(source: Source) -> StaticResult:
             findings.append(Finding("hidden-code", message, name, cookie[0], fatal=True))
             continue
         try:
-            trees[name] = without_tables(ast.parse(text.encode(), name))
+            trees[name] = parsed(text)
         except SyntaxError as error:
             errors.append(CompilerLine(file=name, line=error.lineno, message=f"SyntaxError: {error.msg}"))
         except ValueError as error:
