@@ -38,7 +38,7 @@ SHARES = {
     "bench/test_builtin.py": 14,
     "whole/test_gradient.py": 3,
     "bench/test_scale.py": 7,
-    "dsls/test_pallas.py": 4,
+    "dsls/test_by_documents.py": 4,
     "teach/test_answers.py": 4,
     "teach/test_wrong_answers.py": 4,
 }

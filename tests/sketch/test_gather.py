@@ -27,7 +27,7 @@ def test_right_uses_print_as_they_are_written_and_have_no_error(name: str) -> No
 @pytest.mark.parametrize(
     ("was", "now", "rule", "says"),
     [
-        ("W[at, d:d+BD]", "W[at]", "rank", "2 dimension(s) and 1"),
+        ("W[at, d:d+BD]", "W[at]", "rank", "2 dimensions, and 1 index is given"),
         ("W[at, d:d+BD]", "W[at, d:d+2*D]", "shape-mismatch", "shape"),
         ("W[at, d:d+BD]", "W[at, D+d:D+d+BD]", "out-of-range", "past its end"),
         ("W[at, d:d+BD]", "W[at * 0.5, d:d+BD]", "dtype", "An index into 'W' is f32"),

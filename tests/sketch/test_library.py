@@ -222,9 +222,9 @@ REFUSED = {
     "a call in an expression": (MM, "library.mm(a, b)", "relu(library.mm(a, b))", "library", "not a value"),
     "no target": (MM, "y = library.mm(a, b)", "library.mm(a, b)", "library", "is not assigned to one"),
     "a target that is no tensor": (MM, "y = library", "z = library", "library", "'z' is not a tensor"),
-    "an input written": (MM, "y = library", "a = library", "role", "Tensor 'a' is in and is written here."),
+    "an input written": (MM, "y = library", "a = library", "role", "Tensor 'a' is declared in, and is written here."),
     "the caller's tensor": (MM, "f32 out", "f32 inout", "library", "would write into the caller's tensor"),
-    "a dimension twice": (MM, "(a, b)", "(transpose(a, [0, 0]), b)", "axis", "is not an order of 2 dimension(s)"),
+    "a dimension twice": (MM, "(a, b)", "(transpose(a, [0, 0]), b)", "axis", "is not an order of 2 dimensions"),
     "another statement": (MM, "(a, b)\n", "(a, b)\n    c = 1\n", "library", "stands alone in its sketch"),
     "a call in a loop": (
         MM, "y = library", "for i in range(2):\n        y = library", "library", "stands alone in its sketch",

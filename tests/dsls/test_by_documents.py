@@ -1,0 +1,132 @@
+"""New DSLs in ten minutes: Pallas, interpreted, and Warp on the CPU, by a draft, an import, and half a page.
+
+``by_documents/NAME/documents`` is what a person wrote, ``answers`` what a model answered that saw the prompts alone
+(``python -m tests.agents.trial --dsl NAME --player DIR --workspace DIR --tasks tests/dsls/by_documents/tasks``). The
+names of a DSL are those of its installed module, so nothing of that is kept here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kernellab.cli import main
+from kernellab.dsls.spec import read_spec
+from kernellab.knowledge.lint import lint
+from kernellab.records import Source
+from kernellab.session import design
+from kernellab.verifier import Verifier, VerifyOptions
+from tests.models.fake_server import FakeServer, answer
+
+OWN = Path(__file__).with_name("by_documents")
+SETTINGS = '[models]\nbase_url = "{url}"\nmodel = "player"\nretries = 0\n'
+
+
+@dataclass(frozen=True)
+class New:
+    """``told``: headings of the API that a Coder's prompt must have; ``right`` in an answer, made ``wrong``."""
+
+    name: str
+    package: str
+    modules: str
+    toolchain: dict[str, str]
+    decorators: tuple[str, ...]
+    told: tuple[str, ...]
+    right: str
+    wrong: str
+
+
+NEW = {
+    dsl.name: dsl
+    for dsl in (
+        New(
+            "pallas", "jax", "python:jax.experimental.pallas as pl, jax.numpy as jnp",
+            {"pl": "jax.experimental.pallas", "jnp": "jax.numpy"}, (),
+            ("## pl.pallas_call(kernel, out_shape", "## pl.BlockSpec("), "* x_ref[...]", "* x_ref[...] * 1.01",
+        ),
+        New(
+            "warp", "warp", "python:warp as wp", {"wp": "warp"}, ("kernel",),
+            ("## wp.launch(kernel, dim, inputs=[]",), "* x[i, j]", "* x[i, j] * 1.01",
+        ),
+    )
+}  # fmt: skip
+ANSWERED = sorted((path.parts[-3], path.name.split(".")[0]) for path in OWN.glob("*/answers/*.code.md"))
+
+
+@pytest.fixture(scope="module")
+def workspaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: tmp_path_factory.mktemp(name) for name in NEW}
+
+
+def begun(dsl: New, workspaces: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace after ``docs new``, what a person writes, and ``docs import``."""
+    pytest.importorskip(dsl.package, reason=f"{dsl.name} needs {dsl.package}, which is not installed.")
+    place = workspaces[dsl.name]
+    monkeypatch.chdir(place)
+    folder = place / "knowledge" / "dsl" / dsl.name
+    if not folder.exists():
+        (place / "kernellab.toml").touch()
+        assert main(["docs", "new", dsl.name, "--like", "numba"]) == 0
+        shutil.rmtree(folder / "examples")
+        shutil.copytree(OWN / dsl.name / "documents", folder, dirs_exist_ok=True)
+        assert main(["docs", "import", dsl.modules, "--dsl", dsl.name]) == 0
+    return place
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_nothing_but_running_the_examples_is_left_to_do(
+    name: str, workspaces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsl = NEW[name]
+    place = begun(dsl, workspaces, monkeypatch)
+    left = {fault.message for fault in lint(place / "knowledge")}
+    assert left <= {"It has not passed since it was changed."}
+    spec = read_spec(place / "knowledge/dsl" / name / "spec.toml")
+    assert dict(spec.documents.toolchain) == dsl.toolchain
+    assert spec.static.decorators == dsl.decorators
+    assert bool(spec.static.pattern) is not bool(dsl.decorators)
+    assert [need.package for need in spec.ready.needs] == [dsl.package]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "task"), ANSWERED)
+def test_a_models_kernels_in_it_are_verified(
+    name: str, task: str, workspaces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsl = NEW[name]
+    place = begun(dsl, workspaces, monkeypatch)
+    replies = [(OWN / name / "answers" / f"{task}.{role}.md").read_text() for role in ("design", "code")]
+    with FakeServer(*map(answer, replies)) as server:
+        (place / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
+        done = design(
+            (OWN / "tasks" / f"{task}.py").read_text(), dsl=name, roles={"designer": "model", "coder": "model"},
+            name=task, workspace=place, improve=False, options={"budget": 0.05},
+        ).wait(300)  # fmt: skip
+    assert done.verdict is not None and done.verdict.passed, done.reason
+    assert len(server.requests) == 2
+    prompt = server.requests[1].body["messages"][-1]["content"]
+    assert all(heading in prompt for heading in dsl.told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEW)
+def test_a_wrong_kernel_in_it_is_refused(
+    name: str, workspaces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernellab.dsls.machine import detect_target
+    from kernellab.task import load_task
+
+    dsl = NEW[name]
+    begun(dsl, workspaces, monkeypatch)
+    text = (OWN / name / "answers/gated_silu.code.md").read_text().split("```python\n")[1].partition("```")[0]
+    wrong = text.replace(dsl.right, dsl.wrong)
+    assert wrong != text
+    with Verifier() as verifier:
+        verdict = verifier.verify(
+            load_task(OWN / "tasks/gated_silu.py"), Source(dsl=name, files={"kernel.py": wrong}),
+            detect_target(name), options=VerifyOptions(),
+        )  # fmt: skip
+    assert not verdict.passed and verdict.stage.value == "correct", verdict.reason
