@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernellab.errors import counted
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.library import LIBRARY, PREFIX
@@ -252,7 +253,7 @@ def _opaque(scope: Scope, expr: tree.Call) -> Operand:
     for param in declared.params:
         value = read_value(scope, bound[param.name], read_dtype(scope, tree.Name(param.dtype, param.span)))
         if len(value.type.shape) != len(param.shape):
-            what = f"'{param.name}' of '{expr.func}' has {len(param.shape)} dimension(s)."
+            what = f"'{param.name}' of '{expr.func}' has {counted(len(param.shape), 'dimension')}."
             raise scope.refuse("shape-mismatch", expr.span, what=what, remedy="Give a tile of that rank.")
         for dim, extent in zip(param.shape, value.type.shape, strict=True):
             if isinstance(dim, tree.Name):

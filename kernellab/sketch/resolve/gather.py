@@ -14,7 +14,7 @@ from kernellab.sketch.program.ints import IntExpr, num
 from kernellab.sketch.program.program import Apply, DType, Index, Point, Range, Scatter, Tensor, Type, Value
 from kernellab.sketch.resolve.expr import known_operand, newaxis, read_operand
 from kernellab.sketch.resolve.operands import Operand, Weak, broadcast, fits, shape_of, show, typed
-from kernellab.sketch.resolve.place import read_index_item, read_tensor
+from kernellab.sketch.resolve.place import read_index_item, read_tensor, wrong_rank
 from kernellab.sketch.resolve.scope import Scope, TileEntry
 from kernellab.sketch.syntax import tree, walk
 
@@ -99,7 +99,7 @@ def _picked(scope: Scope, expr: tree.Expr, what: str, stmt: tree.Move) -> Picked
         raise scope.refuse("arguments", expr.span, what=message, remedy="Write X[ids, 0:D].")
     tensor = read_tensor(scope, expr, what)
     if len(expr.items) != len(tensor.shape):
-        raise scope.refuse("rank", expr.span, name=tensor.name, rank=len(tensor.shape), given=len(expr.items))
+        raise wrong_rank(scope, expr, tensor, len(expr.items))
     parts: list[tuple[Operand | None, Point | Range | None]] = []
     for item, dim in zip(expr.items, tensor.shape, strict=True):
         if isinstance(item, (tree.Slice, tree.NewAxis)):

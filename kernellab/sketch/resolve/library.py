@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.errors import counted
 from kernellab.sketch.program.aten import BadCall, operands_of, read_call, symbols_of
 from kernellab.sketch.program.ints import IntKind
 from kernellab.sketch.program.library import (
@@ -101,7 +102,7 @@ def _operand(scope: Scope, expr: tree.Expr) -> Whole:
         items = bound["perm"].items if isinstance(bound["perm"], tree.List) else (bound["perm"],)
         perm = tuple(_number(scope, item, "A dimension") for item in items)
     if sorted(perm) != list(range(rank)):
-        what = f"{list(perm)} is not an order of {rank} dimension(s)."
+        what = f"{list(perm)} is not an order of {counted(rank, 'dimension')}."
         raise scope.refuse("axis", expr.span, what=what, remedy="Name each dimension once, counted from 0.")
     return Whole(inner.tensor, tuple(inner.order[p] for p in perm))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.errors import counted
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Point, Range, Region, Tensor, TensorRole
@@ -17,7 +18,7 @@ def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
     items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
     items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
     if len(items) != len(tensor.shape):
-        raise scope.refuse("rank", expr.span, name=tensor.name, rank=len(tensor.shape), given=len(items))
+        raise wrong_rank(scope, expr, tensor, len(items))
     pairs = zip(items, tensor.shape, strict=True)
     index = tuple(scope.each(pairs, lambda pair: read_index_item(scope, *pair, expr.span)))
     return Region(tensor, index)
@@ -54,6 +55,13 @@ def _role(scope: Scope, tensor: Tensor, what: str, span: tree.Span) -> None:
             remedy = "Declare it out, inout, or temp."
             scope.note("role", span, name=tensor.name, role="in", what=what, remedy=remedy)
         scope.writes.add(tensor.name)
+
+
+def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, given: int) -> Refused:
+    """What to raise where a tensor is not indexed along each dimension."""
+    indices = "1 index is" if given == 1 else f"{given} indices are"
+    rank = counted(len(tensor.shape), "dimension")
+    return scope.refuse("rank", expr.span, name=tensor.name, rank=rank, given=indices)
 
 
 def read_index_item(

@@ -55,7 +55,7 @@ MESSAGES: dict[str, Message] = {
     "conflicting-declaration": _error(
         107, "'{name}' is declared differently in sketch '{other}'.", "Declare it the same way in every sketch."
     ),
-    "role": _error(108, "Tensor '{name}' is {role} and is {what} here.", "{remedy}"),
+    "role": _error(108, "Tensor '{name}' is declared {role}, and is {what} here.", "{remedy}"),
     "constexpr-value": _error(109, "{what}", "{remedy}"),
     "unused-output": _error(110, "Output '{name}' is never written.", "Store to it, or drop its declaration."),
     # -- types and shapes: 2xx
@@ -66,7 +66,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "alloc-visible": _error(204, "'{name}' is already a tile here.", "Use a new name, or drop this alloc."),
     "not-index": _error(205, "{what} is not an index expression.", "Use loop variables, symbols, constexprs and integers."),
-    "rank": _error(206, "'{name}' has {rank} dimension(s) and {given} index(es) are given.", "Index each dimension."),
+    "rank": _error(206, "'{name}' has {rank}, and {given} given.", "Write one index or slice for each dimension."),
     "extent-varies": _error(
         207, "The extent {extent} changes with loop variable '{var}'.", "Use a fixed extent; the edge rule cuts it."
     ),
@@ -81,7 +81,7 @@ MESSAGES: dict[str, Message] = {
         211, "'{op}' works on conditions only.", "For tiles write logical_{op}(...)."
     ),
     "dtype": _error(212, "{what}", "{remedy}"),
-    "tile-index": _error(213, "A tile is indexed.", "Only {name}[:, None] is allowed; load the part that is needed."),
+    "tile-index": _error(213, "A tile cannot be indexed.", "Load the part that is needed; {name}[:, None] and {name}[None, :] alone are allowed."),
     "not-index-condition": _error(
         215, "The condition of 'if' must be of indices and constexprs.", "For tiles write where(condition, a, b)."
     ),
@@ -114,7 +114,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "split": _error(309, "Loop '{var}' has a split hint and cannot be reassociated: {what}.", "Drop the split hint."),
     "footprint": _error(
-        310, "The tiles of one iteration take {bytes} bytes; {chip} has {limit}.", "Make {names} smaller."
+        310, "The tiles of one iteration take {bytes} bytes; {chip} has room for {limit}.", "Make {names} smaller."
     ),
     "pad-identity": _warning(
         311,
@@ -142,7 +142,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "scatter-meets": _error(
         317,
-        "'{tensor}' is {way} and {other} in one sketch: other iterations may meet there.",
+        "'{tensor}' is {way} and {other} in one sketch, where other iterations may reach the same elements.",
         "Start a second sketch: what one launch writes, the next may read.",
     ),
     "unordered-add": _warning(
@@ -152,7 +152,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "scatter-pad": _error(
         319,
-        "'{tile}' is padded with {pad}, and {op} takes that for an element of '{tensor}'.",
+        "'{tile}' is padded with {pad}, and {op} takes the padding for indices of '{tensor}'.",
         "Load it with pad=-1: an index outside the tensor writes nothing.",
     ),
     "library": _error(320, "{what}", "{remedy}"),
@@ -163,11 +163,11 @@ MESSAGES: dict[str, Message] = {
     ),
     # -- constraints: 4xx
     "require": _error(401, "The constraint {what} does not hold: {values}.", "Choose values that keep it."),
-    "require-scope": _error(402, "A constraint may not speak of {what} '{name}'.", "Constrain constexprs; bound a symbol by its Dim."),
+    "require-scope": _error(402, "A constraint may not use {what} '{name}'.", "Constrain constexprs; bound a symbol by its Dim."),
     "pin": _error(403, "The revision changes or unpins a pinned line: {what}.", "Keep the line as it is, or ask to have it unpinned."),
     "require-author": _error(404, "Only a person may change the constraint {what}.", "Restore it."),
     "opaque": _warning(
-        405, "'{name}' is opaque: the sketch can be neither run nor lowered by rules.", "A model Coder writes it."
+        405, "'{name}' is opaque: the sketch can be neither run nor lowered by rules.", "Let a model or a person be the Coder, or write it with operations of the language."
     ),
 }  # fmt: skip
 

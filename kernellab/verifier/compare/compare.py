@@ -47,7 +47,7 @@ _PIECE = 1 << 17
 def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
     """Number, shapes and dtypes of the outputs, before anything is read."""
     if len(got) != len(want):
-        return Mismatch("count", f"kernel returns {counted(len(got), 'output')}, the reference {len(want)}")
+        return Mismatch("count", f"the kernel returns {counted(len(got), 'output')}, the reference {len(want)}")
     for i, ((shape, dtype), tensor) in enumerate(zip(got, want, strict=True)):
         if shape != tuple(tensor.shape):
             return Mismatch("shape", f"output {i} has shape {list(shape)}, the reference's is {list(tensor.shape)}")
@@ -201,7 +201,9 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
         allowed = max(limits.floor * 1e-3, ERROR.framework_factor * float(own.max()))
         if worst <= allowed:
             return None, 0.0
-        return Mismatch("elements", f"the reference is 0, kernel is off by {worst:.3g}", error > allowed, None), worst
+        return Mismatch(
+            "elements", f"the reference is 0, the kernel is off by {worst:.3g}", error > allowed, None
+        ), worst
     relative = float(error.norm()) / norm
     own_relative = float(own.norm()) / norm
     limit = max(limits.floor, ERROR.framework_factor * own_relative)

@@ -111,7 +111,7 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
         if worst <= allowed:
             return None, 0.0
         mask = pieces.where(lambda p: p.error > allowed)
-        return Mismatch("elements", f"the reference is 0, kernel is off by {worst:.3g}", mask, None), worst
+        return Mismatch("elements", f"the reference is 0, the kernel is off by {worst:.3g}", mask, None), worst
     rms, relative = norm / count**0.5, square**0.5 / norm
     limit = max(limits.floor, ERROR.framework_factor * own_square**0.5 / norm)
     least = ERROR.framework_factor * own_most

@@ -302,7 +302,7 @@ class Stages:
         return self.task.args[self.written[beyond]].name if beyond >= 0 else str(output)
 
     def trespass(self, case: Case, output: int, what: str) -> Refused:
-        mismatch = Mismatch("out-of-bounds", f"kernel writes outside {what}")
+        mismatch = Mismatch("out-of-bounds", f"the kernel writes outside {what}")
         # a missing tail mask is what makes a kernel write past the end; with fixed sizes nothing else can be tried
         name = "edge-tile" if not self.task.dims or self.is_edge(case) else "out-of-bounds"
         found = evidence.of_mismatch(self.source, case, output, None, None, mismatch, name=name)
