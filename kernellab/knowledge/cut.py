@@ -26,9 +26,9 @@ def cut(
 ) -> list[Section]:
     """The sections that ``names`` and ``error`` need, in the document's order, within ``budget`` tokens.
 
-    A section that has a wanted name in its heading, or in its line ``Sketch operations: ...``, goes before one that
-    only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it says. Nothing asked for,
-    or nothing found, means the document from its beginning.
+    A section that has a wanted name in its line ``Sketch operations: ...`` goes before one that has it in its heading,
+    and that before one that only mentions it; BM25 orders the rest. ``keep_first`` keeps the introduction whatever it
+    says. Nothing asked for, or nothing found, means the document from its beginning.
     """
     names = list(names)
     if not names and not error.strip():
@@ -38,12 +38,12 @@ def cut(
         found = scores([*names, error], [section.text for section in sections])
         wanted = {word for name in names for word in (name.lower(), name.lower().rpartition(".")[2])}
         wanted |= {word for word in words(error) if len(word) > 3}
-        named = [bool(wanted & _named(section)) for section in sections]
+        named = [_named(section, wanted) for section in sections]
         if any(named):  # then what others say matters for the error alone
             asked = scores(error, [section.text for section in sections])
             found = [own if name else other for own, other, name in zip(found, asked, named, strict=True)]
         least = _SHARE * max((f for f, name in zip(found, named, strict=True) if not name), default=0.0)
-        order = sorted(range(len(sections)), key=lambda i: (not named[i], -found[i]))
+        order = sorted(range(len(sections)), key=lambda i: (-named[i], -found[i]))
         order = [i for i in order if named[i] or found[i] > least] or list(range(len(sections)))
         if keep_first and sections:
             order = [0, *(i for i in order if i != 0)]
@@ -57,9 +57,12 @@ def cut(
     return [sections[index] for index in sorted(taken)]
 
 
-def _named(section: Section) -> set[str]:
+def _named(section: Section, wanted: set[str]) -> int:
+    """2 where the section is for one of the names, 1 where its heading has one (``load_module`` has load), else 0."""
     listed = [line for line in section.text.splitlines() if line.startswith("Sketch operations:")]
-    return set(words(section.title)) | set(words(" ".join(line.partition(":")[2] for line in listed)))
+    if wanted & set(words(" ".join(line.partition(":")[2] for line in listed))):
+        return 2
+    return int(bool(wanted & set(words(section.title))))
 
 
 def shorten(text: str, names: Iterable[str], error: str, model: Shorten, folder: Path, who: str = "") -> str:
