@@ -9,11 +9,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError
-from kernellab.records import BOUND_PASSED, NO_BOUND, Verdict
+from kernellab.records import NO_BOUND, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
@@ -61,7 +60,7 @@ class Facts:
         if verdict is None or self.target is None:
             return self
         where = verdict.environment
-        passed = (verdict.sol_ms or 0.0) > BOUND_PASSED * state.least_ms.get(where.chip, inf)
+        passed = verdict.least_ms is not None
         key = where.bandwidth, where.flops, passed
         found = self._measured.get(key)
         if found is None:
