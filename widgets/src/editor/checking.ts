@@ -10,7 +10,7 @@ import { type Signal, signal } from "@preact/signals";
 import type { Checked } from "../protocol";
 
 /** Rest between the last keystroke and the question; the first key after a longer rest asks at once. */
-export const DEBOUNCE_MS = 30;
+export const DEBOUNCE_MS = 15;
 export const REST_MS = 90;
 /** A question older than this makes the editor say that the kernel is busy. */
 export const BUSY_MS = 300;
