@@ -18,6 +18,7 @@ def describe(module: TaskModule) -> Task:
     Raises:
         TaskError: as :func:`kernellab.task.load_task`.
     """
+    from kernellab.task.module import remember
     from kernellab.task.policy import read_policy
     from kernellab.task.shapes import infer
 
@@ -29,6 +30,7 @@ def describe(module: TaskModule) -> Task:
             # the cases that a task lists may hold where their Dims' ranges do not
             if not module.narrow():
                 raise
+    remember(module)
     args = _arguments(module, shapes.inputs, shapes.state)
     policy = read_policy(module.namespace, args)
     args = tuple(

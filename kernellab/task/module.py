@@ -507,10 +507,23 @@ def _device(args: Sequence[Any]) -> Any:
     return device if device is not None and device.type not in ("cpu", "meta") else None
 
 
+#: what a description has learnt of a task's module, by name and text, for one that is made anew
+_LEARNT: dict[tuple[str, str], dict[str, Any]] = {}
+_FACTS = ("mutates", "written", "numpy", "needs_values", "listed", "dims")
+
+
+def remember(module: TaskModule) -> None:
+    """Keeps what was learnt of ``module`` by running it: a Task outlives the module that it was read from."""
+    _LEARNT[module.name, module.text] = {name: getattr(module, name) for name in _FACTS}
+
+
 @lru_cache(maxsize=64)
 def task_module(name: str, text: str) -> TaskModule:
     """The running module of a task's text, made once a process."""
-    return TaskModule(name, text)
+    module = TaskModule(name, text)
+    for fact, value in _LEARNT.get((name, text), {}).items():
+        setattr(module, fact, value)
+    return module
 
 
 def forget_modules() -> None:

@@ -179,9 +179,10 @@ def test_no_more_requests_run_at_a_time_than_the_settings_say(served: Any) -> No
 def test_waiting_for_a_slot_can_be_cancelled(served: Any) -> None:
     server, model = served(silent(), concurrency=1, first_token_s=600, total_s=600)
     first, second = threading.Event(), threading.Event()
+    # who has the slot is not said: the other is to be told of its end before the slot is free
+    second.set()
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(model.ask, ASK, cancel=event) for event in (first, second)]
-        second.set()
         first.set()
         for each in waiting:
             with pytest.raises(ModelError, match="cancelled"):

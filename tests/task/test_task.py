@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import TaskError
-from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, load_task
+from kernellab.task import ArgKind, Dim, Task, TaskForm, extent, forget_modules, load_task
 from kernellab.task.fit import fit
 
 STRANGE = "import torch\ndef reference(x): return {}\ndef inputs(): return {}\n"
@@ -182,6 +182,20 @@ def test_reference_that_changes_its_argument_gets_a_copy() -> None:
     before = args[0].clone()
     module.reference(args)
     assert torch.equal(args[0], before)
+
+
+def test_a_module_that_was_let_go_is_made_anew_with_all_that_was_known() -> None:
+    text = "import torch\ndef reference(x, r):\n    r.add_(x)\n    return 2 * r\n"
+    task = load_task(text + "def inputs():\n    return torch.ones(2, 3), torch.ones(2, 3)\n", "let_go")
+    forget_modules()
+    args = task.module().sample()
+    doubled, written = task.module().results(args)
+    assert args[1].eq(1).all() and written.eq(2).all() and doubled.eq(4).all()
+    plain = "import numpy as np\ndef reference(x):\n    return np.where(x > 0, x, 0)\n"
+    task = load_task(plain + "def inputs():\n    return np.ones((2, 3), np.float32)\n", "let_go_too")
+    forget_modules()
+    (made,) = task.module().reference(task.module().sample())
+    assert torch.equal(made, torch.ones(2, 3))
 
 
 def test_policy_is_read_and_checked() -> None:
