@@ -7,7 +7,7 @@ where even that one is passed, it is believed of no kernel (:attr:`Verdict.bound
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernellab.records import BOUND_PASSED, Verdict
 
@@ -16,32 +16,40 @@ from kernellab.records import BOUND_PASSED, Verdict
 class Bounds:
     """What the verdicts on one chip tell of a task's bound."""
 
-    #: as the verifications measured it, in ms, oldest first
-    measured: tuple[float, ...] = ()
+    #: as the first verification measured it, in ms, and as the lowest of all did
+    first_ms: float | None = None
+    lowest_ms: float | None = None
     #: the least time in ms, of a verified kernel or of a baseline
     least_ms: float | None = None
 
     @property
     def ms(self) -> float | None:
         """The bound that is told; None before one was measured."""
-        if not self.measured:
+        if self.first_ms is None:
             return None
-        return min(self.measured) if self._passed(self.measured[0]) else self.measured[0]
+        return self.lowest_ms if self._passed(self.first_ms) else self.first_ms
+
+    @property
+    def said(self) -> tuple[float | None, float | None]:
+        """The bound that is told, and the least time where that passes it too: what all verdicts are to say."""
+        bound = self.ms
+        return bound, self.least_ms if bound is not None and self._passed(bound) else None
 
     def seen(self, verdict: Verdict, again: bool = False) -> Bounds:
         """With one verdict more; ``again``: one that was timed again, whose bound is known."""
-        measured = (*self.measured, verdict.sol_ms) if verdict.sol_ms and not again else self.measured
-        times = [self.least_ms, verdict.fastest_ms if verdict.passed else None]
-        return Bounds(measured, min((ms for ms in times if ms), default=None))
+        fastest = verdict.fastest_ms if verdict.passed else None
+        least = min((ms for ms in (self.least_ms, fastest) if ms), default=None)
+        if not verdict.sol_ms or again:
+            return replace(self, least_ms=least)
+        lowest = min(self.lowest_ms or verdict.sol_ms, verdict.sol_ms)
+        return Bounds(self.first_ms or verdict.sol_ms, lowest, least)
 
     def told(self, verdict: Verdict) -> Verdict:
         """``verdict`` with the bound of all, if it has one."""
-        if not verdict.sol_ms or self.ms is None:
+        bound, least = self.said
+        if not verdict.sol_ms or bound is None or (verdict.sol_ms, verdict.least_ms) == (bound, least):
             return verdict
-        least = self.least_ms if self._passed(self.ms) else None
-        if (verdict.sol_ms, verdict.least_ms) == (self.ms, least):
-            return verdict
-        return verdict.model_copy(update={"sol_ms": self.ms, "least_ms": least})
+        return verdict.model_copy(update={"sol_ms": bound, "least_ms": least})
 
     def _passed(self, bound: float) -> bool:
         return self.least_ms is not None and bound > BOUND_PASSED * self.least_ms

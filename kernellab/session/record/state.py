@@ -257,8 +257,11 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
     if turn.verdict is None:
         return replace(state, turns=turns)
     chip = turn.verdict.environment.chip
-    bounds = state.bounds.get(chip, Bounds()).seen(turn.verdict, again)
-    for id, held in turns.items():
+    before = state.bounds.get(chip, Bounds())
+    bounds = before.seen(turn.verdict, again)
+    # thousands of verdicts that say it already are left alone
+    others = turns if bounds.said != before.said else {turn.id: turn}
+    for id, held in list(others.items()):
         if held.verdict is not None and held.verdict.environment.chip == chip:
             told = bounds.told(held.verdict)
             turns[id] = held if told is held.verdict else held.model_copy(update={"verdict": told})
