@@ -260,11 +260,32 @@ def kernel(x, r):
     return y
 """
 
+#: a Model whose own call writes into its buffers, which a kernel need not
+TRAINED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(512)
+    def forward(self, x):
+        return torch.relu(self.norm(x))
+def get_inputs():
+    return [torch.randn(4096, 512)]
+def get_init_inputs():
+    return []
+"""
+
 AA = """
 import torch
 def kernel(x):
     return torch.relu(x) * 2
 """
+
+
+def by_rules(task: Task, target: Target) -> Source:
+    reply = RulesDesigner().designs(DesignBrief(task, target))[0]
+    program = load_program(reply.sketch, constexpr=reply.constexpr)
+    return lower(program, bind(program, task, reply.constexpr, target), target)
 
 
 def lines(options: argparse.Namespace, target: Target) -> Iterator[Line]:
@@ -290,12 +311,12 @@ def lines(options: argparse.Namespace, target: Target) -> Iterator[Line]:
         yield name, False, signatures, task, of(text), asked
         if name in ("illegal access", "device assert", "never ends", "all the memory"):
             yield f"good after it ({name})", True, (), task, of(GOOD), plain
+    trained = load_task(TRAINED, "trained")
+    yield "a reference that writes into its buffers", True, (), trained, by_rules(trained, target), plain
     if not options.no_suite:
         for item in (i for i in load_suite("builtin", "") if re.search(SUITE, i.name)):
             made = load_task(item.text, item.name)
-            reply = RulesDesigner().designs(DesignBrief(made, target))[0]
-            program = load_program(reply.sketch, constexpr=reply.constexpr)
-            source = lower(program, bind(program, made, reply.constexpr, target), target)
+            source = by_rules(made, target)
             yield item.name, True, (), made, source, plain
             yield f"{item.name} warm", True, (), made, source, plain
     if options.large:

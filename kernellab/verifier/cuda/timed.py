@@ -363,8 +363,11 @@ class _Run:
                     with self._told(worker):
                         turn = self.goes.turn(worker, sets)
                     side.add(turn, self.cost, maker)
+                    if side is not self.candidate:
+                        continue
+                    # a baseline is written anew before each go, for it may change a Model's buffers
                     self._unchanged(sets)
-                    if side is self.candidate and wanted:
+                    if wanted:
                         held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
         for args, outputs in held:
             self.checks.check(args, outputs)
