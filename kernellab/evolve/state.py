@@ -277,12 +277,10 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
 
 
 def _verified(state: RunState, event: Verified) -> None:
-    state.verdicts[event.number] = event.verdict
     chip = event.verdict.environment.chip
-    state.bounds[chip] = state.bounds.get(chip, Bounds()).seen(event.verdict)
-    for number, held in state.verdicts.items():
-        if held.environment.chip == chip:
-            state.verdicts[number] = state.bounds[chip].told(held)
+    before = state.bounds.get(chip, Bounds())
+    state.bounds[chip], said = before.met(event.number, event.verdict, state.verdicts.items())
+    state.verdicts.update(said)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
     if verdict.passed and verdict.time is not None and figure is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kernellab.records import Author, Role, Stage, Timing, Verdict
 from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
@@ -29,6 +31,21 @@ def test_a_bound_that_a_kernel_beats_was_measured_badly() -> None:
     assert bound_of(verdict(2.0), verdict(1.5, ms=1.6)) == 1.5
     # within what a measurement may be off
     assert bound_of(verdict(2.0), verdict(1.5, ms=1.95)) == 2.0
+
+
+def test_held_verdicts_are_looked_at_only_where_the_bound_changes() -> None:
+    looked = []
+
+    def held() -> Iterator[tuple[int, Verdict]]:
+        looked.append(True)
+        yield 1, verdict(2.0)
+
+    first, said = Bounds().met(1, verdict(2.0), held())
+    assert looked == [True] and said[1].sol_ms == 2.0
+    second, said = first.met(2, verdict(2.4), held())
+    assert looked == [True] and {n: v.sol_ms for n, v in said.items()} == {2: 2.0}
+    _, said = second.met(3, verdict(1.5, ms=1.6), held())
+    assert looked == [True, True] and {n: v.sol_ms for n, v in said.items()} == {1: 1.5, 3: 1.5}
 
 
 def test_every_verdict_of_a_session_tells_the_same_bound() -> None:

@@ -7,9 +7,13 @@ where even that one is passed, it is believed of no kernel (:attr:`Verdict.bound
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kernellab.records import BOUND_PASSED, Verdict
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,21 @@ class Bounds:
             return verdict
         return verdict.model_copy(update={"sol_ms": bound, "least_ms": least})
 
+    def met(
+        self, key: Key, verdict: Verdict, held: Iterable[tuple[Key, Verdict]], again: bool = False
+    ) -> tuple[Bounds, dict[Key, Verdict]]:
+        """The bounds with one ``verdict`` more, and what it and those ``held`` on its chip say now; of thousands that
+        say it already, none is looked at."""
+        bounds = self.seen(verdict, again)
+        others = [pair for pair in held if _same_chip(pair[1], verdict)] if bounds.said != self.said else []
+        return bounds, {k: bounds.told(v) for k, v in (*others, (key, verdict))}
+
     def _passed(self, bound: float) -> bool:
         return self.least_ms is not None and bound > BOUND_PASSED * self.least_ms
+
+
+def _same_chip(one: Verdict, other: Verdict) -> bool:
+    return one.environment.chip == other.environment.chip
 
 
 __all__ = ["Bounds"]

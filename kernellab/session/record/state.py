@@ -257,14 +257,11 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
     if turn.verdict is None:
         return replace(state, turns=turns)
     chip = turn.verdict.environment.chip
-    before = state.bounds.get(chip, Bounds())
-    bounds = before.seen(turn.verdict, again)
-    # thousands of verdicts that say it already are left alone
-    others = turns if bounds.said != before.said else {turn.id: turn}
-    for id, held in list(others.items()):
-        if held.verdict is not None and held.verdict.environment.chip == chip:
-            told = bounds.told(held.verdict)
-            turns[id] = held if told is held.verdict else held.model_copy(update={"verdict": told})
+    held = ((id, other.verdict) for id, other in turns.items() if other.verdict is not None)
+    bounds, said = state.bounds.get(chip, Bounds()).met(turn.id, turn.verdict, held, again)
+    for id, verdict in said.items():
+        if verdict is not turns[id].verdict:
+            turns[id] = turns[id].model_copy(update={"verdict": verdict})
     return replace(state, turns=turns, bounds={**state.bounds, chip: bounds})
 
 
