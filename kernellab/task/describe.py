@@ -18,7 +18,6 @@ def describe(module: TaskModule) -> Task:
     Raises:
         TaskError: as :func:`kernellab.task.load_task`.
     """
-    from kernellab.task.module import remember
     from kernellab.task.policy import read_policy
     from kernellab.task.shapes import infer
 
@@ -30,7 +29,7 @@ def describe(module: TaskModule) -> Task:
             # the cases that a task lists may hold where their Dims' ranges do not
             if not module.narrow():
                 raise
-    remember(module)
+    module.described = True
     args = _arguments(module, shapes.inputs, shapes.state)
     policy = read_policy(module.namespace, args)
     args = tuple(
@@ -51,6 +50,7 @@ def describe(module: TaskModule) -> Task:
         static=tuple(a.name for a in args if a.static),
         hash=module.hash,
         notes=_notes(module),
+        learnt=module.learnt(),
     )
 
 

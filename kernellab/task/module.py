@@ -12,6 +12,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,18 @@ DEFAULT_SIZE = 1024
 _SEEDING = threading.RLock()
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a description found out of a task by running its reference: a Task outlives the module that was run."""
+
+    mutates: bool
+    written: tuple[int, ...]
+    numpy: bool
+    needs_values: bool
+    listed: Listed | None
+    dims: tuple[Dim, ...]
 
 
 class TaskModule:
@@ -66,6 +79,18 @@ class TaskModule:
         self.numpy = False
         #: fake tensors do not carry it: shapes are found by real runs
         self.needs_values = False
+        #: all this is known
+        self.described = False
+
+    def learnt(self) -> Learnt:
+        """What is known, for a module of the same text that is made anew."""
+        return Learnt(self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims)
+
+    def learn(self, known: Learnt) -> None:
+        """Takes what another module of this text was found to be."""
+        self.mutates, self.written, self.numpy = known.mutates, known.written, known.numpy
+        self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
+        self.described = True
 
     # -- what the verifier, the designer and the session call
 
@@ -507,23 +532,10 @@ def _device(args: Sequence[Any]) -> Any:
     return device if device is not None and device.type not in ("cpu", "meta") else None
 
 
-#: what a description has learnt of a task's module, by name and text, for one that is made anew
-_LEARNT: dict[tuple[str, str], dict[str, Any]] = {}
-_FACTS = ("mutates", "written", "numpy", "needs_values", "listed", "dims")
-
-
-def remember(module: TaskModule) -> None:
-    """Keeps what was learnt of ``module`` by running it: a Task outlives the module that it was read from."""
-    _LEARNT[module.name, module.text] = {name: getattr(module, name) for name in _FACTS}
-
-
 @lru_cache(maxsize=64)
 def task_module(name: str, text: str) -> TaskModule:
     """The running module of a task's text, made once a process."""
-    module = TaskModule(name, text)
-    for fact, value in _LEARNT.get((name, text), {}).items():
-        setattr(module, fact, value)
-    return module
+    return TaskModule(name, text)
 
 
 def forget_modules() -> None:

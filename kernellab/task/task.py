@@ -100,8 +100,8 @@ class Task:
     #: how near a caller wants kernels of it: :data:`STRICT`, :data:`FRAMEWORK`, or "" where nobody said, which is
     #: as the framework. No part of the task's text
     fidelity: str = ""
-    #: eager was seen to compute the convolutions in TF32 on this machine: a strict kernel may too
-    eager_rounds: bool = field(default=False, compare=False)
+    #: weights whose convolutions eager was seen to compute in TF32 on this machine: a strict kernel may too
+    rounded: frozenset[str] = field(default=frozenset(), compare=False)
     #: overrides of the error rule's numbers by name ("floor" when the task gives one number)
     tolerance: Mapping[str, float] = field(default_factory=dict)
     #: argument -> what its values may be: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",
@@ -112,6 +112,8 @@ class Task:
     hash: str = ""
     #: what was decided where the text leaves something open, each a phrase
     notes: tuple[str, ...] = field(default=(), compare=False)
+    #: of the reference, for a module that is made anew
+    learnt: Learnt | None = field(default=None, compare=False, repr=False)
 
     @property
     def strict(self) -> bool:
@@ -131,7 +133,10 @@ class Task:
         """The running module: samples inputs, calls the reference. Executes the text once a process."""
         from kernellab.task.module import task_module
 
-        return task_module(self.name, self.text)
+        module = task_module(self.name, self.text)
+        if self.learnt is not None and not module.described:
+            module.learn(self.learnt)
+        return module
 
     @property
     def tensors(self) -> tuple[Arg, ...]:
