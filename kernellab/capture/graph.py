@@ -56,6 +56,11 @@ class Node:
     line: int = 0
     results: tuple[tuple[tuple[Extent, ...], str], ...] = ()
 
+    @property
+    def aten(self) -> str:
+        """The ATen operation without its overload ("mul" of ``aten.mul.Tensor``); "" for what is none of ATen's."""
+        return self.op.split(".")[1] if self.op.startswith("aten.") else ""
+
     def refs(self) -> Iterator[Ref]:
         """Every Ref in the arguments, in order."""
         yield from _refs(self.args)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernellab.capture import Graph, Node, Ref, capture
+from kernellab.capture import Ref, capture
 from kernellab.capture.run import evaluate
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.errors import KernellabError
@@ -30,42 +30,37 @@ _APART = 2e-5
 def as_asked(task: Task, fidelity: str, target: Target) -> Task:
     """``task`` with the ``fidelity`` that is asked for; where it is strict and ``target`` is this machine's GPU, with
     what eager was seen to do there."""
-    rounds = fidelity == STRICT and target.backend is Backend.CUDA and _has_gpu() and eager_rounds(task)
-    return replace(task, fidelity=fidelity, eager_rounds=rounds)
+    import torch
+
+    looks = fidelity == STRICT and target.backend is Backend.CUDA and torch.cuda.is_available()
+    return replace(task, fidelity=fidelity, rounded=rounded(task) if looks else frozenset())
 
 
-def eager_rounds(task: Task, device: str = "cuda") -> bool:
-    """Does eager compute each float32 convolution of the reference in TF32 on ``device``? False without any, and where
-    it cannot be told (the reference cannot be captured, memory is short)."""
+def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
+    """The weights, by their names in the captured graph, whose float32 convolutions eager computes in TF32 on
+    ``device``, at the task's own sizes. None where it cannot be told: the reference cannot be captured, or memory is
+    short."""
     if task.precision.get("conv", "tf32") != "tf32":
-        return False
+        return frozenset()
     try:
         graph = capture(task)
-        calls = [_call(graph, node, task.module().default_sizes()) for node in graph.nodes if _is_convolution(node)]
+        sizes = task.module().default_sizes()
+        extents = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
+
+        def shape(ref: Ref) -> tuple[int, ...]:
+            return tuple(e if isinstance(e, int) else int(evaluate(e, sizes)) for e in extents[ref.name])
+
+        seen: dict[str, bool] = {}
+        for node in graph.nodes:
+            if node.aten not in CONVOLUTIONS or node.dtype != "float32":
+                continue
+            image, weight = node.args[:2]
+            rest = tuple(tuple(a) if isinstance(a, Sequence) and not isinstance(a, str) else a for a in node.args[3:])
+            rounds = _rounds(node.op, shape(image), shape(weight), rest, device)
+            seen[weight.name] = seen.get(weight.name, True) and rounds
     except (KernellabError, KeyError, TypeError):
-        return False
-    return bool(calls) and all(_rounds(*call, device) for call in calls)
-
-
-def _is_convolution(node: Node) -> bool:
-    return _kind(node) in CONVOLUTIONS and node.dtype == "float32"
-
-
-def _kind(node: Node) -> str:
-    return node.op.split(".")[1]
-
-
-def _call(
-    graph: Graph, node: Node, sizes: dict[str, int]
-) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
-    """The operation, both factors' shapes at the task's own sizes, and the arguments behind the bias."""
-    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
-
-    def shape(ref: Ref) -> tuple[int, ...]:
-        return tuple(e if isinstance(e, int) else int(evaluate(e, sizes)) for e in shapes[ref.name])
-
-    rest = tuple(tuple(a) if isinstance(a, Sequence) and not isinstance(a, str) else a for a in node.args[3:])
-    return node.op, shape(node.args[0]), shape(node.args[1]), rest
+        return frozenset()
+    return frozenset(name for name, rounds in seen.items() if rounds)
 
 
 @lru_cache(maxsize=256)
@@ -85,15 +80,9 @@ def _rounds(op: str, image: tuple[int, ...], weight: tuple[int, ...], rest: tupl
                 return function(x, w, None, *arguments)  # type: ignore[no-any-return]
 
         free, exact = result(True), result(False)
-        return float((free - exact).norm()) > _APART * float(exact.norm())
+        return float(free.sub_(exact).norm()) > _APART * float(exact.norm())
     except (RuntimeError, TypeError):
         return False
 
 
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-__all__ = ["as_asked", "eager_rounds"]
+__all__ = ["as_asked", "rounded"]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TargetError, TaskError
-from kernellab.evolve.records import Evaluation, Place, Score, Spent, Step
+from kernellab.evolve.records import Begun, Evaluation, Place, Score, Spent, Step
 from kernellab.lowering import lower
 from kernellab.records import GateState, Ranking, Source, Verdict
 from kernellab.sketch.check import load_program
@@ -50,6 +50,8 @@ class Job:
     allow_library: bool = False
     #: how near float32 results must come, as :attr:`kernellab.task.Task.fidelity`
     precision: str = ""
+    #: as :attr:`kernellab.task.Task.rounded`
+    rounded: tuple[str, ...] = ()
     #: measured times, else the cost model's alone
     measured: bool = True
     #: a candidate that the cost model gives more is not built; 0: no limit
@@ -155,7 +157,7 @@ def prepare(job: Job) -> Prepared:
 
 
 def _prepared(job: Job) -> Prepared:
-    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
+    task, target = load(job), found(job.dsl, job.chip)
     cascade = Cascade(job, list(job.spent))
     made: list[Source] = []
 
@@ -180,7 +182,7 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
     cascade.known |= {"source": done.source, "modelled_ms": done.modelled_ms, "place": done.place}
 
     def steps() -> None:
-        task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
+        task, target = load(job), found(job.dsl, job.chip)
         ranked = judge.rank(task, source, target, job.allow_library)
         cascade.took(Step.RANK if ranked.built else Step.BUILD, ranked.seconds, ranked.score is not None)
         if ranked.score is None:
@@ -192,13 +194,13 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
 
 def rank(job: Job, judge: Judge) -> Ranked:
     """Measure a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
+    task, target = load(job), found(job.dsl, job.chip)
     return judge.rank(task, source_of(job, task, target), target, job.allow_library)
 
 
 def verify(job: Job, judge: Judge) -> Verdict:
     """The full verdict on a candidate that was evaluated. Raises KernellabError."""
-    task, target = load(job.text, job.name, job.precision), found(job.dsl, job.chip)
+    task, target = load(job), found(job.dsl, job.chip)
     return judge.verify(task, source_of(job, task, target), target, job.allow_library)
 
 
@@ -246,9 +248,14 @@ def place_of(sketch: str, task: Task, target: Target) -> Place:
     )  # fmt: skip
 
 
+def load(asked: Begun | Job) -> Task:
+    """The task of a search, or of one of its jobs. Raises TaskError."""
+    return _load(asked.text, asked.name, asked.precision, asked.rounded)
+
+
 @functools.lru_cache(maxsize=8)
-def load(text: str, name: str, precision: str = "") -> Task:
-    return replace(load_task(text, name), fidelity=precision)
+def _load(text: str, name: str, precision: str, rounded: tuple[str, ...]) -> Task:
+    return replace(load_task(text, name), fidelity=precision, rounded=frozenset(rounded))
 
 
 @functools.lru_cache(maxsize=8)

@@ -250,6 +250,8 @@ class Begun(_Event):
     allow_library: bool = False
     #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework
     precision: Fidelity = ""
+    #: weights whose convolutions eager rounds on the GPU that it runs on (:attr:`kernellab.task.Task.rounded`)
+    rounded: tuple[str, ...] = ()
     #: sketches or kernels to begin with beside the rules' designs
     given: tuple[Proposal, ...] = ()
     #: the memory that it begins from: "on", "off", a store's place, or "": the workspace's, where there is one

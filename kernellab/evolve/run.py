@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from kernellab.content import find_workspace
+from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
 from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve import steer
@@ -43,6 +44,7 @@ from kernellab.models import Budget, open_model
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import memory_defaults, model_settings
 from kernellab.session.start import design, task_text
+from kernellab.task import load_task
 from kernellab.verifier.protocol.requested import fidelity
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class Run:
                 f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
             )
         begun = self.state.begun
-        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun.dsl, begun.chip)
         parent = f"p{proposal.parents[0]}" if proposal.parents else None
         return Candidate(
             id=f"p{number}", source=source_of(_job(begun, proposal), task, target), sketch=proposal.sketch or None,
@@ -207,7 +209,7 @@ class Run:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
         """
         begun, state = self.state.begun, self.state
-        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun.dsl, begun.chip)
         verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
         uri = begun.memory if begun.memory not in ("", ON, OFF) else ""
         into = into or Memory.open(self.workspace, uri)
@@ -224,7 +226,7 @@ class Run:
     def _scheduler(self) -> Scheduler:
         state = self._state = fold(self._stream.read())
         begun, knobs = state.begun, state.knobs
-        task, target = load(begun.text, begun.name, begun.precision), find_target(begun.dsl, begun.chip)
+        task, target = load(begun), find_target(begun.dsl, begun.chip)
         budget = Budget.parse(knobs.budget)
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
@@ -423,9 +425,11 @@ def begin(
         *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, sketch=s) for s in sketches),
         *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, source=s) for s in sources),
     ]
+    wanted = fidelity(precision)
+    asked = as_asked(load_task(text, called), wanted, find_target(dsl, chip))
     begun = Begun(
         name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
-        precision=fidelity(precision), given=tuple(given),
+        precision=wanted, rounded=tuple(sorted(asked.rounded)), given=tuple(given),
         memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
     )  # fmt: skip
     run = f"{called}-{uuid.uuid4().hex[:8]}"
@@ -495,7 +499,7 @@ def _job(begun: Begun, proposal: Proposal) -> Job:
     return Job(
         number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
         sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
-        precision=begun.precision,
+        precision=begun.precision, rounded=begun.rounded,
     )  # fmt: skip
 
 

@@ -261,7 +261,7 @@ class Scheduler:
         return Job(
             number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl,
             chip=begun.chip, sketch=proposal.sketch, source=proposal.source, allow_library=begun.allow_library,
-            precision=begun.precision, measured=knobs.score == "rank",
+            precision=begun.precision, rounded=begun.rounded, measured=knobs.score == "rank",
             hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent,
         )  # fmt: skip
 

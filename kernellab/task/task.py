@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
 
 if TYPE_CHECKING:
-    from kernellab.task.module import TaskModule
+    from kernellab.task.module import Learnt, TaskModule
 
 
 #: words of :attr:`Task.fidelity`. Strict: float32 results are right to 1e-4 beside eager (KernelBench's own check) and

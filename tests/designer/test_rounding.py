@@ -10,7 +10,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.designer.eager import as_asked, eager_rounds
+from kernellab.designer.eager import as_asked, rounded
 from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -73,7 +73,7 @@ def test_a_strict_kernel_rounds_as_eager_was_seen_to() -> None:
     """Over a copy, which rounds to the nearest as cuDNN does; in place tensor cores would cut off, so it is split."""
     chip = find_chip("NVIDIA H200")
     target = Target("triton", Backend.CUDA, chip)
-    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict", eager_rounds=True)
+    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict", rounded=frozenset({"w"}))
     found = {}
     for reply in RulesDesigner().designs(DesignBrief(task, target)):
         (word,) = set(re.findall(r'gemm\(.*precision="(\w+)"', reply.sketch)) or {""}
@@ -83,19 +83,28 @@ def test_a_strict_kernel_rounds_as_eager_was_seen_to() -> None:
 
 def test_what_eager_does_is_seen_on_the_device_itself() -> None:
     """A CPU takes float32, whatever the flags allow; no convolution, or one in whole numbers, has nothing to round."""
-    assert not eager_rounds(load_task(TEXT.format(precision=""), "rounded"), "cpu")
+    assert not rounded(load_task(TEXT.format(precision=""), "rounded"), "cpu")
     plain = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return torch.randn(4, 4)\n"
-    assert not eager_rounds(load_task(plain, "plain"), "cpu")
+    assert not rounded(load_task(plain, "plain"), "cpu")
     cpu = Target("cpp", Backend.CPU, None)
     assert as_asked(load_task(plain, "plain"), "strict", cpu).strict
 
 
 @pytest.mark.gpu
 def test_eager_takes_tf32_for_wide_convolutions_on_a_gpu() -> None:
-    text = TEXT.format(precision="")
-    assert eager_rounds(load_task(text, "wide")) and not eager_rounds(
-        load_task('PRECISION = {"conv": "ieee"}\n' + text, "ieee")
-    )
+    """Each convolution by itself: one with a channel a group has no products for tensor cores."""
+    text = """import torch
+import torch.nn.functional as F
+{precision}
+def inputs():
+    return torch.randn(16, 64, 56, 56), torch.randn(64, 1, 3, 3), torch.randn(128, 64, 3, 3)
+
+
+def reference(x, each, wide):
+    return F.conv2d(F.conv2d(x, each, groups=64), wide)
+"""
+    assert rounded(load_task(text.format(precision=""), "wide")) == {"wide"}
+    assert not rounded(load_task(text.format(precision='PRECISION = {"conv": "ieee"}\n'), "ieee"))
 
 
 def test_each_lowering_is_asked_for_the_precision_that_it_has() -> None:

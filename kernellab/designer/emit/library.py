@@ -125,9 +125,9 @@ def with_calls(
 
 def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:
     """What torch's flags say, as the task sets them; float32 where kernels have to be strict and eager is."""
-    if call.node.dtype != "float32" or not gpu or (task.strict and not task.eager_rounds):
+    if call.node.dtype != "float32" or not gpu:
         return "ieee"
     if task.strict:
-        return "tf32" if call.op in CONVOLUTIONS else "ieee"
+        return "tf32" if call.op in CONVOLUTIONS and call.node.args[1].name in task.rounded else "ieee"
     wanted = task.precision.get("conv", "tf32") if call.op in CONVOLUTIONS else task.precision.get("matmul", "ieee")
     return "tf32" if wanted == "tf32" else "ieee"

@@ -38,7 +38,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
     cut: set[str] = set()
     absorbed: set[str] = set()
     for node in graph.nodes:
-        if _kind(node) not in _HEAVY or node.name in absorbed:
+        if node.aten not in _HEAVY or node.name in absorbed:
             continue
         region = _region(graph, node, light)
         absorbed |= region
@@ -70,7 +70,7 @@ def _of_long_chains(graph: Graph, cut: Set[str]) -> set[str]:
     for node in graph.nodes:
         refs = [r.name for r in node.refs() if r.name not in cut and r.name not in stored]
         found[node.name] = 1 + max((found.get(name, 0) for name in refs), default=0)
-        if found[node.name] >= _LONGEST and _kind(node) in OPERATIONS:
+        if found[node.name] >= _LONGEST and node.aten in OPERATIONS:
             stored.add(node.name)
     return stored
 
@@ -100,21 +100,17 @@ def without_twins(graph: Graph) -> Graph:
 def _readers(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node]) -> Iterator[str]:
     """Nodes that compute with the value, seen through views of it."""
     for user in users.get(name, []):
-        if _kind(nodes[user]) in VIEWS:
+        if nodes[user].aten in VIEWS:
             yield from _readers(user, users, nodes)
         else:
             yield user
-
-
-def _kind(node: Node) -> str:
-    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
 
 
 def _light(graph: Graph, given: set[str]) -> set[str]:
     """``given``, and what views and pointwise work make of it."""
     light = set(given)
     for node in graph.nodes:
-        cheap = _kind(node) in OPERATIONS or _kind(node) in _ALSO or _kind(node) in VIEWS
+        cheap = node.aten in OPERATIONS or node.aten in _ALSO or node.aten in VIEWS
         if cheap and all(ref.name in light for ref in node.refs()):
             light.add(node.name)
     return light
@@ -124,7 +120,7 @@ def _region(graph: Graph, heavy: Node, light: set[str]) -> set[str]:
     """``heavy`` and the pointwise nodes of its shape that follow from it and from light values alone."""
     region = {heavy.name}
     for node in graph.nodes:
-        if _kind(node) not in OPERATIONS and _kind(node) not in _ALSO:
+        if node.aten not in OPERATIONS and node.aten not in _ALSO:
             continue
         refs = {ref.name for ref in node.refs()}
         if refs & region and refs <= region | light and node.shape == _shape(heavy):

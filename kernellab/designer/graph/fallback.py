@@ -59,10 +59,10 @@ class Fallback:
         if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op == _BITS:
             raise error
         under = {r.name for r in node.refs() if r.item is None} & {n.name for n in graph.nodes}
-        if kind_of(node) in VIEWS and not under <= self.stored | self.calls:
+        if node.aten in VIEWS and not under <= self.stored | self.calls:
             return replace(self, stored=self.stored | under)
-        same = {n.name for n in graph.nodes if kind_of(n) == kind_of(node)}
-        more = same if kind_of(node) not in HANDLERS else {node.name}
+        same = {n.name for n in graph.nodes if n.aten == node.aten}
+        more = same if node.aten not in HANDLERS else {node.name}
         names = {n.name for n in graph.nodes if n.name in more and _held(n)}
         if node.name not in names:
             names |= _readers(graph, node)
@@ -78,7 +78,7 @@ class Fallback:
             DesignError: ``error`` itself, where that was tried.
         """
         held = [n for n in graph.nodes if _held(n)]
-        each = frozenset(n.name for n in held if kind_of(n) not in _IDLE)
+        each = frozenset(n.name for n in held if n.aten not in _IDLE)
         for names in (each & _ends(graph), each, frozenset(n.name for n in held)):
             if not names <= self.stored:
                 return replace(self, stored=self.stored | names)
@@ -86,7 +86,7 @@ class Fallback:
 
     def leaves_work(self, graph: Graph) -> bool:
         """Is there anything left for own launches to compute?"""
-        return any(n.name not in self.calls and kind_of(n) not in _IDLE and _held(n) for n in graph.nodes)
+        return any(n.name not in self.calls and n.aten not in _IDLE and _held(n) for n in graph.nodes)
 
 
 def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
@@ -105,18 +105,13 @@ def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     except BadCall as error:
         raise b.refuse(node, error.what.rstrip(".").lower()) from None
     operands = tuple(_operand(b, r) for r in read)
-    why = f"No rule designs {kind_of(node)}: one call of the framework makes it; what is around it is our own."
+    why = f"No rule designs {node.aten}: one call of the framework makes it; what is around it is our own."
     return LibraryCall(CallKind.ATEN, node, tensor, b.shape(ref), operands, b.dtype(ref), why, text)
-
-
-def kind_of(node: Node) -> str:
-    """An ATen operation's name without the overload; "" for any other."""
-    return node.op.split(".")[1] if node.op.startswith("aten.") else ""
 
 
 def fallen(graph: Graph, calls: Iterable[str]) -> list[str]:
     """The names of the operations that ``calls`` are, each once."""
-    kinds = (kind_of(n) for n in graph.nodes if n.name in set(calls))
+    kinds = (n.aten for n in graph.nodes if n.name in set(calls))
     return list(dict.fromkeys(kinds))
 
 
@@ -124,7 +119,7 @@ def _ends(graph: Graph) -> frozenset[str]:
     """What an operation reads or makes that is no pointwise one, seen through views."""
     ends, through = set[str](), set[str]()
     for node in reversed(graph.nodes):
-        kind = kind_of(node)
+        kind = node.aten
         is_view = kind in VIEWS
         if not is_view and kind not in OPERATIONS:
             ends.add(node.name)
@@ -191,4 +186,4 @@ def _text(b: Builder, node: Node, read: list[Ref]) -> str:
     return f"{node.op.removeprefix('aten.')}({', '.join([*map(text, node.args), *keywords])})"
 
 
-__all__ = ["DesignError", "Fallback", "aten_call", "fallen", "kind_of"]
+__all__ = ["DesignError", "Fallback", "aten_call", "fallen"]

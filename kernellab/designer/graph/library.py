@@ -69,7 +69,7 @@ class LibraryCall:
     @property
     def op(self) -> str:
         """The ATen operation's name."""
-        return _kind(self.node)
+        return self.node.aten
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def library_nodes(graph: Graph) -> frozenset[str]:
         """Does the value go out as it is, or seen through views?"""
         if name in outputs:
             return True
-        return any(_kind(nodes[u]) in VIEWS and leaves(u) for u in users.get(name, []))
+        return any(nodes[u].aten in VIEWS and leaves(u) for u in users.get(name, []))
 
     return frozenset(n.name for n in graph.nodes if _is_call(n) and n.dtype in _DTYPES and not leaves(n.name))
 
@@ -138,8 +138,8 @@ def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
 
 def rests(graph: Graph, calls: frozenset[str]) -> bool:
     """Is there more left for own kernels than to add biases?"""
-    biases = {n.name for n in graph.nodes if _kind(n) == "add" and any(r.name in calls for r in n.refs())}
-    work = [n for n in graph.nodes if n.name not in calls | biases and _kind(n) not in VIEWS]
+    biases = {n.name for n in graph.nodes if n.aten == "add" and any(r.name in calls for r in n.refs())}
+    work = [n for n in graph.nodes if n.name not in calls | biases and n.aten not in VIEWS]
     return bool(calls) and bool(work)
 
 
@@ -159,9 +159,9 @@ def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     node = b.nodes[ref.name]
     if not _is_call(node):
         raise AssertionError(node)
-    taken = node.args[: 3 if _kind(node) == ATTENTION else 2]
+    taken = node.args[: 3 if node.aten == ATTENTION else 2]
     operands = tuple(_operand(b, a) for a in taken)
-    if _kind(node) in CONVOLUTIONS:
+    if node.aten in CONVOLUTIONS:
         if any(o.order != tuple(range(len(o.shape))) for o in operands):
             operands = tuple(_as_it_is(b, a) for a in taken)
         numbers_of(b, node)
@@ -169,7 +169,7 @@ def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
     for operand in operands:
         if shapes.setdefault(operand.tensor, operand.shape) != operand.shape:
             raise DesignError("A call of the library would read one tensor in two shapes.", "Pass it twice.")
-    kind = _CALLS.get(_kind(node), CallKind.CONVOLUTION)
+    kind = _CALLS.get(node.aten, CallKind.CONVOLUTION)
     why = f"One call of the framework's library makes this {kind.value}; what is around it is our own."
     return LibraryCall(kind, node, tensor, b.shape(ref), operands, node.dtype, why)
 
@@ -178,7 +178,7 @@ def _operand(b: Builder, ref: Any) -> Operand:
     order = list(range(len(b.shape(ref))))
     while not b.is_stored(ref):
         node = b.nodes[ref.name]
-        kind = _kind(node)
+        kind = node.aten
         if kind in _TURNS:
             turned = _permutation(node, len(order))
             order = [turned[d] for d in order]
@@ -189,7 +189,7 @@ def _operand(b: Builder, ref: Any) -> Operand:
     if found is not None:
         return Operand(found.tensor, found.shape, tuple(found.order[d] for d in order))
     base = ref
-    while not b.is_stored(base) and (_is_same(b, base) or _kind(b.nodes[base.name]) in _RESHAPES):
+    while not b.is_stored(base) and (_is_same(b, base) or b.nodes[base.name].aten in _RESHAPES):
         base = b.nodes[base.name].args[0]
     if base.name in b.graph.constants:
         raise DesignError("A call of the library would need a constant of the reference.", "Pass it as an input.")
@@ -199,12 +199,12 @@ def _operand(b: Builder, ref: Any) -> Operand:
 
 def _turned_under(b: Builder, ref: Ref) -> Operand | None:
     """A reshape of batches alone over matrices that are turned: the turn may come after it, and then costs nothing."""
-    if b.is_stored(ref) or _kind(b.nodes[ref.name]) not in _RESHAPES:
+    if b.is_stored(ref) or b.nodes[ref.name].aten not in _RESHAPES:
         return None
     inner = b.nodes[ref.name].args[0]
     while not b.is_stored(inner) and _is_same(b, inner):
         inner = b.nodes[inner.name].args[0]
-    if b.is_stored(inner) or _kind(b.nodes[inner.name]) not in _TURNS:
+    if b.is_stored(inner) or b.nodes[inner.name].aten not in _TURNS:
         return None
     rank, shape = len(b.shape(inner)), b.shape(ref)
     matrices = [*range(rank - 2), rank - 1, rank - 2]
@@ -222,8 +222,8 @@ def _turned_under(b: Builder, ref: Ref) -> Operand | None:
 def _is_same(b: Builder, ref: Ref) -> bool:
     """Is it a copy, or an expansion that adds nothing?"""
     node = b.nodes[ref.name]
-    same = _kind(node) == "expand" and node.shape == b.shape(node.args[0])
-    return same or _kind(node) in _SAME
+    same = node.aten == "expand" and node.shape == b.shape(node.args[0])
+    return same or node.aten in _SAME
 
 
 def _as_it_is(b: Builder, ref: Ref) -> Operand:
@@ -235,7 +235,7 @@ def _as_it_is(b: Builder, ref: Ref) -> Operand:
 
 
 def _permutation(node: Node, rank: int) -> list[int]:
-    kind = _kind(node)
+    kind = node.aten
     if kind == "permute":
         return [int(d) % rank for d in node.args[1]]
     order = list(range(rank))
@@ -245,7 +245,7 @@ def _permutation(node: Node, rank: int) -> list[int]:
 
 
 def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
-    kind = _kind(node)
+    kind = node.aten
     if kind in _WITH_BIAS:
         bias, left, right = node.args[:3]
         made = replace(
@@ -288,14 +288,10 @@ def _fresh(name: str, names: set[str]) -> str:
 
 def _is_call(node: Node) -> bool:
     """A product, a convolution without a bias, over no empty extent, or attention without a mask and dropout."""
-    kind = _kind(node)
+    kind = node.aten
     if kind in _PRODUCTS:
         return True
     if kind == ATTENTION:
         told = attention_told(node)
         return told.mask is None and not told.dropout and not told.grouped and len(node.shape) in (3, 4)
     return kind in CONVOLUTIONS and (len(node.args) < 3 or node.args[2] is None) and len(node.shape) > 2
-
-
-def _kind(node: Node) -> str:
-    return node.op.split(".")[1] if node.op.startswith("aten.") else ""

@@ -76,7 +76,7 @@ def window_precision(ctx: Context, k: Launch) -> str:
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
     default = "tf32" if ctx.gpu else "ieee"
-    if ctx.gpu and ctx.task.strict and not (ctx.task.eager_rounds and k.window.last):
+    if ctx.gpu and ctx.task.strict and not (k.window.last and k.window.weights in ctx.task.rounded):
         default = "ieee" if ctx.scalar_products else "tf32x3" if k.window.last else "bf16x6"
     return ctx.stated("conv", ctx.task.granted.get("matmul", default))
 

@@ -251,7 +251,7 @@ class _Gate:
                     self.worst = max(self.worst, error)
                 else:
                     best = exact[i] if exact else None
-                    rounds = in_tf32(program) and (not self.task.strict or self.task.eager_rounds)
+                    rounds = in_tf32(program) and (not self.task.strict or bool(self.task.rounded))
                     mismatch = compare_declared(got, want, best, written, where, tf32=rounds)
                 if mismatch is not None:
                     self.worst = max(self.worst, mismatch.error)
