@@ -34,7 +34,7 @@ from pydantic import Field
 from kernellab.bench.suites import load_suite
 from kernellab.dsls.machine import gpu_products
 from kernellab.errors import EvolveError, KernellabError
-from kernellab.evolve.jobs import found, load
+from kernellab.evolve.jobs import found
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Step
 from kernellab.evolve.run import Run, begin, open_run
@@ -44,7 +44,7 @@ from kernellab.memory.recall import OFF
 from kernellab.records import Record, Source
 from kernellab.session.engine.engine import engine
 from kernellab.target import Backend
-from kernellab.task import Task
+from kernellab.task import Task, load_task
 from kernellab.tuning import Tuned, WorkerMeasure, tune
 from kernellab.tuning.search import HEAT
 from kernellab.tuning.space import Space
@@ -141,7 +141,7 @@ class Operator:
             self.keep(row)
 
     def _task(self) -> Task:
-        return load(self.item.text, self.item.name)
+        return load_task(self.item.text, self.item.name)
 
     def _left(self, share: float) -> float:
         return self.began + share * self.seconds - time.monotonic()
