@@ -15,10 +15,11 @@ from kernellab.whole.gradient.pair import Pair
 from kernellab.whole.measure import join
 from kernellab.whole.ranked import Profile, Row
 from kernellab.whole.regions import is_product
-from kernellab.whole.swap.install import Swap, install, installed, uninstall
+from kernellab.whole.swap.install import Swap, beside, install, installed, uninstall
 
 if TYPE_CHECKING:
     from kernellab.session import Session
+    from kernellab.session.kernel import BestKernel
 
 #: a row is tried where a kernel at the bound would save this share of the step
 _LEAST_GAIN = 0.01
@@ -35,8 +36,8 @@ _BESIDE_PRODUCT, _OF_PRODUCT = 0.6, 0.02
 class Step:
     """A row that was tried. ``outcome`` is kept, taken out, refused, no kernel or no faster; ``reason`` in a sentence.
 
-    ``predicted`` and ``measured`` are of the whole model with all kernels installed then, against none; None where
-    nothing was installed."""
+    ``factor`` is of the kernel by itself, ``place`` in its places (on a CPU). ``predicted`` and ``measured`` are of the
+    whole model with all kernels installed then, against none; None where nothing was installed."""
 
     row: Row
     outcome: str
@@ -45,6 +46,7 @@ class Step:
     predicted: float | None = None
     measured: float | None = None
     reason: str = ""
+    place: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -58,6 +60,8 @@ class Step:
         told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome:<9}"
         if self.factor is not None:
             told += f" {self.factor:5.2f}x alone"
+        if self.place is not None:
+            told += f", {self.place:.2f}x in place"
         if self.predicted is not None and self.measured is not None:
             told += f"; model {self.predicted:.3f}x predicted, {self.measured:.3f}x measured"
         return f"{told} {self.seconds:5.1f} s {self.reason}".rstrip()
@@ -114,13 +118,13 @@ def go_down(
 
 def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
     begin = time.monotonic()
-    before = next((s.measured for s in reversed(installed(found)) if s.measured), 1.0)
 
     def step(outcome: str, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
         took = time.monotonic() - begin
         if swap is None:
             return Step(row, outcome, took, factor, reason=reason)
-        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason)
+        place = swap.place.factor if swap.place else None
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place)
 
     try:
         session = found.open(row, **options)
@@ -132,16 +136,37 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
                 session.stop()
             return step("no kernel", error.message)
         factor = best.verdict.speedup
-        trained = _trained(row, session, seconds, options) if found.given.train else None
-        if factor is not None and factor < _LEAST_FACTOR and not named and trained is None:
+        if factor is not None and factor < _LEAST_FACTOR and not named and not found.given.train:
             return step("no faster", "", factor)
-        swap = install(found, row, trained or best)
+        pair = _trained(row, session, seconds, options) if found.given.train else None
+        swap = install(found, row, _better(found, row, best, pair))
     except KernellabError as error:
         return step("refused", error.message)
-    if swap.time is not None and swap.time.high < before and not named:
-        uninstall(found, row)
-        return step("taken out", "the model is no faster with it", swap=swap)
-    return step("kept", swap=swap)
+    if faster(swap):
+        return step("kept", swap=swap)
+    assert swap.step is not None
+    reason = f"the model is not faster with it: {swap.step.speedup:.3f}x ({swap.step.low:.3f} to {swap.step.high:.3f})"
+    if named:
+        return step("kept", f"it was asked for by name; {reason}", swap=swap)
+    uninstall(found, row)
+    return step("taken out", reason, swap=swap)
+
+
+def faster(swap: Swap) -> bool:
+    """Is the model certainly faster with this kernel than it was with those before it? The step's own interval says so,
+    or its median does where the kernel is certainly faster in its places, which is told apart from less."""
+    if swap.step is None or swap.step.low > 1:
+        return True
+    return swap.step.speedup > 1 and swap.place is not None and swap.place.low > 0
+
+
+def _better(found: Profile, row: Row, best: BestKernel, pair: Pair | None) -> BestKernel | Pair:
+    """A backward kernel stays only where it is faster in the model's step than the reference's backward."""
+    if pair is None:
+        return best
+    if found.given.device.type != "cpu" or beside(found, row, pair).share >= beside(found, row, best).share:
+        return pair
+    return best
 
 
 def _trained(row: Row, forward: Session, seconds: float, options: dict[str, Any]) -> Pair | None:

@@ -1,12 +1,18 @@
 """Device time of a model's own run, operation by operation: torch.profiler's events joined to modules and the graph.
 
 A module's call is a range of its own. Under it only the outermost operations count, each with all that it calls, so
-that nested calls count once. On a CPU an operation's time is what its thread spent in it; on a GPU it is the sum of the
-kernels that it launched. A backward operation belongs to the forward one with the same sequence number.
+that nested calls count once. On a CPU an operation's time is what its thread spent in it, less what the profiler took
+to write down the calls within it, and all operations together take no longer than the step does without the profiler.
+On a GPU it is the sum of the kernels that it launched. A backward operation belongs to the forward one with the same
+sequence number.
+
+Steps follow each other without a pause, as they do in use: after one the threads of a pool sleep, and the allocator may
+have given back the pages that the next step asks for again.
 """
 
 from __future__ import annotations
 
+import bisect
 import os
 import statistics
 import time
@@ -15,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.whole.given import Given
@@ -60,6 +67,13 @@ class Measured:
         launches = sum(e.launches for e in self.events)
         return max(0.0, self.graph_ms - self.device_ms) / launches if launches else 0.0
 
+    def within(self, most: float) -> Measured:
+        """The same shares of at most ``most`` ms: one thread's operations cannot take longer than their step."""
+        share = min(1.0, most / self.device_ms) if self.device_ms else 1.0
+        events = tuple(replace(e, forward=share * e.forward, backward=share * e.backward) for e in self.events)
+        other = {name: share * ms for name, ms in self.other.items()}
+        return replace(self, events=events, device_ms=share * self.device_ms, other=other)
+
 
 def measure(given: Given, steps: int = 5) -> Measured:
     """Runs ``given``'s model (a training step where it trains) some times; its state is as before afterwards."""
@@ -71,12 +85,17 @@ def measure(given: Given, steps: int = 5) -> Measured:
     with kept_state(given.model):
         for _ in range(2):
             step()
+        # before the profiler: its hooks into the driver stay, and each launch pays for them
         step_ms = timed(step, given.device.type)
         replay = graphed(given, args, kwargs)
         graph_ms = timed(replay, "cuda") if replay else 0.0
         del replay
         runs = [_events(events) for events in _profiled(given, step, steps)]
-    return replace(_middle(runs, step_ms), graph_ms=graph_ms)
+        if given.device.type == "cpu":
+            # a model's first steps meet memory that is new to the process: these count, and the earlier ones do not
+            step_ms = timed(step, "cpu")
+    found = replace(_middle(runs, step_ms), graph_ms=graph_ms)
+    return found.within(step_ms) if given.device.type == "cpu" else found
 
 
 def run_step(given: Given, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -158,27 +177,34 @@ def used_gpus() -> list[int]:
 
 
 def _profiled(given: Given, step: Any, steps: int) -> list[list[Any]]:
-    """The events of ``steps`` steps, each step's top ranges and what lies beside them."""
+    """The outermost events of each of ``steps`` steps, in order."""
     # the profiler's own notices go to stderr, and are nothing for a person
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch
+    from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile, record_function
 
     cuda = given.device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
-    found = []
     with _ranges(given.model):
         step()  # the hooks' first call compiles nothing, but warms their code
-        for _ in range(steps):
-            if cuda:
-                torch.cuda.synchronize()
-            with profile(activities=activities, acc_events=True) as run:
+        with profile(activities=activities, acc_events=True) as run:
+            # the first step warms the profiler
+            for _ in range(1 + steps):
                 with record_function(_STEP):
                     step()
-                if cuda:
-                    torch.cuda.synchronize()
-            found.append(list(run.events() or ()))
-    return found
+                    if cuda:
+                        torch.cuda.synchronize()
+        events = [e for e in run.events() or () if e.device_type == DeviceType.CPU and e.cpu_parent is None]
+    events.sort(key=lambda e: e.time_range.start)
+    begins = [e.time_range.start for e in events if e.name == _STEP]
+    found: list[list[Any]] = [[] for _ in begins]
+    for event in events:
+        # a backward's events are in a thread of their own on a GPU
+        number = bisect.bisect_right(begins, event.time_range.start)
+        if number:
+            found[number - 1].append(event)
+    return found[1:]
 
 
 @contextmanager
@@ -207,10 +233,8 @@ def _ranges(model: Module) -> Iterator[None]:
 
 
 def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
-    from torch._C._autograd import DeviceType
-
-    on_host = [e for e in events if e.device_type == DeviceType.CPU]
-    on_device = any(e.kernels for e in on_host)
+    on_device = any(map(_launched, events))
+    noted = 0.0 if on_device else _note_us()
     backward: dict[int, float] = defaultdict(float)
     other: dict[str, float] = defaultdict(float)
     forward: list[tuple[str, str, float, set[int], int]] = []
@@ -221,12 +245,9 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
     def cost(event: Any) -> float:
         """Microseconds of the operation with all that it calls."""
         if not on_device:
-            return float(event.cpu_time_total)
+            return max(0.0, float(event.cpu_time_total) - noted * (_size(event) - 1))
         own = float(sum(k.duration for k in event.kernels))
         return own + sum(cost(child) for child in event.cpu_children)
-
-    def launches(event: Any) -> int:
-        return len(event.kernels) + sum(launches(child) for child in event.cpu_children)
 
     def numbers(event: Any) -> set[int]:
         own = {event.sequence_nr} if event.sequence_nr >= 0 else set()
@@ -245,7 +266,7 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
             other[event.name] += cost(event)
         else:
             word = event.name.split("::")[-1].rstrip("_")
-            forward.append((path, word, cost(event), numbers(event), launches(event)))
+            forward.append((path, word, cost(event), numbers(event), _launched(event)))
 
     def _backward(event: Any, us: float) -> None:
         if event.sequence_nr >= 0:
@@ -253,9 +274,8 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
         else:
             other["backward of no operation"] += us
 
-    for event in sorted(on_host, key=lambda e: e.time_range.start):
-        if event.cpu_parent is None:
-            visit(event, "")
+    for event in events:
+        visit(event, "")
     found = []
     for path, word, us, own, launched in forward:
         back = sum(backward.pop(n) for n in own if n in backward)
@@ -263,6 +283,37 @@ def _events(events: Sequence[Any]) -> tuple[list[Event], dict[str, float]]:
     for us in backward.values():
         other["backward of no operation"] += us
     return found, {name: us / 1e3 for name, us in other.items()}
+
+
+def _launched(event: Any) -> int:
+    return len(event.kernels) + sum(_launched(child) for child in event.cpu_children)
+
+
+def _size(event: Any) -> int:
+    """The calls that were written down: the event's own and those within it."""
+    return 1 + sum(_size(child) for child in event.cpu_children)
+
+
+@lru_cache(maxsize=1)
+def _note_us() -> float:
+    """Microseconds that the profiler takes to write down one call on the host, by a call that does next to nothing."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    value, calls = torch.zeros(2, 2), 300
+
+    def work() -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            value.t()
+        return 1e6 * (time.perf_counter() - begin) / calls
+
+    with torch.no_grad():
+        plain = min(work() for _ in range(5))
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as run:
+            noted = min(work() for _ in range(5))
+    each = len(run.events() or ()) / (5 * calls)
+    return max(0.0, noted - plain) / each if each else 0.0
 
 
 def _middle(runs: Sequence[tuple[list[Event], dict[str, float]]], step_ms: float) -> Measured:

@@ -176,8 +176,9 @@ class Profile:
         return min(1.0, self.step_ms / device) if device else 1.0
 
     def _without(self) -> str:
-        problem = self.captured.problems[0] if self.captured.problems else ("", "no operation takes time")
-        return f"Nothing of it was captured: {problem[0] or 'the model'}: {problem[1]}."
+        if not self.captured.problems:
+            return "No operation of it takes time that a kernel could save."
+        return f"Nothing of it was captured: {self.captured.problems[0].text}"
 
     def _at(self, path: str) -> Row | None:
         """A row for the module at ``path``, whatever its size."""

@@ -21,7 +21,7 @@ def head(found: Profile) -> list[str]:
         f"{measured.device_ms:.3g} ms ({100 * found.busy:.0f} % of {measured.step_ms:.3g} ms by the clock).",
         f"{100 * found.coverage:.1f} % of the device time is joined to the captured graph.",
     ]
-    lines += [f"Not captured: {path or 'the whole model'}: {reason}." for path, reason in found.captured.problems]
+    lines += [f"Not captured: {problem.text}" for problem in found.captured.problems]
     lines += [
         f"{name}: {ms:.3g} ms" for name, ms in sorted(measured.other.items(), key=lambda x: -x[1])[:3] if ms > 0.01
     ]
@@ -66,7 +66,9 @@ def as_dict(found: Profile) -> dict[str, Any]:
         "clock_ms": found.measured.step_ms,
         "device_ms": found.measured.device_ms,
         "coverage": found.coverage,
-        "problems": [{"part": path, "reason": reason} for path, reason in found.captured.problems],
+        "problems": [
+            {"part": p.path, "reason": p.reason, "remedy": p.remedy} for p in found.captured.problems
+        ],
         "other_ms": dict(found.measured.other),
         "at_bound_ms": found.predict(reach=1.0),
         "rows": [

@@ -6,11 +6,14 @@ model that cannot be exported as a whole is taken apart into the largest of its 
 
 from __future__ import annotations
 
+import io
 import logging
 import re
+import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,17 +71,30 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """Why a part of a model (its path, "" for the whole) has no graph, and what to do; sentences without full stops."""
+
+    path: str
+    reason: str
+    remedy: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.path or 'the whole model'}: {self.reason}. {self.remedy}."
+
+
+@dataclass(frozen=True)
 class Captured:
-    """The units of a model, and why a part of it has none: (path, the reason in a sentence)."""
+    """The units of a model, and why a part of it has none."""
 
     units: tuple[Unit, ...]
-    problems: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def capture_model(given: Given) -> Captured:
     """The graphs of ``given``'s model: one where it can be exported whole, else one for each of its largest parts."""
     found: list[Unit] = []
-    problems: list[tuple[str, str]] = []
+    problems: list[Problem] = []
     calls: dict[str, Call] = {"": given.draw(0)}
     looked = False
     open_ = [""]
@@ -92,7 +108,7 @@ def capture_model(given: Given) -> Captured:
             continue
         except Exception as error:  # whatever the tracer meets: the parts below may still be traced
             if path == "" or not list(module.children()):
-                problems.append((path, _reason(error)))
+                problems.append(_problem(path, error))
         if not looked:
             calls = {**_calls(given), **calls}
             looked = True
@@ -109,7 +125,7 @@ def _unit(path: str, module: Module, call: Call) -> Unit:
         program = torch.export.export(module, args, kwargs, strict=False)
     graph = program.graph
     if len(graph.nodes) > _MOST_NODES:
-        raise ValueError(f"it has {len(graph.nodes)} operations")
+        raise _TooLarge(f"it has {len(graph.nodes)} operations, more than {_MOST_NODES}")
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs: list[Node] = []
     state: dict[Node, str] = {}
@@ -215,24 +231,53 @@ def _calls(given: Given) -> dict[str, Call]:
     return calls
 
 
-def _reason(error: BaseException) -> str:
-    """Why the tracer stopped, in a sentence without its full stop."""
+def _problem(path: str, error: BaseException) -> Problem:
+    """Why the tracer stopped."""
     if "DataDependent" in type(error).__name__:
         place = _PLACE.findall(str(error))
         where = f" at line {place[-1]}" if place else ""
-        return f"its Python code{where} goes by the value of a tensor ({type(error).__name__})"
+        return Problem(
+            path, f"its Python code{where} goes by the value of a tensor ({type(error).__name__})",
+            "Write the choice with torch.where, or profile the parts between such choices",
+        )  # fmt: skip
+    if isinstance(error, _TooLarge):
+        return Problem(path, str(error), "Profile one of its blocks")
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    said = lines[0].rstrip(".") if lines else ""
-    return f"{type(error).__name__}: {said[:240]}"
+    said = lines[0].split(". ")[0].rstrip(".") if lines else ""
+    return Problem(
+        path, f"torch.export does not take it ({type(error).__name__}: {said[:240]})",
+        "Write what it stops at with operations of torch, or profile the parts without it",
+    )  # fmt: skip
+
+
+class _TooLarge(ValueError):
+    """A graph of more operations than are looked at as one."""
+
+
+class _OthersOnly(io.TextIOBase):
+    """A stream without what this thread writes: sessions of other threads go on telling."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._mine = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._mine else self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The tracer's own warnings are nothing for a person: what fails is told in a sentence."""
+    """The tracer's own warnings and prints are nothing for a person: what fails is told in a sentence."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(_OthersOnly(sys.stdout)),
+            redirect_stderr(_OthersOnly(sys.stderr)),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -247,4 +292,4 @@ def nodes_in(value: Any) -> Sequence[Node]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Node)]
 
 
-__all__ = ["Captured", "Op", "Unit", "capture_model", "nodes_in"]
+__all__ = ["Captured", "Op", "Problem", "Unit", "capture_model", "nodes_in"]

@@ -79,5 +79,5 @@ def _plain(step: Step) -> dict[str, Any]:
     return {
         "row": step.row.number, "name": step.row.name, "outcome": step.outcome, "seconds": step.seconds,
         "factor": step.factor, "predicted": step.predicted, "measured": step.measured, "error": step.error,
-        "reason": step.reason,
+        "reason": step.reason, "factor_in_place": step.place,
     }  # fmt: skip

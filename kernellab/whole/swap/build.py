@@ -9,7 +9,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import linecache
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kernellab.whole.regions import Region
@@ -51,6 +53,65 @@ def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Cal
     exec(compile(code.src, name, "exec"), space)  # what torch.fx has just written
     forward: Callable[..., Any] = space["forward"]
     return forward
+
+
+def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
+    """A module's forward: ``rewritten`` for calls like the captured one, else the module's own."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_unflatten
+
+    module = unit.module
+    args, kwargs = unit.call
+    wanted = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
+    plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
+    outputs_spec, training = unit.out_spec, module.training
+    single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
+    own = type(module).forward
+    told: list[bool] = []
+
+    def forward(*given: Any, **named: Any) -> Any:
+        leaves = list(given) if plain and not named else tree_leaves((given, named))
+        fits = module.training == training and len(leaves) == len(wanted)
+        if not fits or [_guard(leaf) for leaf in leaves] != wanted:
+            if not told and not torch.compiler.is_compiling():
+                told.append(True)
+                warnings.warn(
+                    f"{type(module).__name__} was called otherwise than its kernels were made for (shape, dtype, "
+                    "layout, device or mode): its own forward runs. Profile such a call to have kernels for it.",
+                    stacklevel=3,
+                )
+            return own(module, *given, **named)
+        made = rewritten(module, *leaves)
+        return made[0] if single else tree_unflatten(list(made), outputs_spec)
+
+    return forward
+
+
+def _guard(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), tuple(value.stride()), value.dtype, value.device
+    return value
+
+
+@contextmanager
+def calling(forwards: Mapping[Any, Callable[..., Any] | None]) -> Iterator[None]:
+    """These calls of these modules (None: the module's own), for as long as this lasts."""
+
+    def put(given: Mapping[Any, Callable[..., Any] | None]) -> None:
+        for module, forward in given.items():
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
+
+    held = {module: module.__dict__.get("forward") for module in forwards}
+    put(forwards)
+    try:
+        yield
+    finally:
+        put(held)
 
 
 def _held(value: Any) -> Callable[[], Any]:
@@ -101,4 +162,4 @@ def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> li
     return found
 
 
-__all__ = ["build"]
+__all__ = ["build", "calling", "guarded"]

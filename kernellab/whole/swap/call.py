@@ -68,13 +68,25 @@ def callable_of(stand: Stand, inputs: int, outputs: int) -> Callable[..., tuple[
 
     op = _registered(stand, inputs, outputs)
     single = outputs == 1
-    function = stand.function
-    trained = _trained(stand)
+    eager = eagerly(stand)
 
     def call(*args: Tensor) -> tuple[Tensor, ...]:
         if torch.compiler.is_compiling():
             made = op(*args)
             return (made,) if single else tuple(made)
+        return eager(*args)
+
+    return call
+
+
+def eagerly(stand: Stand) -> Callable[..., tuple[Tensor, ...]]:
+    """``stand`` as a function that works eagerly and under autograd."""
+    import torch
+
+    function = stand.function
+    trained = _trained(stand)
+
+    def call(*args: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
             return trained(*args)
         return function(*args)
@@ -91,10 +103,19 @@ def gradients(stand: Stand, args: Sequence[Tensor], given: Sequence[Tensor | Non
     with torch.enable_grad():
         leaves = [a.detach().requires_grad_(a.is_floating_point() or a.is_complex()) for a in args]
         outputs = stand.reference(*leaves)
+    return through(outputs, leaves, given)
+
+
+def through(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Autograd's gradients of ``leaves`` from those of ``outputs``; None where there is none."""
+    import torch
+
     pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not pairs or not wanted:
-        return (None,) * len(args)
+        return (None,) * len(leaves)
     found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True))
     return tuple(next(found) if leaf.requires_grad else None for leaf in leaves)
 
@@ -150,4 +171,4 @@ def _registered(stand: Stand, inputs: int, outputs: int) -> Callable[..., Any]:
     return op
 
 
-__all__ = ["Stand", "callable_of", "compiled_reference", "gradients", "stand_of"]
+__all__ = ["Stand", "callable_of", "compiled_reference", "eagerly", "gradients", "stand_of", "through"]

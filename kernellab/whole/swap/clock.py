@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +17,17 @@ from kernellab.whole.ranked import Row
 from kernellab.whole.swap.call import Stand, compiled_reference, gradients
 from kernellab.whole.values import inputs_of
 
-_PAIRS, _SECONDS = 40, 3.0
+#: rounds and seconds that are always enough, and how many times as many there may be while the ratio is still uncertain
+_ROUNDS, _SECONDS, _MORE = 40, 3.0, 4
+#: half the interval of a ratio that is certain enough
+_CERTAIN = 0.004
+_Paused = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Medians in ms of a step as it was and with the kernels; the ratio of each pair's times: median and quartiles.
+    """Medians in ms of a step as it was and with the kernels; the ratio of each pair's times: its median, and the 95 %
+    interval of that.
 
     ``how`` is "clock", or "CUDA graph" where the step is replayed as one; ``clock_before_ms`` and ``clock_after_ms``
     are those by the clock."""
@@ -42,29 +48,32 @@ class Paired:
         )
 
 
-def paired(given: Given, paused: Callable[[], AbstractContextManager[None]]) -> Paired:
-    """A step of the model beside one of the model as it was, by turns."""
+def paired(given: Given, states: Sequence[_Paused]) -> list[Paired]:
+    """A step of the model as it is beside one in each of ``states`` (contexts that it is put into), by turns."""
     args, kwargs = given.draw(0)
 
-    def step() -> None:
-        run_step(given, args, kwargs)
+    def work(state: _Paused) -> Callable[[], None]:
+        def step() -> None:
+            with state():
+                run_step(given, args, kwargs)
 
-    def as_before() -> None:
-        with paused():
-            run_step(given, args, kwargs)
+        return step
 
+    def replayed(state: _Paused) -> Callable[[], None] | None:
+        with state():
+            return graphed(given, args, kwargs)
+
+    every: list[_Paused] = [*states, nullcontext]
     with kept_state(given.model):
-        clock = by_turns(as_before, step, given.device.type)
-        with paused():
-            before = graphed(given, args, kwargs)
-        after = graphed(given, args, kwargs) if before else None
-        if before is None or after is None:
-            return replace(clock, clock_before_ms=clock.before_ms, clock_after_ms=clock.after_ms)
-        found = by_turns(before, after, "cuda")
-        return Paired(
-            found.before_ms, found.after_ms, found.speedup, found.low, found.high, "CUDA graph",
-            clock.before_ms, clock.after_ms,
-        )  # fmt: skip
+        clock = _against_last(rounds([work(state) for state in every], given.device.type))
+        graphs = [replay for replay in map(replayed, every) if replay] if given.device.type == "cuda" else []
+        if len(graphs) < len(every):
+            return [replace(c, clock_before_ms=c.before_ms, clock_after_ms=c.after_ms) for c in clock]
+        found = _against_last(rounds(graphs, "cuda"))
+    return [
+        replace(f, how="CUDA graph", clock_before_ms=c.before_ms, clock_after_ms=c.after_ms)
+        for f, c in zip(found, clock, strict=True)
+    ]
 
 
 def alone(given: Given, row: Row, kernel: Callable[..., Any]) -> float:
@@ -97,8 +106,14 @@ def backward_alone(given: Given, row: Row, stand: Stand) -> float:
     ).speedup  # fmt: skip
 
 
-def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, seconds: float = _SECONDS) -> Paired:
+def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, seconds: float = 0.0) -> Paired:
     """Two pieces of work by turns, in random order, each waited for."""
+    return _against_last(rounds([first, second], device, seconds))[0]
+
+
+def rounds(works: Sequence[Callable[[], Any]], device: str, seconds: float = 0.0) -> list[tuple[float, ...]]:
+    """ms of each piece of work, in rounds of all of them in random order, each waited for; more rounds where the ratios
+    to the last are uncertain. ``seconds``: what is enough where they are not; 0: as for a model."""
     import torch
 
     def once(work: Callable[[], Any]) -> float:
@@ -108,21 +123,43 @@ def by_turns(first: Callable[[], Any], second: Callable[[], Any], device: str, s
             torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - begin)
 
-    for work in (first, second, first, second):
+    for work in (*works, *works):
         once(work)
-    pairs: list[tuple[float, float]] = []
-    until = time.perf_counter() + seconds
-    while len(pairs) < 7 or (len(pairs) < _PAIRS and time.perf_counter() < until):
-        if random.random() < 0.5:
-            a = once(first)
-            pairs.append((a, once(second)))
-        else:
-            b = once(second)
-            pairs.append((once(first), b))
-    ratios = sorted(a / b for a, b in pairs)
-    before, after = (statistics.median(p[i] for p in pairs) for i in (0, 1))
-    low, high = ratios[len(ratios) // 4], ratios[(3 * len(ratios)) // 4]
-    return Paired(before, after, statistics.median(ratios), low, high)
+    found: list[tuple[float, ...]] = []
+    order = list(range(len(works)))
+    begin = time.perf_counter()
+    while not _enough(found, time.perf_counter() - begin, seconds or _SECONDS):
+        random.shuffle(order)
+        took = {i: once(works[i]) for i in order}
+        found.append(tuple(took[i] for i in range(len(works))))
+    return found
 
 
-__all__ = ["Paired", "alone", "backward_alone", "by_turns", "paired"]
+def _enough(found: Sequence[tuple[float, ...]], spent: float, seconds: float) -> bool:
+    if len(found) < 7 or (len(found) < _ROUNDS and spent < seconds):
+        return False
+    if len(found) >= _MORE * _ROUNDS or spent >= _MORE * seconds:
+        return True
+    return all(p.high - p.low <= 2 * _CERTAIN * p.speedup for p in _against_last(found))
+
+
+def _against_last(found: Sequence[tuple[float, ...]]) -> list[Paired]:
+    """Each piece of work but the last, beside the last."""
+    made = []
+    after = statistics.median(times[-1] for times in found)
+    for i in range(len(found[0]) - 1):
+        ratio, low, high = middle([times[i] / times[-1] for times in found])
+        made.append(Paired(statistics.median(times[i] for times in found), after, ratio, low, high))
+    return made
+
+
+def middle(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median and its 95 % interval, by the ranks of the values (Conover 1999, section 3.2)."""
+    ranked = sorted(values)
+    reach = math.ceil(0.98 * math.sqrt(len(ranked)))
+    first = max(0, len(ranked) // 2 - reach)
+    last = min(len(ranked) - 1, (len(ranked) - 1) // 2 + reach)
+    return statistics.median(ranked), ranked[first], ranked[last]
+
+
+__all__ = ["Paired", "alone", "backward_alone", "by_turns", "middle", "paired", "rounds"]

@@ -6,10 +6,9 @@ the kernels were not made for (another shape, dtype, layout, device or mode) run
 
 from __future__ import annotations
 
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,11 @@ from kernellab.errors import ProfileError, SwapError
 from kernellab.whole.given import Given
 from kernellab.whole.ranked import Profile, Row, profile_of
 from kernellab.whole.regions import Region
-from kernellab.whole.swap.build import build
+from kernellab.whole.swap.build import build, calling, guarded
 from kernellab.whole.swap.call import Stand, callable_of, stand_of
 from kernellab.whole.swap.check import expected, fault, misfit
 from kernellab.whole.swap.clock import Paired, alone, backward_alone, paired
+from kernellab.whole.swap.place import InPlace, flat, in_place
 from kernellab.whole.unit import Unit
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Swap:
     """A kernel in its places. ``factor`` is how many times as fast as the region it is by itself; ``predicted_ms`` of
-    a step follows from it and the profile alone; ``time`` is what was measured, None where that was not asked for.
-    ``backward`` is the factor of its gradients where the model trains: below 1 without a backward kernel, since the
-    reference's forward then runs again."""
+    a step was known before it was put in; ``time`` is what was then measured, None where that was not asked for, and
+    ``step`` the same beside the model with the kernels that were in it before.
+
+    On a CPU the prediction is of the kernel and its region timed in the model's own step (``place``); else of the
+    profile and ``factor``, and ``backward``, which is that of its gradients where the model trains: below 1 without a
+    backward kernel, since the reference's forward then runs again."""
 
     row: Row
     label: str
@@ -47,6 +50,8 @@ class Swap:
     profiled_ms: float
     time: Paired | None = None
     backward: float = 1.0
+    place: InPlace | None = None
+    step: Paired | None = None
 
     @property
     def predicted(self) -> float:
@@ -75,16 +80,20 @@ class Installed:
     places: dict[str, list[tuple[Region, Callable[..., Any]]]] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    #: how many times as fast a step is by the units' graphs alone
+    flat: dict[frozenset[str], float] = field(default_factory=dict)
+
+    def paused(self) -> AbstractContextManager[None]:
         """The model as it was, for as long as this lasts."""
-        held = {unit: unit.module.__dict__.pop("forward", None) for unit in self.units.values()}
-        try:
-            yield
-        finally:
-            for unit, forward in held.items():
-                if forward is not None:
-                    unit.module.__dict__["forward"] = forward
+        return calling({unit.module: None for unit in self.units.values()})
+
+    def flattened(self) -> float:
+        """:func:`flat` of the units that hold a kernel, measured once."""
+        units = [unit for path, unit in self.units.items() if self.places.get(path)]
+        key = frozenset(unit.path for unit in units)
+        if key not in self.flat:
+            self.flat[key] = flat(self.given, units, self.paused)
+        return self.flat[key]
 
     def apply(self) -> None:
         """Write each unit's call anew."""
@@ -108,8 +117,11 @@ def install(
     """Put ``kernel`` in the place of a row of the model's profile: its number, its name, or a module's path.
 
     The model's outputs (and, where it trains, all gradients) are compared with what they were on hidden inputs; then
-    the model is timed with and without. ``kernel`` is a session, its ``best``, a pair, or a function of the row's
-    inputs; ``backward(gradients, inputs)`` gives the inputs' gradients where it is a function.
+    the model is timed with it, without it, and without any. On a CPU, what it will gain is first predicted within the
+    model's own step (:mod:`kernellab.whole.swap.place`).
+
+    ``kernel`` is a session, its ``best``, a pair, or a function of the row's inputs; ``backward(gradients, inputs)``
+    gives the inputs' gradients where it is a function.
 
     Raises:
         ProfileError: the model was not profiled, or has no such row.
@@ -126,17 +138,18 @@ def install(
     owner = found.given.model
     state = _INSTALLED.setdefault(owner, Installed(found.given))
     _check_free(state, row)
-    places: list[tuple[Unit, Region, Callable[..., Any]]] = []
-    for region in row.places:
-        stand = stand_of(region, function, label, backward)
-        if region is row.places[0]:
-            _check_fits(found.given, row, stand)
-        places.append((region.unit, region, callable_of(stand, len(region.inputs), len(region.outputs))))
+    stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
+    _check_fits(found.given, row, stands[0][1])
+    places = [(r.unit, r, callable_of(stand, len(r.inputs), len(r.outputs))) for r, stand in stands]
     if factor is None:
         factor = alone(found.given, row, function)
+    place = _beside(state, row, stands, label) if measure and found.given.device.type == "cpu" else None
     with state.paused():
         hidden = expected(found.given)
     before = {path: list(places) for path, places in state.places.items()}
+    earlier = {
+        unit.module: unit.module.__dict__.get("forward") for unit in (*state.units.values(), *(u for u, *_ in places))
+    }
     try:
         for unit, region, call in places:
             state.units[unit.path] = unit
@@ -155,16 +168,56 @@ def install(
         if isinstance(error, (SwapError, KeyboardInterrupt, SystemExit)):
             raise
         raise SwapError(
-            f"With {label} at {row.where} the model fails: {type(error).__name__}: {str(error).splitlines()[:1]}.",
+            f"With {label} at {row.where} the model fails: {type(error).__name__}: {_said(error)}.",
             "It was taken out again; see that the kernel takes the row's inputs in order.",
         ) from error
-    back = backward_alone(found.given, row, stand_of(row.places[0], function, label, backward))
-    backs = {**{s.row: s.backward for s in state.swaps}, row: back}
-    predicted = found.predict_rows([*((s.row, s.factor) for s in state.swaps), (row, factor)], backs)
-    time = paired(found.given, state.paused) if measure else None
-    swap = Swap(row, label, factor, predicted, found.step_ms, time, back)
+    back = backward_alone(found.given, row, stands[0][1]) if place is None else 1.0
+    profiled, predicted = found.step_ms, _predicted(found, state, (row, factor, back, place))
+    time = step = None
+    if measure:
+        first = [lambda: calling(earlier)] if state.swaps else []
+        *others, time = paired(found.given, [*first, state.paused])
+        step = others[0] if others else time
+    swap = Swap(row, label, factor, predicted, profiled, time, back, place, step)
     state.swaps.append(swap)
     return swap
+
+
+def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestKernel | Pair) -> InPlace:
+    """``kernel`` beside its row's region in steps of the model on a CPU; nothing is put in.
+
+    Raises:
+        ProfileError, SwapError: as :func:`install`.
+    """
+    found = profile_of(model)
+    assert found is not None
+    row = found.row(at)
+    function, label, _, own = _kernel(kernel)
+    stands = [(region, stand_of(region, function, label, own)) for region in row.places]
+    _check_fits(found.given, row, stands[0][1])
+    return _beside(_INSTALLED.setdefault(found.given.model, Installed(found.given)), row, stands, label)
+
+
+def _beside(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
+    try:
+        return in_place(state.given, stands, state.paused)
+    except Exception as error:  # whatever a kernel raises, or its backward
+        raise SwapError(
+            f"{label} fails at {row.where} in a step of the model: {type(error).__name__}: {_said(error)}.",
+            "See that its results can be used, and its backward called, as the region's.",
+        ) from error
+
+
+def _predicted(found: Profile, state: Installed, new: tuple[Row, float, float, InPlace | None]) -> float:
+    """ms of a step with what is installed and ``new`` (row, factor, backward, place), by what was known before."""
+    every = [*((s.row, s.factor, s.backward, s.place) for s in state.swaps), new]
+    profiled = [(row, factor) for row, factor, _, place in every if place is None]
+    left = found.predict_rows(profiled, {row: back for row, _, back, _ in every})
+    timed = [place for *_, place in every if place is not None]
+    if not timed:
+        return left
+    left -= found.step_ms * sum(place.share for place in timed)
+    return max(left, 1e-9) / state.flattened()
 
 
 def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int:
@@ -202,46 +255,6 @@ def installed(model: Module | Profile) -> tuple[Swap, ...]:
     return tuple(state.swaps) if state else ()
 
 
-def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
-    """A module's forward: ``rewritten`` for calls like the captured one, else the module's own."""
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_unflatten
-
-    module = unit.module
-    args, kwargs = unit.call
-    wanted = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
-    plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
-    outputs_spec, training = unit.out_spec, module.training
-    single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
-    own = type(module).forward
-    told: list[bool] = []
-
-    def forward(*given: Any, **named: Any) -> Any:
-        leaves = list(given) if plain and not named else tree_leaves((given, named))
-        fits = module.training == training and len(leaves) == len(wanted)
-        if not fits or [_guard(leaf) for leaf in leaves] != wanted:
-            if not told and not torch.compiler.is_compiling():
-                told.append(True)
-                warnings.warn(
-                    f"{type(module).__name__} was called otherwise than its kernels were made for (shape, dtype, "
-                    "layout, device or mode): its own forward runs.",
-                    stacklevel=3,
-                )
-            return own(module, *given, **named)
-        made = rewritten(module, *leaves)
-        return made[0] if single else tree_unflatten(list(made), outputs_spec)
-
-    return forward
-
-
-def _guard(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), tuple(value.stride()), value.dtype, value.device
-    return value
-
-
 def _check_free(state: Installed, row: Row) -> None:
     for swap in state.swaps:
         if swap.row.taken & row.taken:
@@ -257,10 +270,16 @@ def _check_fits(given: Given, row: Row, stand: Stand) -> None:
     try:
         wrong = misfit(given, row, stand)
     except Exception as error:  # whatever a kernel raises
-        said = next(iter(str(error).splitlines()), "").rstrip(".")
-        raise SwapError(f"{stand.label} fails at {row.where}: {type(error).__name__}: {said}.", remedy) from error
+        raise SwapError(
+            f"{stand.label} fails at {row.where}: {type(error).__name__}: {_said(error)}.", remedy
+        ) from error
     if wrong:
         raise SwapError(f"{stand.label} does not fit {row.where}: {wrong}.", remedy)
+
+
+def _said(error: BaseException) -> str:
+    """An error's first line, without its full stop."""
+    return next(iter(str(error).splitlines()), "").rstrip(".")
 
 
 def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callable[..., Any] | None]:
