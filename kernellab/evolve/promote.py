@@ -52,11 +52,11 @@ class Promotion:
             yield from self._verified(numbers)
 
     def leader(self) -> Iterator[Event]:
-        """The best of all where it has no verdict yet, until one has a clean one."""
+        """The best of all where it has no verdict yet, until one has a clean one, or none leads beyond the noise."""
         left = _VERDICTS
-        while left and (number := self._head(self.state.evaluations)) is not None and number not in self.state.verdicts:
+        while left and (heads := self._leaders([self.state.evaluations])):
             left -= 1
-            yield from self._verified([number])
+            yield from self._verified(heads)
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
@@ -69,11 +69,22 @@ class Promotion:
         return [ordered[0], *near] if near and fresh else []
 
     def unverified(self) -> list[int]:
-        """Who needs a verdict next: the first design, which all others are compared with, then the islands' best."""
+        """Who needs a verdict next: the first design, which all others are compared with, then each island's best where
+        it leads the island's verified ones beyond its noise. A verdict costs as much as five quick looks."""
         first = self.state.first() if not self.state.verdicts else None
-        heads = [head for numbers in self.state.islands.values() if (head := self._head(numbers)) is not None]
-        waiting = [n for n in self.state.ordered(heads) if n not in self.state.verdicts]
+        waiting = self.state.ordered(self._leaders(self.state.islands.values()))
         return list(dict.fromkeys(waiting if first is None else [first, *waiting]))
+
+    def _leaders(self, groups: Iterable[Iterable[int]]) -> list[int]:
+        """The best of each group that has no verdict, and leads those beyond its noise that have a clean one."""
+        found = []
+        for numbers in map(list, groups):
+            head = self._head(numbers)
+            verified = self._head(n for n in numbers if self.state.clean(n))
+            led = verified is None or (head is not None and self.state.leads(head, verified))
+            if head is not None and head not in self.state.verdicts and led:
+                found.append(head)
+        return found
 
     def _head(self, numbers: Iterable[int]) -> int | None:
         living = (n for n in numbers if self.state.alive(n))

@@ -187,11 +187,12 @@ class RunState:
         leader: int | None = None
         for number in self.verdicts:
             clean = number not in self.dropped and self.clean(number)
-            if clean and (leader is None or self._leads(number, leader)):
+            if clean and (leader is None or self.leads(number, leader)):
                 leader = number
         return leader
 
-    def _leads(self, number: int, other: int) -> bool:
+    def leads(self, number: int, other: int) -> bool:
+        """Is it faster by more than its own noise?"""
         score = self.scores.get(number)
         return self.worth(other) < (score.low if score is not None else self.worth(number))
 

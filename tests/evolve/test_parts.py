@@ -18,6 +18,7 @@ from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
 from kernellab.evolve.novelty import Novelty
+from kernellab.evolve.policies import Request
 from kernellab.evolve.promote import Promotion, pooled
 from kernellab.evolve.records import (
     Action,
@@ -35,10 +36,12 @@ from kernellab.evolve.records import (
 )
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary import bandit
+from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
 from kernellab.records import Author, Exchange, Role, Source, Usage, Verdict
+from kernellab.sketch.rewrite import variants
 from kernellab.task import load_task
 from tests.agents.model_parts import line
 from tests.evolve.runs import TASK, score, state, verdict, verify
@@ -130,6 +133,36 @@ def test_the_rules_keep_a_share_beside_a_model_that_gains_and_each_of_them_has_a
     # of all that was tried, the four before included
     assert 0.25 * 72 - 1 <= by_rules + 4 <= 0.35 * 72
     assert often["model/difference"] > often["model/whole"] > 0
+
+
+def test_rewrites_of_numbers_and_of_structure_are_weighed_as_wholes() -> None:
+    """Before anything is known each of them has half of the proposals, though more rewrites change structure."""
+    found, names, pending = state([1.0]), ["rules:tunables", "rules:fuse", "rules:cut", "rules:split", "cross"], []
+    for _ in range(20):
+        pending.append(bandit.order(found, names, pending)[0])
+    assert 9 <= pending.count("rules:tunables") <= 11
+    children(found, "rules:fuse", [1.5] * 4, seconds=3.0)
+    children(found, "rules:tunables", [0.9] * 4, seconds=3.0)
+    later: list[str] = []
+    for _ in range(20):
+        later.append(bandit.order(found, names, later)[0])
+    assert later.count("rules:tunables") < 7
+
+
+def test_of_what_an_operator_may_make_the_cost_model_chooses() -> None:
+    task, target = load_task(TASK, "soft"), detect_target("cpp")
+    mix = Mix(task, target)
+    (seed,) = [p for p in mix.seeds(state([])).proposals if p.number == 0]
+    found = state([1.0])
+    found.proposals[0] = seed
+    costs = {}
+    for at in range(6):
+        made = mix.by_rule(found, Request(0, (0,)), "rules:cut", random.Random(at), set())
+        assert made is not None
+        costs[made.sketch] = mix.space.cost(mix.space.start(made.sketch))
+    every = [mix.space.cost(mix.space.start(v.text)) for v in variants(seed.sketch, target, {"cut"})]
+    known = [cost for cost in every if cost is not None]
+    assert len(known) > 1 and max(costs.values()) <= sorted(known)[-2], "the dearest is never the cheaper of two"
 
 
 def test_a_gain_is_credited_for_what_it_cost_tokens_included() -> None:
@@ -237,6 +270,14 @@ def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives
     verify(found, 1, 2.0)
     assert promotion.unverified() == []
     assert found.best() == 1
+
+
+def test_a_head_inside_the_noise_of_a_verified_one_needs_no_verdict() -> None:
+    found = state([1.0, 1.0, 1.01, 2.0])
+    for number in (0, 1):
+        verify(found, number, 1.0)
+    promotion = Promotion(found, lambda n: None, None)  # type: ignore[arg-type, return-value]
+    assert promotion.unverified() == [3], "candidate 2 leads candidate 0 by less than its noise"
 
 
 class Judged:

@@ -80,7 +80,8 @@ class _Known(Mix):
         parent = _point(state.proposals[request.parents[0]].sketch)
         to = [at for edges in self.pool.edges[parent] if edges.rewrite == name for at in edges.to]
         random.shuffle(to)
-        found = next((at for at in to if rules.key_of(_text(at)) not in taken), None)
+        drawn = [at for at in to if rules.key_of(_text(at)) not in taken][: rules.DRAWN]
+        found = min(drawn, key=lambda at: self.pool.points[at].modelled_ms or math.inf, default=None)  # type: ignore[union-attr]
         return None if found is None else Variation(operator, _text(found), "")
 
 

@@ -2,20 +2,24 @@
 
 An operator's worth is the mean logarithm of its children's speedup over their parents, losses counted as nothing,
 over what making and evaluating them cost; upper confidence bounds (Auer et al. 2002) see to it that none is forgotten.
-They are taken twice: of the rules and of the model as wholes, and then of the operators of each, so that two dozen
-rewrites do not stand against one good reply; and the rules keep a share of the proposals whatever a model brings. All
-of it is read from the run's state, so a run that is opened again goes on as it would have.
+They are taken of groups first, and then of the operators of each: of the rules and of the model, so that two dozen
+rewrites do not stand against one good reply; and of the rules that change numbers and those that change structure,
+which are many more and gain less often. The rules keep a share of the proposals whatever a model brings. All of it is
+read from the run's state, so a run that is opened again goes on as it would have.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from kernellab.evolve.state import RunState
-from kernellab.evolve.vary.rules import KIND, is_rule
+from kernellab.evolve.vary.rules import KIND, changes_numbers, is_rule
+
+Group = TypeVar("Group", bound=Hashable)
 
 _MODEL = "model"
 #: weight of what is little tried
@@ -75,17 +79,33 @@ def arms(state: RunState) -> dict[str, Arm]:
 def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()) -> list[str]:
     """``operators``, the most promising first. ``pending`` are those of proposals that are not evaluated yet."""
     known, waiting = state.once(arms), Counter(pending)
-    kinds: dict[str, list[str]] = {}
-    for name in operators:
-        kinds.setdefault(KIND if is_rule(name) else _MODEL, []).append(name)
-    whole = _Arms(
-        {kind: _sum(known, names) for kind, names in kinds.items()},
-        Counter({kind: sum(waiting[name] for name in names) for kind, names in kinds.items()}),
-    )
+    preferred = {*state.plan.prefer, *state.directed}
+    kinds = _groups(operators, lambda name: KIND if is_rule(name) else _MODEL)
+    whole = _wholes(kinds, known, waiting)
     too_few = KIND in kinds and whole.tries(KIND) < RULES_SHARE * (whole.total + 1)
     first = sorted(kinds, key=lambda kind: (kind == _MODEL) if too_few else -whole.bound(kind))
-    preferred = {*state.plan.prefer, *state.directed}
-    return [name for kind in first for name in _ordered(kinds[kind], known, waiting, preferred)]
+    found = []
+    for kind in first:
+        groups = _groups(kinds[kind], changes_numbers)
+        inside = _wholes(groups, known, waiting)
+        for group in sorted(groups, key=lambda group: (-inside.bound(group), not group)):
+            found += _ordered(groups[group], known, waiting, preferred)
+    return found
+
+
+def _groups(names: Iterable[str], group: Callable[[str], Group]) -> dict[Group, list[str]]:
+    found: dict[Group, list[str]] = {}
+    for name in names:
+        found.setdefault(group(name), []).append(name)
+    return found
+
+
+def _wholes(groups: Mapping[Group, Sequence[str]], known: Mapping[str, Arm], waiting: Counter[str]) -> _Arms[Group]:
+    """Each group as one arm."""
+    return _Arms(
+        {group: _sum(known, names) for group, names in groups.items()},
+        Counter({group: sum(waiting[name] for name in names) for group, names in groups.items()}),
+    )
 
 
 def _ordered(
@@ -107,11 +127,11 @@ def _sum(known: Mapping[str, Arm], names: Iterable[str]) -> Arm:
 
 
 @dataclass
-class _Arms:
+class _Arms(Generic[Group]):
     """Arms beside one another, with how often each is being tried."""
 
-    known: Mapping[str, Arm]
-    waiting: Counter[str]
+    known: Mapping[Group, Arm]
+    waiting: Counter[Group]
     best: float = field(init=False)
     total: int = field(init=False)
 
@@ -119,10 +139,10 @@ class _Arms:
         self.best = max((arm.rate for arm in self.known.values()), default=0.0) or 1.0
         self.total = sum(arm.tries for arm in self.known.values()) + sum(self.waiting.values())
 
-    def tries(self, name: str) -> int:
+    def tries(self, name: Group) -> int:
         return self.known.get(name, Arm()).tries + self.waiting[name]
 
-    def bound(self, name: str) -> float:
+    def bound(self, name: Group) -> float:
         """Its rate beside the best one's, and what little trying adds."""
         rate = self.known.get(name, Arm()).rate / self.best
         return rate + EXPLORE * math.sqrt(math.log(self.total + 2) / (1 + self.tries(name)))

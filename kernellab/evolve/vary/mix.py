@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 
 from kernellab.agents.briefs import DesignBrief
@@ -19,6 +19,7 @@ from kernellab.evolve.vary.rules import Variation
 from kernellab.records import Author, Exchange
 from kernellab.target import Target
 from kernellab.task import Task
+from kernellab.tuning.space import Space
 
 #: the rules' designs that a run begins with, beside what a person gives
 MOST_SEEDS = 12
@@ -58,6 +59,11 @@ class Mix:
     allow_library: bool = False
     #: proposals from the memory, beside the rules' designs that it is given
     remember: Callable[[Sequence[str]], list[Proposal]] = lambda designs: []
+
+    @cached_property
+    def space(self) -> Space:
+        """What the cost model says of sketches of the task."""
+        return Space(self.task, self.target)
 
     def seeds(self, state: RunState) -> Made:
         """What a person gave and the rules' designs, dealt to the islands in turn; a model's where there is neither.
@@ -140,7 +146,7 @@ class Mix:
         self, state: RunState, request: Request, operator: str, random: Random, taken: set[str]
     ) -> Variation | None:
         """A child of the request's first parent by one operator of rules; None where it has none that is new."""
-        return rules.vary(state, request, operator, random, self.target, taken)
+        return rules.vary(state, request, operator, random, self.space, taken)
 
 
 def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:

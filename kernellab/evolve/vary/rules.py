@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -12,9 +13,12 @@ from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, keeps, variants
 from kernellab.target import Target
+from kernellab.tuning.space import Space
 
 KIND = "rules"
 CROSS = "cross"
+#: variants of one operator of which the cost model chooses
+DRAWN = 2
 
 
 @dataclass(frozen=True)
@@ -36,18 +40,38 @@ def is_rule(operator: str) -> bool:
     return operator == CROSS or operator.startswith(f"{KIND}:")
 
 
+def changes_numbers(operator: str) -> bool:
+    """Is it a rewrite that changes numbers of a schedule alone?"""
+    found = REWRITES.get(operator.partition(":")[2])
+    return found is not None and found.numbers
+
+
 def vary(
-    state: RunState, request: Request, operator: str, random: Random, target: Target, taken: Collection[str]
+    state: RunState, request: Request, operator: str, random: Random, space: Space, taken: Collection[str]
 ) -> Variation | None:
-    """A child of the request's first parent by ``operator``; None where it has none whose key is not ``taken``."""
+    """A child of the request's first parent by ``operator``: of a few drawn ones, the cheapest by the cost model. None
+    where it has none whose key is not ``taken``."""
+    target, drawn = space.target, []
     found = list(_variations(state, request, operator, target))
     random.shuffle(found)
     for made in found:
         new = made.text and key_of(made.text) not in taken
-        # checking takes longer than making: one of many is needed
+        # checking takes longer than making: a few of many are needed
         if new and (operator == CROSS or keeps(state.proposals[request.parents[0]].sketch, made, target)):
-            return Variation(operator, made.text, made.why)
-    return None
+            drawn.append(made)
+        if len(drawn) == DRAWN:
+            break
+    best = min(drawn, key=lambda made: _modelled(space, made.text), default=None)
+    return Variation(operator, best.text, best.why) if best is not None else None
+
+
+def _modelled(space: Space, sketch: str) -> float:
+    """Modelled ms at the sketch's own values; inf where the model has none, or it does not fit."""
+    try:
+        cost = space.cost(space.start(sketch))
+    except KernellabError:
+        cost = None
+    return math.inf if cost is None else cost
 
 
 def key_of(sketch: str) -> str:

@@ -15,8 +15,8 @@ from kernellab.sketch.syntax.parse import parse
 from kernellab.target import Chip, Target
 
 _ALL = (
-    rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables),
-    rewrite("tile", "A tile beyond its set, or a set where a number was written.", tiles.sizes),
+    rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables, numbers=True),
+    rewrite("tile", "A tile beyond its set, or a set where a number was written.", tiles.sizes, numbers=True),
     rewrite("interchange", "Two loops, one right inside the other, change places.", loops.interchange),
     rewrite("split", "Each parallel iteration takes several tiles, one after another.", loops.split),
     rewrite("split_k", "A loop that sums up in parts that run at once, and a launch that adds them.", launches.split_k),
@@ -25,12 +25,17 @@ _ALL = (
     rewrite("online", "A maximum and the sum below it in one pass that rescales, or in two.", online.online),
     rewrite("placement", "A loop moves between the grid and the program.", loops.placement),
     rewrite("persist", "A program a core, each of which walks over many tiles.", hints.persist),
-    rewrite("pipeline", "Loads of later iterations beside this one's work, in a number of stages.", hints.pipeline),
+    rewrite(
+        "pipeline",
+        "Loads of later iterations beside this one's work, in a number of stages.",
+        hints.pipeline,
+        numbers=True,
+    ),
     rewrite("vectorise", "Iterations of a parallel loop as the lanes of one tile.", lanes.vectorise),
     rewrite("unroll", "The body of a sequential loop, several times in a row.", loops.unroll),
     rewrite("swizzle", "Tiles of a grid are visited in groups that share a cache.", hints.swizzle),
     rewrite("precision", "Products split into narrower ones that are at least as exact.", hints.precision),
-    rewrite("warps", "Another number of warps a program, or of stages of its loads.", hints.warps),
+    rewrite("warps", "Another number of warps a program, or of stages of its loads.", hints.warps, numbers=True),
 )
 
 #: name -> rewrite, in the order in which they are tried

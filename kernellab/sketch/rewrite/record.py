@@ -75,13 +75,15 @@ class Rewrite:
     #: one line for documents and the board
     doc: str
     apply: Callable[[Setting], Iterator[Rewritten]]
+    #: it changes numbers of a schedule alone, not what is done in which order
+    numbers: bool = False
 
 
-def rewrite(name: str, doc: str, changes: Callable[[Setting], Iterator[Change]]) -> Rewrite:
+def rewrite(name: str, doc: str, changes: Callable[[Setting], Iterator[Change]], *, numbers: bool = False) -> Rewrite:
     """The rewrite of that name whose ``changes`` are trees."""
 
     def apply(setting: Setting) -> Iterator[Rewritten]:
         for file, why in changes(setting):
             yield Rewritten(name, format(file), why)
 
-    return Rewrite(name, doc, apply)
+    return Rewrite(name, doc, apply, numbers)
