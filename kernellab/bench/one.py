@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
 from kernellab.errors import KernellabError
+from kernellab.fidelity import STRICT
 from kernellab.records import Record
-from kernellab.task.task import STRICT
 
 if TYPE_CHECKING:
     from kernellab.session import Session

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernellab.fidelity import FRAMEWORK
 from kernellab.records import Comparison, Environment, Record, Verdict
-from kernellab.task.task import FRAMEWORK
 from kernellab.verifier.timing.metrics import fast_p, geomean, median
 
 

@@ -20,7 +20,7 @@ from kernellab.bench.rows import Row
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
-from kernellab.task.task import STRICT
+from kernellab.fidelity import STRICT
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there

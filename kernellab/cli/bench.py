@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import PRECISION, emit, say
+from kernellab.cli.output import emit, say
 from kernellab.errors import counted
-from kernellab.task.task import STRICT
+from kernellab.fidelity import PRECISION, STRICT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

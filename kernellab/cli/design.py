@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import PRECISION, ask_to_remember, emit, read_text, say, settings, write_files
+from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
-from kernellab.task.task import FRAMEWORK
+from kernellab.fidelity import FRAMEWORK, PRECISION
 
 if TYPE_CHECKING:
     from kernellab.records import Role, Verdict

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import PRECISION, ask_to_remember, emit, read_text, say, write_files
+from kernellab.cli.output import ask_to_remember, emit, read_text, say, write_files
 from kernellab.content import find_workspace
 from kernellab.errors import EvolveError
+from kernellab.fidelity import PRECISION
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run

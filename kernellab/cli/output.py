@@ -12,9 +12,6 @@ import typer
 
 from kernellab.errors import MOST_BYTES, KernellabError, counted
 
-#: help of --precision
-PRECISION = "strict: float32 right to 1e-4 beside eager (KernelBench's check); framework: as torch's flags allow."
-
 
 def say(text: str) -> None:
     """A line for people, on stderr."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import PRECISION, emit, say, settings
+from kernellab.cli.output import emit, say, settings
 from kernellab.errors import KernellabError
+from kernellab.fidelity import PRECISION
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
 
 if TYPE_CHECKING:

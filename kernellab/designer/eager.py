@@ -16,9 +16,9 @@ from kernellab.capture import Ref, capture
 from kernellab.capture.run import evaluate
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.errors import KernellabError
+from kernellab.fidelity import STRICT
 from kernellab.target import Backend, Target
 from kernellab.task import Task
-from kernellab.task.task import STRICT
 
 if TYPE_CHECKING:
     import torch

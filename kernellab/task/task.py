@@ -16,16 +16,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from kernellab.fidelity import STRICT
 from kernellab.task.dims import Dim, Extent, TaskForm, extent
 
 if TYPE_CHECKING:
     from kernellab.task.module import Learnt, TaskModule
-
-
-#: words of :attr:`Task.fidelity`. Strict: float32 results are right to 1e-4 beside eager (KernelBench's own check) and
-#: no farther from float64 than eager, so that products of float32 are made whole or of several narrower ones. As the
-#: framework: products may round their factors where torch's flags let the framework (TF32 in convolutions on CUDA).
-STRICT, FRAMEWORK = "strict", "framework"
 
 
 class ArgKind(str, Enum):
@@ -97,7 +92,7 @@ class Task:
     outputs: tuple[OutputSpec, ...]
     #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
     precision: Mapping[str, str] = field(default_factory=dict)
-    #: how near a caller wants kernels of it: :data:`STRICT`, :data:`FRAMEWORK`, or "" where nobody said, which is
+    #: how near a caller wants kernels of it: a word of :mod:`kernellab.fidelity`, or "" where nobody said, which is
     #: as the framework. No part of the task's text
     fidelity: str = ""
     #: weights whose convolutions eager was seen to compute in TF32 on this machine: a strict kernel may too

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from kernellab.session import Session
 
-#: --precision's words, and what they mean
-FIDELITIES = ("strict", "framework")
-PRECISION = "strict: float32 right to 1e-4 beside eager; framework, the default: as torch's flags allow"
 ONE = "the session; may be left out when there is only one"
 
 

@@ -12,7 +12,8 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.errors import EvolveError
-from kernellab.notebook.magics.base import FIDELITIES, PRECISION, KernelMagic, command, counted_as_shown, usage
+from kernellab.fidelity import FIDELITIES, PRECISION
+from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, usage
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run

@@ -9,9 +9,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.fidelity import FIDELITIES, PRECISION
 from kernellab.notebook.magics.base import (
-    FIDELITIES,
-    PRECISION,
     KernelMagic,
     command,
     counted_as_shown,

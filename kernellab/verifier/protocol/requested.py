@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from kernellab.dsls.sources import read_source
 from kernellab.errors import KernellabError
+from kernellab.fidelity import FRAMEWORK, STRICT
 from kernellab.records import Source, Trust
-from kernellab.task.task import FRAMEWORK, STRICT
 from kernellab.verifier.protocol.options import Baseline, Fidelity, VerifyOptions
 
 
