@@ -23,6 +23,7 @@ from kernellab.evolve.stream import Stream
 from kernellab.evolve.summary import summary, words
 from kernellab.records import Source
 from tests.evolve.runs import TASK, evaluated, modelled
+from tests.verifier.kit import MATMUL, TF32
 from tests.zoo.exhibit import exhibits
 
 
@@ -222,21 +223,8 @@ def test_a_run_of_a_later_version_is_shown_and_not_touched(tmp_path: Path) -> No
 
 
 #: TF32's rounding, which this task takes, is above 1e-4
-PRODUCT = """
-import torch
-PRECISION = {"matmul": "tf32"}
-def reference(x, y):
-    return x @ y
-def inputs():
-    return torch.randn(96, 256), torch.randn(256, 64)
-"""
-ROUNDED = """
-import torch
-def tf32(t):
-    return ((t.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
-def kernel(x, y):
-    return tf32(x.contiguous()) @ tf32(y.contiguous())
-"""
+PRODUCT = MATMUL.format(policy='PRECISION = {"matmul": "tf32"}')
+ROUNDED = TF32 + "def kernel(x, y):\n    return tf32(x) @ tf32(y)\n"
 
 
 def test_a_strict_run_ranks_strictly(tmp_path: Path) -> None:

@@ -31,6 +31,23 @@ def inputs(M=96, N=200):
     return torch.randn(M, N), torch.randn(N)
 """
 
+#: in the precision that ``policy`` says
+MATMUL = """
+import torch
+{policy}
+def reference(x, y):
+    return x @ y
+def inputs():
+    return torch.randn(96, 256), torch.randn(256, 64)
+"""
+#: the factors of a kernel that rounds as tensor cores do
+TF32 = """
+import torch
+def tf32(t):
+    bits = t.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+"""
+
 #: a C++ kernel without any binding library: compiles in a tenth of a second
 RMS_CPP = r'''
 import ctypes, os, subprocess, torch

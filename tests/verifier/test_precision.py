@@ -13,25 +13,11 @@ from kernellab.verifier.compare.records import Reference
 from kernellab.verifier.protocol.requested import verify_options
 from kernellab.verifier.stages.precision import Precision, allowed, classify
 
-from .kit import QUICK, Judge
+from .kit import MATMUL, QUICK, TF32, Judge
 
-MATMUL = """
-import torch
-{policy}
-def reference(x, y):
-    return x @ y
-def inputs():
-    return torch.randn(96, 256), torch.randn(256, 64)
-"""
-ROUND = """
-import torch
-def tf32(t):
-    bits = t.contiguous().view(torch.int32)
-    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
-"""
 KERNELS = {
     "fp32-strict": "import torch\ndef kernel(x, y):\n    return x @ y\n",
-    "tf32": ROUND + "def kernel(x, y):\n    return tf32(x) @ tf32(y)\n",
+    "tf32": TF32 + "def kernel(x, y):\n    return tf32(x) @ tf32(y)\n",
     "fp16-like": "import torch\ndef kernel(x, y):\n    return x.half().float() @ y.half().float()\n",
     "bf16-like": "import torch\ndef kernel(x, y):\n    return x.bfloat16().float() @ y.bfloat16().float()\n",
 }
@@ -85,7 +71,7 @@ def test_tf32_passes_as_the_framework_and_fails_where_kernels_have_to_be_strict(
     """The flags let eager take TF32, and on this machine it does not: the case in which a TF32 kernel is farther from
     float64 than eager. Three products of TF32 parts are strict."""
     task = load_task(MATMUL.format(policy="PRECISION = {'matmul': 'tf32'}"), "flags")
-    split = ROUND + (
+    split = TF32 + (
         "def kernel(x, y):\n    a, b = tf32(x), tf32(y)\n    return a @ b + (a @ tf32(y - b) + tf32(x - a) @ b)\n"
     )
     strict, framework = (QUICK.model_copy(update={"precision": word}) for word in ("strict", "framework"))
