@@ -148,12 +148,15 @@ def _pattern(wrong: Tensor) -> str:
 
 
 def _two_numbers(got: Tensor, want: Tensor) -> str:
-    """Both values, in as many digits as tell them apart."""
+    """Both values, in as many digits as tell them apart; of more than float32 holds it is said whose they are."""
+    import torch
+
     for digits in (6, 9, 17):
         one, other = _number(got, digits), _number(want, digits)
         if one != other:
             break
-    return f"got {one}, want {other}"
+    whose = ", both in float64" if digits > 6 and got.dtype == torch.float64 else ""
+    return f"got {one}, want {other}{whose}"
 
 
 def _number(value: Tensor, digits: int) -> str:
