@@ -105,13 +105,19 @@ def judge_sketch(text: str, task: Task, goals: Goals) -> tuple[Outcome, Program 
     if found.state is not GateState.RIGHT:
         wrong = wrong_elements(program, task, found.sizes)
         keys = (*((wrong.signature,) if wrong else ()), "wrong")
-        return Outcome(Reached.WRONG, found.reason, keys, wrong=wrong), None
+        return Outcome(Reached.WRONG, found.reason + _exchanged(wrong), keys, wrong=wrong), None
     reckoned = facts(program, task)
     for goal in missed(goals, program, text, reckoned):
         return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
     if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
         return Outcome(Reached.GOAL, f"It is right. {said}", ("goal-packed", "goal"), facts=reckoned), None
     return Outcome(Reached.RIGHT, found.reason, facts=reckoned), program
+
+
+def _exchanged(wrong: Wrong | None) -> str:
+    if wrong is None or not wrong.other:
+        return ""
+    return f" {wrong.output} holds what the reference returns as number {wrong.other}: outputs count as declared."
 
 
 def _unpacked(program: Program, task: Task, least: float) -> str:

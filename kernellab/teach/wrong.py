@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: an output of fewer elements says little of the pattern: another failing case is looked for; and one of more is too
 #: large to look at
 _FEW, _ENOUGH, _MANY = 24, 128, 4096
+#: the fault of an output that holds another of the reference's results
+EXCHANGED = "exchanged"
 #: rows and columns that are drawn; a larger output is shown in bands, each wrong where anything in it is
 ROWS, COLUMNS = 24, 64
 _CASES = 12
@@ -45,6 +47,8 @@ class Wrong:
     want: float
     count: int
     signature: str
+    #: the number, from 1, of the reference's result that ``output`` holds instead; 0 where it holds none
+    other: int = 0
 
     @property
     def words(self) -> str:
@@ -104,7 +108,19 @@ def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wro
             _, wrong = wrong64(got, want) if f64 else wrong_declared(got, want, best, tf32=in_tf32(program))
             if bool(wrong.any()):
                 written = run.written[bound.tensor].reshape(want.shape)
-                return _wrong(bound.tensor, case, got.double(), want.double(), wrong, written)
+                told = _wrong(bound.tensor, case, got.double(), want.double(), wrong, written)
+                other = _other(got, exact if f64 and exact is not None else wanted, number)
+                return replace(told, other=other + 1, signature=EXCHANGED) if other is not None else told
+    return None
+
+
+def _other(got: Tensor, results: Sequence[Tensor], number: int) -> int | None:
+    """Which other result of the reference ``got`` is: outputs are matched in the order of their declarations."""
+    if got.numel() < 2:
+        return None
+    for at, result in enumerate(results):
+        if at != number and result.shape == got.shape and not bool(wrong64(got.double(), result.double())[1].any()):
+            return at
     return None
 
 
