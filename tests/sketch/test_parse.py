@@ -186,6 +186,8 @@ def test_windows_line_ends_and_tabs() -> None:
         ("for i in range(N)", "colon"),
         ("for x in xs:", "range"),
         ("x += 1", "in-place"),
+        ("y = x.T", "transpose"),
+        ("y = x @ z", "gemm"),
         ("while x:", "while"),
         ("return x", "returns nothing"),
         ("store(x, Y)\nload(X[0] x)", "->"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernellab.errors import SketchError
@@ -74,6 +76,15 @@ def apply(value: Value) -> Apply:
 )  # fmt: skip
 def test_dtype_of_values(expr: str, dtype: str) -> None:
     assert last(f"y = {expr}").tile.dtype.value == dtype
+
+
+@pytest.mark.parametrize(
+    ("expr", "written"),
+    [("x.sum(0)", "reduce_sum(x, axis=...)"), ("x.t()", "transpose(x)"), ("torch.exp(x)", "exp(tile)")],
+)
+def test_pytorch_s_methods_are_told_as_operations(expr: str, written: str) -> None:
+    with pytest.raises(SketchError, match=re.escape(f"Write {written}")):
+        last(f"y = {expr}")
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class Scope:
 
     def unknown_operation(self, name: str, span: tree.Span) -> Refused:
         if "." in name:
-            return self.refuse("unknown-operation", span, name=name, remedy=_near_library(name))
+            return self.refuse("unknown-operation", span, name=name, remedy=_as_call(name) or _near_library(name))
         known = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
         remedy = (
             nearest(name, known)
@@ -224,6 +224,17 @@ class Scope:
         return [name for block in self.blocks for name in block]
 
 
+def _as_call(name: str) -> str:
+    """What to write for PyTorch's ``tile.sum()`` or ``torch.exp(tile)``; "" where no operation is meant by it."""
+    owner, _, method = name.partition(".")
+    wanted = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
+    op = next((op for op in wanted if op in OPS), None)
+    if op is None or f"{owner}." == PREFIX:
+        return ""
+    given = ("tile" if owner == "torch" else owner) + (", axis=..." if op.startswith("reduce_") else "")
+    return f"Write {op}({given}): operations are called by their names alone."
+
+
 def _near_library(name: str) -> str:
     """What to write for ``name``, which has a dot."""
     member = name.rpartition(".")[2]
@@ -233,5 +244,7 @@ def _near_library(name: str) -> str:
     return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."
 
 
+#: methods of tensors whose operation has another name
+_OF_TORCH = {"t": "transpose", "matmul": "dot", "mm": "dot", "to": "cast"}
 #: reads one kind of expression; a wrong one notes its diagnostic and raises Refused
 Rule = Callable[[Scope, Any], Operand]

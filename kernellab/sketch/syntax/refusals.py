@@ -44,6 +44,8 @@ _FOREIGN = (
     (re.compile(r"\s*return\b"), "A sketch returns nothing.", "Write store(tile -> Y[...])."),
     (re.compile(r"\s*(?:break|continue|pass)\b"), "Loops run to their end.", "Use if on an index condition."),
     (re.compile(r"[^=!<>]*(?:[-+*/&|^]|<<|>>)=[^=]"), "There is no in-place operator in a sketch.", "Write x = x + ... instead."),
+    (re.compile(r".*\w\.m?T\b(?!\s*\()"), "A tile has no attributes.", "Write transpose(tile)."),
+    (re.compile(r".*[\w\])]\s*@\s*(?!llm_hint)\w"), "There is no operator '@' in a sketch.", "Write gemm(a, b, acc), or dot(a, b)."),
     (re.compile(r"\s*for\b(?!.*\brange\b)"), "A loop runs over range(...).", "Write for i in range(start, stop, step):."),
     (re.compile(r"\s*for\b.*\)\s*$"), "The loop's header has no colon.", "End the line with ':'."),
     (re.compile(r"\s*(?:if|elif)\b[^:]*$"), "The header has no colon.", "End the line with ':'."),

@@ -87,7 +87,7 @@ def is_written(name: str, body: tuple[tree.Stmt, ...]) -> bool:
 def library_call(stmt: tree.Stmt) -> tree.Call | None:
     """The call of ``library.`` that ``stmt`` is, as a value or alone; None for any other statement."""
     call = stmt.value if isinstance(stmt, tree.Assign) else stmt.call if isinstance(stmt, tree.CallStmt) else None
-    return call if isinstance(call, tree.Call) and "." in call.func else None
+    return call if isinstance(call, tree.Call) and call.func.startswith("library.") else None
 
 
 def tensor_of(expr: tree.Expr) -> tree.Name | None:
