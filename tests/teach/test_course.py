@@ -47,15 +47,16 @@ def test_no_notebook_holds_a_reference_answer() -> None:
         assert not [name for name, answer in plain.items() if answer in cells], path.name
 
 
-def test_each_measurement_for_a_gpu_has_a_recording_of_its_text() -> None:
+def test_each_measurement_for_a_gpu_has_a_recording_of_its_text_or_says_that_it_has_none() -> None:
     kept = {(row.name, row.text) for row in recordings(ROOT / "notebooks" / FILE)}
     asked = set()
     for path in LESSONS:
-        for source in _magics(path):
-            head, _, text = source.partition("\n")
+        for cell in nbformat.read(path, as_version=4).cells:
+            head, _, text = cell.source.partition("\n")
             if head.startswith("%%kernel_measure") and " --on " in head:
-                asked.add((head.split()[1], text_hash(text)))
-    assert asked and asked == kept
+                asked.add(one := (head.split()[1], text_hash(text)))
+                assert (one not in kept) == ("nobody has recorded it" in str(cell.outputs)), head
+    assert kept and kept <= asked
 
 
 def test_links_between_notebooks_lead_somewhere() -> None:
