@@ -229,7 +229,7 @@ def _as_call(name: str) -> str:
     owner, _, method = name.partition(".")
     wanted = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
     op = next((op for op in wanted if op in OPS), None)
-    if op is None or f"{owner}." == PREFIX:
+    if op is None or f"{owner}." == PREFIX or method in LIBRARY:
         return ""
     given = ("tile" if owner == "torch" else owner) + (", axis=..." if op.startswith("reduce_") else "")
     return f"Write {op}({given}): operations are called by their names alone."
@@ -245,6 +245,6 @@ def _near_library(name: str) -> str:
 
 
 #: methods of tensors whose operation has another name
-_OF_TORCH = {"t": "transpose", "matmul": "dot", "mm": "dot", "to": "cast"}
+_OF_TORCH = {"t": "transpose", "matmul": "dot", "to": "cast"}
 #: reads one kind of expression; a wrong one notes its diagnostic and raises Refused
 Rule = Callable[[Scope, Any], Operand]
