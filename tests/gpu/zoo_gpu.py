@@ -1,12 +1,14 @@
 """The zoo on the GPU of this machine, by one command.
 
-    python tests/gpu/zoo_gpu.py [--only REGEX] [--jobs N] [--seconds S] [--static] [--calm]
+    python tests/gpu/zoo_gpu.py [--only REGEX] [--part K/N] [--skip-shown FILE] [--jobs N] [--seconds S] [--static]
+                                [--calm]
 
 Shows every exhibit that can run on a GPU to the CUDA Verifier, and prints a table: what was expected, what was found.
 Those that the static stage refuses need no GPU and are left out unless ``--static`` asks for them.
 After ``--seconds`` no further exhibit is begun; those are listed as not shown. All findings go to ``$OUT/zoo.json`` as
-they come, so that a run which is cut short leaves what it has seen. Exit 1 when a cheat passes or an honest kernel is
-refused.
+they come, so that a run which is cut short leaves what it has seen: ``--skip-shown zoo.json`` goes on where such a run
+ended, and its own zoo.json has the findings of both. ``--part 2/3`` shows every third exhibit, from the second on.
+Exit 1 when a cheat passes or an honest kernel is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, wait
+from dataclasses import fields
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -41,11 +44,18 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="nothing works while one is timed; takes much longer")
     parser.add_argument("--seconds", type=float, default=120.0, help="begin no exhibit after so many")
     parser.add_argument("--static", action="store_true", help="also those that the static stage refuses")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="every N-th, from the K-th on")
+    parser.add_argument("--skip-shown", type=Path, metavar="FILE", help="leave out what this zoo.json shows")
     options = parser.parse_args()
     chosen = _in_order([e for e in exhibits() if "gpu" in e.card.where])
     chosen = [e for e in chosen if re.search(options.only, f"{e.kind}/{e.name}")]
     chosen = [e for e in chosen if options.static or e.card.expect is not Stage.STATIC]
-    print(f"{len(chosen)} exhibits", flush=True)
+    number, parts = options.part
+    chosen = chosen[number - 1 :: parts]
+    earlier = _findings(options.skip_shown) if options.skip_shown else []
+    seen = {f.name for f in earlier}
+    chosen = [e for e in chosen if e.name not in seen]
+    print(f"{len(chosen)} exhibits" + (f", {len(earlier)} shown before" if earlier else ""), flush=True)
     out = Path(os.environ.get("OUT", ".")) / "zoo.json"
     end = time.monotonic() + options.seconds
     findings: list[Finding] = []
@@ -66,21 +76,42 @@ def main() -> int:
                 print(row(found), flush=True)
                 if not found.ok:
                     print(f"    {found.reason[:300]}" + (f" [{found.label}]" if found.label else ""), flush=True)
-            out.write_text(json.dumps({"findings": [f.as_json() for f in findings]}, indent=1))
+            _write(out, [*earlier, *findings])
     finally:
         shown = {f.name for f in findings}
         missing = [e.name for e in chosen if e.name not in shown]
         print(f"\n{totals(findings)}", flush=True)
         if missing:
             print(f"not shown for want of time ({len(missing)}): {' '.join(missing)}", flush=True)
-        report = {"findings": [f.as_json() for f in findings], "not_shown": missing}
-        out.write_text(json.dumps(report, indent=1))
+        _write(out, [*earlier, *findings], missing)
         # a hung worker must not keep the device: what this process started ends with it
         sys.stdout.flush()
         if pending:
             os._exit(1)
         keeper.__exit__()
     return 0 if not missing and all(f.ok for f in findings) else 1
+
+
+def _part(text: str) -> tuple[int, int]:
+    """``2/3`` as (2, 3). Raises ValueError."""
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError(f"{text}: K/N with K from 1 to N")
+    return number, parts
+
+
+def _findings(path: Path) -> list[Finding]:
+    """What a run has written to its zoo.json."""
+    rows = json.loads(path.read_text())["findings"]
+    names = {f.name for f in fields(Finding)}
+    return [Finding(**{k: v for k, v in row.items() if k in names}) for row in rows]
+
+
+def _write(out: Path, findings: list[Finding], missing: list[str] | None = None) -> None:
+    report: dict[str, object] = {"findings": [f.as_json() for f in findings]}
+    if missing is not None:
+        report["not_shown"] = missing
+    out.write_text(json.dumps(report, indent=1))
 
 
 class Stock:
