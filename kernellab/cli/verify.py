@@ -13,6 +13,7 @@ from kernellab.cli.output import emit, say, settings
 from kernellab.errors import KernellabError
 from kernellab.fidelity import PRECISION
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.verifier.protocol.remedies import remedy
 
 if TYPE_CHECKING:
     from kernellab.verifier import VerifyOptions
@@ -248,6 +249,8 @@ def verdict_text(verdict: Verdict) -> str:
         lines += [f"  {line.place}: {line.message}" for line in evidence.compiler[:10]]
         if evidence.signature:
             lines.append(f"  signature: {evidence.signature}")
+        if remedy(verdict):
+            lines.append(f"  fix: {remedy(verdict)}")
         if evidence.first_wrong is not None:
             case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
             lines.append(f"  first wrong {evidence.first_wrong} at {case}: got {evidence.got}, want {evidence.want}")

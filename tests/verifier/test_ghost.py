@@ -78,7 +78,7 @@ def test_a_single_idle_kernel_is_a_label(judge: Judge) -> None:
 def test_rubbish_for_whoever_watches_gains_nothing(judge: Judge) -> None:
     verdict = judge(WATCHED, judge.scale, OPTIONS)
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
-    assert verdict.evidence is not None and verdict.evidence.signature == "ghost" and "watched" in verdict.reason
+    assert verdict.evidence is not None and verdict.evidence.signature == "ghost" and "intercepted" in verdict.reason
 
 
 @pytest.mark.parametrize("where", HIDDEN)

@@ -41,7 +41,7 @@ def test_a_kernel_that_fails_the_second_time_is_refused() -> None:
         StageResult(name=Stage.CORRECT, state="failed")])  # type: ignore[arg-type]  # fmt: skip
     found = reproduced(_verdict(1.0, 1.2), again, 3.0)
     assert not found.passed and found.stage is Stage.CORRECT and found.trust is Trust.T2
-    assert "not again in a new process: Wrong at 3." in found.reason
+    assert "failed when measured again in a new process: Wrong at 3." in found.reason
 
 
 def test_what_was_not_timed_is_not_reproduced() -> None:

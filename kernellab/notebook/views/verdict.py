@@ -15,6 +15,7 @@ from kernellab.notebook.protocol import (
     VerdictView,
 )
 from kernellab.records import Comparison, Evidence, Stage, StageResult, StageState, Trust, Verdict, one_line_each
+from kernellab.verifier.protocol.remedies import remedy
 
 TRUST_WORDS = {
     Trust.T0: "T0 lint: static rules only",
@@ -211,6 +212,8 @@ def facts(verdict: Verdict) -> list[tuple[str, str]]:
     if evidence is not None:
         if evidence.signature:
             rows.append(("signature", evidence.signature))
+        if remedy(verdict):
+            rows.append(("fix", remedy(verdict)))
         if evidence.sizes:
             case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
             kind = "the task's own inputs" if evidence.family == "inputs" else f"{evidence.family} inputs"

@@ -14,7 +14,7 @@ def reproduced(first: Verdict, again: Verdict, seconds: float) -> Verdict:
     level that it had, the label "not reproduced" and both intervals. ``seconds`` is what the second took.
     """
     if not again.passed:
-        reason = f"Passed once, and not again in a new process: {again.reason}"
+        reason = f"Passed once and failed when measured again in a new process: {again.reason}"
         return again.model_copy(update={"reason": reason, "label": _joined(again.label, LABEL)})
     pairs = [(one, other) for one in first.comparisons if (other := again.against(one.baseline)) is not None]
     if not pairs:

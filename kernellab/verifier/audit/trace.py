@@ -57,7 +57,7 @@ def trace(task: Task) -> Cost:
     size = input_bytes(task)
     module = task.module()
     if task.framework == "numpy" or (module.needs_values and size > _REAL_BYTES):
-        return Cost(compulsory_bytes=size, problem="the reference needs its arguments' values")
+        return Cost(compulsory_bytes=size, problem="the reference's shapes or branches depend on its arguments' values")
     counter = _Counter()
     outputs: Sequence[Any] = ()
     problem = ""
@@ -67,7 +67,9 @@ def trace(task: Task) -> Cost:
         problem = f"only its first {_MOST_OPERATORS} operators are counted"
     except (KernellabError, RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        return Cost(compulsory_bytes=size, problem=f"the reference does not run without values: {first[:200]}")
+        return Cost(
+            compulsory_bytes=size, problem=f"the reference does not run on tensors without contents: {first[:200]}"
+        )
     return Cost(
         flops=counter.flops,
         other_flops=counter.other_flops,

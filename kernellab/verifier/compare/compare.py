@@ -253,7 +253,7 @@ def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits)
         return None
     wrong = spread(over, error.shape) & (error > 0)
     worst = float((error2 / scale)[over].max())
-    return wrong, f"{int(over.sum())} of {over.numel()} tiles are off by up to {worst:.2e} relatively"
+    return wrong, f"{int(over.sum())} of {over.numel()} tiles have a relative error of up to {worst:.2e}"
 
 
 def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> Mismatch | None:

@@ -159,7 +159,7 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
             found, limit = ratio(p)
             return spread(found > limit, p.error.shape) & (p.error > 0)
 
-        message = f"{over_count} of {tiles} tiles are off by up to {worst:.2e} relatively"
+        message = f"{over_count} of {tiles} tiles have a relative error of up to {worst:.2e}"
         return Mismatch("tile", message, pieces.where(bad), relative)
     count = pieces.got.numel()
     share = off / count

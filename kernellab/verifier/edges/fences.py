@@ -61,5 +61,5 @@ def reads_inside(stages: Stages, case: Case) -> None:
         except WorkerFailure as failure:
             if failure.kind != "crash":
                 raise stages.failed("robust", failure, case) from failure
-            message = f"reads {beyond} of an input: it is ended where no memory lies {beside} it"
+            message = f"reads {beyond} of an input (the page {beside} it is not mapped)"
             raise stages.refused(case, "out-of-bounds", message) from failure

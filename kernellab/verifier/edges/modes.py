@@ -39,9 +39,9 @@ def modes_kept(stages: Stages, case: Case) -> None:
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
     if mode & _ROUNDED:
-        raise stages.refused(case, "rounding-mode", "leaves its caller's thread with another rounding of numbers")
+        raise stages.refused(case, "rounding-mode", "leaves the calling thread in another rounding mode")
     if mode & _FLUSHED:
-        stages.context.findings.flags.append("denormals: a call leaves its caller's thread flushing them to zero")
+        stages.context.findings.flags.append("denormals: a call leaves the calling thread flushing them to zero")
 
 
 def denormals(stages: Stages, base: Case) -> None:

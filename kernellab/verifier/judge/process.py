@@ -164,7 +164,7 @@ class WorkerProcess:
         while not all(map(accounts.is_halted, (self.pid, *self.halted))):
             if time.monotonic() > end:
                 self._end()
-                raise WorkerFailure("hang", "could not be halted", log=self.log)
+                raise WorkerFailure("hang", "could not be stopped", log=self.log)
             time.sleep(1e-4)
 
     def used(self) -> float:

@@ -34,7 +34,7 @@ class Ranked:
     def run(self) -> Ranking:
         """The ranking. Raises TaskError for a bad task, TargetError where nothing can be timed."""
         if self.context.interpreted:
-            raise TargetError("Triton's interpreter says nothing of speed.", "Rank on a GPU, or kernels in C++.")
+            raise TargetError("Triton's interpreter cannot be timed.", "Rank on a GPU, or kernels in C++.")
         self.steps.static()
         built = time.perf_counter()
         if self.steps.failure is None:
@@ -64,7 +64,7 @@ class Ranked:
         return Ranking(
             ranked=failure is None,
             stage=steps.current,
-            reason=failure.reason if failure else "No error found by a quick look; no verdict.",
+            reason=failure.reason if failure else "No error found by a quick check; this is no verdict.",
             flags=[*found.flags, *found.labels],
             evidence=failure.evidence if failure else None,
             stages=steps.all(),

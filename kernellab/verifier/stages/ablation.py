@@ -55,7 +55,7 @@ def ghost_test(stages: Stages) -> str:
             # tells
             matters = matters and not (right and not (quiet and (_constant(tried) or _alike(stages, case, tried))))
         elif not right:
-            raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
+            raise _refused(stages, case, "the result is wrong as soon as its launches are intercepted")
     if not seen and stages.context.request.backend is Backend.CUDA and not stages.context.options.allow_library:
         seen, matters = _recorded(stages, case)
         stages.replays = seen
@@ -63,7 +63,7 @@ def ghost_test(stages: Stages) -> str:
         return _unseen(stages, case)
     if not matters:
         shown = ", ".join(seen[:4])
-        message = f"the result is right without the kernels that it launches ({shown}): none of them matters"
+        message = f"the result is right without the kernels that it launches ({shown}): they do not compute it"
         if not stages.context.options.allow_library:
             raise _refused(stages, case, message)
         stages.context.findings.labels.append("ghost")
@@ -72,7 +72,7 @@ def ghost_test(stages: Stages) -> str:
     idle = [name for name in seen[: HONEST.ghosts] if several and _run(stages, case, [name])[0]]
     for name in idle:
         if _caches(stages, case, name):
-            message = f"{name} is not needed for contents that were seen before and is for new ones: results are cached"
+            message = f"the result needs {name} for new inputs and not for inputs seen before: it is cached"
             if not stages.context.options.allow_library:
                 raise _refused(stages, case, message, "cache")
             stages.context.findings.flags.append(f"cache: {message}")
@@ -150,7 +150,7 @@ def _recorded(stages: Stages, case: Case) -> tuple[list[str], bool]:
     stages.restart()
     watched, seen = _run(stages, case, [], quiet=True, first=True)
     if not watched:
-        raise _refused(stages, case, "the result is wrong as soon as the kernel's launches are watched")
+        raise _refused(stages, case, "the result is wrong as soon as its launches are intercepted")
     return list(dict.fromkeys([*without, *seen])), not right
 
 
@@ -181,7 +181,7 @@ def _run(
         seen = stages.worker.ghost(None, stages.context.left(HONEST.ghost_seconds))
     except WorkerFailure:
         if not off:
-            raise _refused(stages, case, "the kernel fails as soon as its launches are watched") from None
+            raise _refused(stages, case, "the kernel fails as soon as its launches are intercepted") from None
     if stages.worker.gone() or stages.worker.closed:
         stages.restart()
     elif not seen and off:

@@ -49,7 +49,7 @@ def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
             raise refused from None
     stages.context.findings.label("parameters of its constructor only")
     stages.context.findings.flags.append(
-        "parameters: right with those that its constructor draws, under a new seed; it does not follow loaded ones"
+        "parameters: right with those that its constructor draws under a new seed; it ignores loaded ones"
     )
     return note
 

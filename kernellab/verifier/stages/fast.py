@@ -111,7 +111,7 @@ def _own_when_timed(stages: Stages, seconds: float) -> None:
         names = ", ".join(name for name, _ in found.libraries)
         share = f"{1 - found.share:.0%} of {found.all} samples"
         raise Refused(
-            f"In calls among the timed ones {share} of its program counters are in {names}; library.",
+            f"During calls among the timed ones {share} of its program counters are in {names}; library.",
             Evidence(signature="library"),
         )
 
@@ -142,7 +142,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
             names.remove(failed.name)
         except Inconsistent as inconsistent:
             word = inconsistent.signature
-            raise Refused(f"The times cannot be believed: {inconsistent}; {word.replace('-', ' ')}.",
+            raise Refused(f"The times are inconsistent: {inconsistent}; {word.replace('-', ' ')}.",
                           Evidence(signature=word)) from inconsistent  # fmt: skip
         except DishonestWhenTimed as dishonest:
             raise stages.refused(case, dishonest.signature, str(dishonest)) from dishonest

@@ -56,7 +56,7 @@ def launches_unwatched(stages: Stages) -> None:
         raise stages.failed("honest", failure, case) from failure
     if not watched:
         return
-    message = f"its own {', '.join(names[:4])} runs only while the framework's dispatcher is watched"
+    message = f"its own {', '.join(names[:4])} runs only while torch's dispatcher is traced"
     if not stages.context.options.allow_library:
         raise stages.refused(case, "ghost", message)
     stages.context.findings.flags.append(f"ghost: {message}")
@@ -112,7 +112,7 @@ def own_share(stages: Stages) -> str:
         )
     elif share < HONEST.own_share:
         stages.context.findings.labels.append("library")
-    how = f"{counts.all} program counters" if counts.told else "as its own process tells it"
+    how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
 
 
@@ -157,7 +157,7 @@ def _counted(stages: Stages, case: Case) -> Counted:
         raise stages.failed("honest", failure, case) from failure
     if found.unseen:
         stages.context.findings.flags.append(
-            f"own share: as the kernel's own process tells it; its program counters cannot be read ({found.unseen})"
+            f"own share: as reported by the kernel's own process; its program counters cannot be read ({found.unseen})"
         )
     return found
 

@@ -35,7 +35,7 @@ def metamorphic(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> list[s
     """Runs what holds for the task; the words of what was checked. ``outputs`` are the kernel's for ``base``.
 
     Raises:
-        Refused: an output does not follow a change of the inputs as the reference does.
+        Refused: an output does not change accordingly a change of the inputs as the reference does.
     """
     if input_bytes(stages.task, dict(base.sizes)) > CORRECT.single_family_bytes:
         return []
@@ -91,7 +91,7 @@ def _must_move(stages: Stages, base: Case, case: Case, before: Sequence[Tensor],
             raise stages.refused(
                 case, "ignores-input",
                 f"element {case.change[2]} of {name!r} was changed and {int(still.sum())} of the "
-                f"{int(moved.sum())} output elements that must follow did not",
+                f"{int(moved.sum())} output elements that depend on it did not change",
             )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[T
             around = Reference(around.native, other.double(), other.double() + (nudged.nudged - nudged.want))
         twice = Limits(2 * limits.floor, 2 * limits.tau, limits.share)
         if compare(one, around, twice)[0] is not None:
-            raise stages.refused(case, "not-equivariant", f"{what} and output {i} does not follow")
+            raise stages.refused(case, "not-equivariant", f"{what} and output {i} does not change accordingly")
 
 
 def _pairs(case: Case, base: Case) -> list[tuple[Reference, Reference]]:

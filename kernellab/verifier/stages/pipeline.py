@@ -183,7 +183,7 @@ class Verification:
         if steps.failure is not None:
             return
         if self.context.interpreted:
-            steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing of speed")
+            steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
             findings.label("interpreted")
             if self._goes_on(Trust.T2):
                 findings.label("not sealed: Triton's interpreter makes no binaries")

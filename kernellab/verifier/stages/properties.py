@@ -78,7 +78,7 @@ def _strides(stages: Stages, base: Case) -> None:
             if stages.source.origin is Author.RULES:
                 name = "strided-inputs"
                 found = refused.evidence.model_copy(update={"signature": name}) if refused.evidence else None
-                raise Refused(f"Inputs that are not contiguous: {refused.reason}", found) from refused
+                raise Refused(f"With non-contiguous inputs: {refused.reason}", found) from refused
             stages.context.findings.label("contiguous-only")
             _anew(stages)
         else:
@@ -157,7 +157,7 @@ def _scalars(stages: Stages, base: Case) -> None:
         ignored = got is not None and before is not None and all(alike(a, b) for a, b in zip(got, before, strict=True))
         if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
             other = case.args[position]
-            message = f"{spec.name!r} was changed from {value} to {other:.6g} and the result does not follow"
+            message = f"{spec.name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
             raise stages.refused(case, "ignores-input", message)
         stages.context.findings.label(f"{spec.name} = {value} only")
 

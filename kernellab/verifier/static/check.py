@@ -227,7 +227,7 @@ class _Rules:
         elif name in ("exec", "eval", "compile") and node.args and self._decoded(node.args[0]):
             yield self._fatal("hidden-code", f"hands decoded text to {name}", node.lineno)
         elif name in ("marshal.loads", "marshal.load", "types.CodeType"):
-            yield self._fatal("hidden-code", f"makes code by {name}", node.lineno)
+            yield self._fatal("hidden-code", f"builds code with {name}", node.lineno)
         elif self._installs(name, node):
             yield self._fatal("network", "installs a package", node.lineno)
         elif name in _FLAGGED_CALLS:
@@ -311,7 +311,7 @@ class _Rules:
                 if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id not in inside:
                     used = {n.id for n in ast.walk(part.slice) if isinstance(n, ast.Name)}
                     if used & keys or self._digests(part.slice):
-                        message = f"returns what {part.value.id} holds for a digest of its inputs"
+                        message = f"returns a result that {part.value.id} holds under a digest of the inputs"
                         # what is handed to a kernel is no result
                         fatal = node.name in self.entries and part in given
                         yield Finding("result-cache", message, self.file, statement.lineno, fatal=fatal)

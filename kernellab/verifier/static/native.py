@@ -28,7 +28,7 @@ _FLAGGED = (
     ("thread", r"\b(?:std::thread|std::jthread|std::async|pthread_create)\b", "starts threads"),
     ("stream", r"\b(?:cudaStreamCreate\w*|cuStreamCreate\w*)\b", "makes a stream"),
     ("stream", r"\b(?:cudaGraph\w+|cudaStreamBeginCapture)\b", "uses a CUDA graph"),
-    ("l2-policy", r"\b(?:cudaLimitPersistingL2CacheSize|\w*[aA]ccessPolicyWindow)\b", "keeps lines of L2"),
+    ("l2-policy", r"\b(?:cudaLimitPersistingL2CacheSize|\w*[aA]ccessPolicyWindow)\b", "pins lines in L2"),
     ("deferred", r"\b(?:cudaLaunchHostFunc|cudaStreamAddCallback|programmaticStreamSerializationAllowed|"
                  r"cudaLaunchAttributeProgrammaticStreamSerialization)\b", "lets work run after its call"),
     ("introspection", r"\b(?:dlsym|dlopen|dl_iterate_phdr)\s*\(", "looks up symbols of the process"),

@@ -1,0 +1,88 @@
+"""What to do about a refusal: one sentence for each signature that evidence can have."""
+
+from __future__ import annotations
+
+from kernellab.records import Evidence, Verdict
+
+#: the reason says what --allow-library would accept
+_LIBRARY = "Write that part as a kernel in this source."
+_RUN = "Let the kernel compute from its arguments alone, without looking at who calls it or ending its process."
+
+REMEDIES = {
+    # wrong results
+    "edge-tile": "Mask the loads and stores of the last tile of each dimension.",
+    "mask-missing": "Mask the loads and stores of the last tile of each dimension.",
+    "transposed": "Check the index order of each load and the strides of the output.",
+    "off-by-one": "Check the start offset of each load and store.",
+    "off-by-scale": "Check the divisor and the scale: the real extent counts, not the tile.",
+    "off-by-constant": "Check eps, the bias and the initial value of the accumulator.",
+    "accumulate-dtype": "Accumulate in float32 (float64 for float64), and round once, at the store.",
+    "close": "Multiply in full float32 (no TF32), or give the task --precision framework.",
+    "all-zero": "Check that each tile is stored and that the grid covers the output.",
+    "identity": "Store the result of the computation: what is stored is an input.",
+    "nan": "Guard the division, and subtract the row's maximum before exp.",
+    "non-finite": "Guard the division, and subtract the row's maximum before exp.",
+    "scattered": "Look for a race, an uninitialised tile, or a tail that a later store overwrites.",
+    "wrong-values": "Compare the formula with the reference's, operation by operation.",
+    "stale": "Compute from this call's inputs, and keep no result between calls.",
+    "race": "Give parallel iterations separate elements to write, or add a barrier or an atomic.",
+    "shape": "Derive the output's shape from the inputs' sizes.",
+    "dtype": "Cast to the reference's dtype at the store.",
+    "count": "Return all of the reference's outputs, in its order.",
+    "not-equivariant": "Compute each row from that row alone: look for a fixed index or a branch on values.",
+    "ignores-input": "Read that argument in the kernel: its value may not be a constant in the code.",
+    # memory, aliasing and state
+    "out-of-bounds": "Check the bounds of the index, or mask the access.",
+    "mutates-input": "Write to a tensor of its own: only arguments that the reference writes into may change.",
+    "aliases-input": "Return a new tensor, as the reference does.",
+    "overlaps-itself": "Return a contiguous tensor in which no two elements share memory.",
+    "aliases-itself": "Return a contiguous tensor in which no two elements share memory.",
+    "reused-output": "Allocate each call's output in that call.",
+    "late-write": "Finish all work before returning: join the threads and synchronise the streams.",
+    "rounding-mode": "Restore the rounding mode (MXCSR, fesetround) before returning.",
+    # the work is its own
+    "library": _LIBRARY,
+    "library-call": _LIBRARY,
+    "no-kernel": _LIBRARY,
+    "no-launch": "Launch a kernel of this source for every input.",
+    "ghost": "Take the output from the kernels of this source: what they write must reach it.",
+    "cache": "Compute every result in its call; weights may be packed once where the task marks them STATIC.",
+    "result-cache": "Compute every result in its call; weights may be packed once where the task marks them STATIC.",
+    "precision": "Compute in the precision that the task states, or state a lower one in the task.",
+    # times
+    "below-floor": "Look for work that runs outside the call, or that is skipped in timed calls.",
+    "byte-floor": "Look for inputs that are not read, or work that runs outside the call.",
+    "inconsistent-clocks": "Put all work on the caller's stream, and let nothing run beyond the call.",
+    "unordered-stream": "Launch on the current stream, or make it wait for the other one before returning.",
+    # it does not run
+    "source": "Make the source smaller and flatter, in UTF-8, with file names inside its folder.",
+    "syntax": "Correct the line that is named.",
+    "entry": "Define the entry function or ModelNew at the top level of the entry file.",
+    "import": "Import only what is installed here; `kernellab doctor` lists the DSLs that are ready.",
+    "exception": "Correct the line that is named; the evidence's reproduction is a cell that calls it alone.",
+    "build": "Correct the line that the compiler names.",
+    "crash": "Check indices and pointers; the evidence's reproduction is a cell that calls it alone.",
+    "exit": "Return from the function: the process must outlive the call.",
+    "hang": "Look for a loop or a barrier that never ends, or pass a longer --deadline.",
+    "output": "Return plain dense torch tensors on the task's device, as many as the reference returns.",
+    "memory": "Allocate less: the ceiling is 4 GiB and eight times the bytes of the inputs.",
+    "disk": "Write less into the scratch folder.",
+    "printed": "Print less, outside the loops.",
+    "processes": "Start fewer threads, and no processes.",
+    "baseline": "Run the reference by itself, or choose another --baseline.",
+    # it looks at its judge
+    "protocol": _RUN,
+    "verifier": _RUN,
+    "process": _RUN,
+    "process-memory": _RUN,
+    "introspection": _RUN,
+    "patch": "Change nothing of torch, the interpreter or the C library.",
+    "hidden-code": "Write the code out as text.",
+    "network": "Open no sockets: everything that a kernel needs is in its source and its arguments.",
+}
+
+
+def remedy(verdict: Verdict) -> str:
+    """What to do about a verdict that refuses, by its signature; "" where it passed or nothing is known."""
+    evidence = verdict.evidence or Evidence()
+    return "" if verdict.passed else REMEDIES.get(evidence.signature or "", "")
