@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,20 @@ def test_which_elements_matter() -> None:
     assert half.impact["a"] == pytest.approx(0.5) and not half.every_element
     triangular = task_of("a @ b", "torch.randn(32, 32).tril(); torch.randn(32, 32)")
     assert not audit(triangular).every_element and not reads_everything(triangular)
+
+
+def test_parameters_are_read_without_a_warning() -> None:
+    text = (
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.shift = torch.nn.Parameter(torch.arange(6.0) - 3)\n"
+        "    def forward(self, x):\n        return x + self.shift.relu()\n"
+        "def get_inputs():\n    return [torch.randn(5, 6)]\ndef get_init_inputs():\n    return []\n"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = audit(load_task(text, "shifted"))
+    # all but what relu hides for good
+    assert found.impact["x"] == 1.0 and 0.5 <= found.impact["shift"] <= 1.0
 
 
 def test_an_audit_is_kept_by_the_tasks_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,8 @@ def _changes(task: Task, args: Sequence[Any], position: int, index: int, up: boo
 
     from kernellab.errors import KernellabError
 
-    value = args[position].clone()
+    # a parameter's copy would be part of a graph
+    value = args[position].detach().clone()
     flat = value.reshape(-1)
     if value.dtype == torch.bool:
         flat[index] = not bool(flat[index])

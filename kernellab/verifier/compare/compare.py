@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 #: records of :mod:`kernellab.verifier.compare.records`, which whoever compares needs
 __all__ = ["NUMERIC", "Limits", "Mismatch", "Reference", "accepts", "compare", "metadata"]
 
-_PIECE = 1 << 17
+#: elements that are compared together, so that they stay in a core's cache
+PIECE = 1 << 17
 
 
 def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
@@ -190,7 +191,7 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True)
 
 def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
-    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else _PIECE))
+    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else PIECE))
 
 
 def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limits) -> tuple[Mismatch | None, float]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.task.dtypes import computable, parts
-from kernellab.verifier.compare.compare import accepts
+from kernellab.verifier.compare.compare import PIECE, accepts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import DEVICE
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-
-#: elements that are looked at together, so that they stay in a core's cache
-_PIECE = 1 << 17
 
 
 def quick(got: Tensor, want: Tensor, limits: Limits) -> bool:
@@ -57,7 +54,7 @@ def near(got: Tensor, want: Tensor, floor: float) -> float | None:
     if want.dtype not in (torch.float32, torch.float64) or (floor < 1e-6 and want.dtype == torch.float32):
         return None
     a, b = got.reshape(-1), want.reshape(-1)
-    piece = DEVICE.glance if a.is_cuda else _PIECE
+    piece = DEVICE.glance if a.is_cuda else PIECE
     off, size = 0.0, 0.0
     for i in range(0, len(a), piece):
         have, here = a[i : i + piece], b[i : i + piece]
