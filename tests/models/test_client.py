@@ -28,6 +28,7 @@ from kernellab.models.faults import asked_pause
 from kernellab.records import ChatMessage, Finish, Role
 from tests.models.fake_server import Act, Connection, FakeServer, answer, endless, refusing, silent, status, whole
 from tests.models.fault_cases import HELLO, QUICK, SCHEMA
+from tests.waiting import until
 
 ASK = ChatRequest(HELLO)
 
@@ -179,15 +180,20 @@ def test_no_more_requests_run_at_a_time_than_the_settings_say(served: Any) -> No
 def test_waiting_for_a_slot_can_be_cancelled(served: Any) -> None:
     server, model = served(silent(), concurrency=1, first_token_s=600, total_s=600)
     first, second = threading.Event(), threading.Event()
-    # who has the slot is not said: the other is to be told of its end before the slot is free
-    second.set()
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(model.ask, ASK, cancel=event) for event in (first, second)]
-        first.set()
-        for each in waiting:
+        asking = pool.submit(model.ask, ASK, cancel=first)
+        try:
+            until(lambda: len(server.requests) == 1)
+            waiting = pool.submit(model.ask, ASK, cancel=second)
+            second.set()
             with pytest.raises(ModelError, match="cancelled"):
-                each.result(20)
-    assert len(server.requests) <= 1
+                waiting.result(20)
+            assert not asking.done(), "the slot is still taken"
+        finally:
+            first.set()
+        with pytest.raises(ModelError, match="cancelled"):
+            asking.result(20)
+    assert len(server.requests) == 1
 
 
 def test_attempts_that_broke_are_counted_in_what_the_request_cost(served: Any) -> None:

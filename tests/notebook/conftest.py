@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import TASK, Page, until
+from notebook_parts import TASK, Page
+
+from tests.waiting import until
 
 
 @pytest.fixture

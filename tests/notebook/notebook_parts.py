@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from typing import Any
+
+from tests.waiting import until
 
 TASK = """
 import torch
@@ -25,14 +25,6 @@ SKETCH = """sketch add_one {
             store(x + 1 -> Y[m, n:n+BLOCK])
 }
 """
-
-
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> bool:
-    """Has it come true in time?"""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not condition():
-        time.sleep(0.02)
-    return bool(condition())
 
 
 class Page:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import until
 
 import kernellab
 from kernellab.errors import EvolveError
@@ -19,6 +18,7 @@ from kernellab.notebook.magics.complete import candidates
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.evolve.runs import TASK
+from tests.waiting import until
 
 FAST = "--score model --rounds 20 --parallel 1"
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import Page, until
+from notebook_parts import Page
 
 from kernellab.errors import SessionError
 from kernellab.notebook.board.registry import workbench_of
 from kernellab.session import Session, SessionStatus
+from tests.waiting import until
 
 TASK = """
 import torch

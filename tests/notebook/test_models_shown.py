@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_parts import SKETCH, TASK, Page, until
+from notebook_parts import SKETCH, TASK, Page
 
 from kernellab.models import write_replay
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.notebook.views.detail import detail
 from kernellab.session import design
 from tests.models.fake_server import Connection, FakeServer, answer
+from tests.waiting import until
 
 REPLY = f"Each row is cut into blocks; I expect 2.5x eager.\n```sketch\n{SKETCH}```\n"
 

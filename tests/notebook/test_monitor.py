@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_parts import Page, until
+from notebook_parts import Page
 
 from kernellab.evolve.records import (
     Action,
@@ -36,6 +36,7 @@ from kernellab.notebook.monitor.rows import MOST, row, rows
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.evolve.runs import modelled, score, verdict
+from tests.waiting import until
 
 SKETCH = """sketch soft {
     tensors: x[64, 256]: f32; y[64, 256]: f32 out;

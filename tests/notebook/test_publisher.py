@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from kernellab.notebook.board.publisher import Publisher
+from tests.waiting import until
 
 
 def ignore(_: object = None) -> None:
     """For callbacks that a test does not look at."""
-
-
-def until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.005)
-    return condition()
 
 
 def test_a_burst_becomes_a_few_publications_and_the_last_one_arrives() -> None:

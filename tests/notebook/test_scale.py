@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_parts import SKETCH, TASK, Page, until
+from notebook_parts import SKETCH, TASK, Page
 
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.records import (
@@ -38,6 +38,7 @@ from kernellab.session.record.records import (
     TurnStarted,
     TurnState,
 )
+from tests.waiting import until
 
 TURNS = 500
 BASE = Timing(median_ms=2.0, q1_ms=1.9, q3_ms=2.1, samples=30)

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import SKETCH, TASK, Page, until
+from notebook_parts import SKETCH, TASK, Page
 
 from kernellab.errors import SessionError, TaskError
 from kernellab.notebook.board.registry import workbench_of
 from kernellab.notebook.board.workbench import Workbench
 from kernellab.session import Session, SessionStatus
+from tests.waiting import until
 
 
 def rows(bench: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,9 @@ from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.journal import Journal
+from tests.waiting import until
 
 LOAD = 9  # load(X[m, n:n+BLOCK] -> x)
-
-
-def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-    return found
 
 
 # -- roles -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from kernellab.records import Author, Finish, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
 from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
+from tests.waiting import until
 
 RIGHT = answer(f"Each row on its own.\n```sketch\n{SKETCH}```\n")
 WRONG = answer(f"```sketch\n{WRONG_SKETCH}```\n")
@@ -73,14 +73,6 @@ def speak(tmp_path: Path) -> Iterator[Callable[..., tuple[Session, FakeServer]]]
             session.stop()
     for server in servers:
         server.__exit__(None, None, None)
-
-
-def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-    return found
 
 
 # -- to the end --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernellab.agents.rules.advice import advise, evidence_lines
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
 from kernellab.errors import SessionError, counted
-from kernellab.records import RouteKind, Stage, StageState, Verdict, one_line_each
+from kernellab.records import BOUND_PASSED, RouteKind, Stage, StageState, Verdict, one_line_each
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import route_brief
@@ -19,9 +19,6 @@ from kernellab.session.turn.context import Bench
 
 #: what can be explained
 WHAT = ("verdict", "speed")
-
-#: a roofline that a kernel passes by more than this says nothing of it
-_OVER = 1.05
 
 #: what each stage does, for a reader who meets its name for the first time
 STAGES = {
@@ -119,7 +116,7 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     brief = route_brief(bench, state, turn.id)
     words, facts = slow_because(brief)
     standing = standing_of(brief)
-    over = standing is not None and standing.sketch_ms > _OVER * standing.time_ms
+    over = standing is not None and standing.sketch_ms > BOUND_PASSED * standing.time_ms
     if over:
         facts.append(
             "the kernel is faster than that: the cost model counts traffic that a cache spares, or work that the "
