@@ -152,8 +152,13 @@ def shape_vector(task: Task, sizes: Mapping[str, int]) -> np.ndarray:
 
 def shape_similarity(one: np.ndarray, other: np.ndarray) -> float:
     """1 for equal shape vectors, falling with their distance: 0.37 where every extent differs by a factor of 16."""
-    apart = one - other
-    return math.exp(-1.5 * math.sqrt(float(apart @ apart)))
+    return float(shape_similarities(one, other[None, :])[0])
+
+
+def shape_similarities(one: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """:func:`shape_similarity` of ``one`` and each row of ``others``."""
+    apart = others - one
+    return np.asarray(np.exp(-1.5 * np.sqrt(np.einsum("ij,ij->i", apart, apart, dtype=np.float64))))
 
 
 def _alignment(shape: Sequence[int]) -> float:
@@ -172,4 +177,6 @@ def _places(label: str) -> list[tuple[int, float]]:
     return [(int.from_bytes(p[:2], "little") % LOGIC, 1.0 if p[2] & 1 else -1.0) for p in parts]
 
 
-__all__ = ["LOGIC", "SHAPE", "Features", "features", "logic_vector", "shape_similarity", "shape_vector"]
+__all__ = [
+    "LOGIC", "SHAPE", "Features", "features", "logic_vector", "shape_similarities", "shape_similarity", "shape_vector",
+]  # fmt: skip

@@ -25,7 +25,6 @@ class Search:
     columns: Sequence[str]
     limit: int
     probes: int
-    refine: int
 
 
 class Reader:
@@ -41,7 +40,7 @@ class Reader:
 
     async def _search(self, what: Search) -> Any:
         query = (await self._open()).query().nearest_to(what.vector).column(what.column).distance_type("cosine")
-        query = query.nprobes(what.probes).refine_factor(what.refine) if what.probes else query.bypass_vector_index()
+        query = query.nprobes(what.probes) if what.probes else query.bypass_vector_index()
         if what.where:
             query = query.where(what.where)
         return await query.select([*what.columns, "_distance"]).limit(what.limit).to_arrow()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kernellab.memory.features import Features, shape_similarity
-from kernellab.memory.records import Kernel, Purpose, Value
+from kernellab.memory.features import Features, shape_similarities
+from kernellab.memory.records import Kernel, Purpose
 from kernellab.memory.store import Near, Row, Store
 
 #: candidates of the first step for each hit that is asked for, of three hits at least: the index is right to a byte, so
@@ -100,9 +100,10 @@ def retrieve(store: Store, query: Query, k: int = 3) -> list[Hit]:
         if drop:
             where = {column: value for column, value in where.items() if column != drop}
             dropped.append(drop)
-        for near in store.near(query.features.logic, where, _WIDTH * max(k, 3), query.without):
-            if near.cosine >= LEAST_SIMILAR and near.thumb >= 0:
-                found.setdefault(near.id, _candidate(query, near, dropped))
+        nears = store.near(query.features.logic, where, _WIDTH * max(k, 3), query.without)
+        nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in found]
+        for candidate in _candidates(query, nears, dropped):
+            found[candidate.near.id] = candidate
         if len(found) >= k:
             break
     chosen = _diverse(sorted(found.values(), key=lambda c: -c.score), k)
@@ -119,13 +120,19 @@ class _Candidate:
     relaxed: tuple[str, ...]
 
 
-def _candidate(query: Query, near: Near, dropped: Sequence[str]) -> _Candidate:
+def _candidates(query: Query, nears: Sequence[Near], dropped: Sequence[str]) -> list[_Candidate]:
+    if not nears:
+        return []
+    shapes = shape_similarities(query.features.shape, np.stack([near.shape for near in nears]))
+    return [_candidate(query, near, float(shape), dropped) for near, shape in zip(nears, shapes, strict=True)]
+
+
+def _candidate(query: Query, near: Near, shape: float, dropped: Sequence[str]) -> _Candidate:
     differs = {"dsl": near.dsl != query.dsl, "backend": near.backend != query.backend,
                "operator_class": near.operator_class != query.operator_class,
                "chip": bool(query.chip) and near.chip != query.chip}  # fmt: skip
     relaxed = tuple(column for column in dropped if differs[column])
     logic = 1.0 if near.graph == query.features.hash else min(near.cosine, 0.99)
-    shape = shape_similarity(query.features.shape, near.shape)
     value = worth(near, query.purpose)
     score = sum(w * part for w, part in zip(query.weights, (logic, shape, value), strict=True)) * 0.85 ** len(relaxed)
     return _Candidate(near, logic, shape, value, score * (0.8 if near.stale else 1.0), relaxed)
@@ -133,7 +140,7 @@ def _candidate(query: Query, near: Near, dropped: Sequence[str]) -> _Candidate:
 
 def worth(kernel: Kernel | Near, purpose: Purpose) -> float:
     """What use has shown, with a bonus for what was hardly tried; a pinned or liked entry is worth more."""
-    value: Value = kernel.draft if purpose is Purpose.DRAFT else kernel.refine
+    value = kernel.draft if purpose is Purpose.DRAFT else kernel.refine
     bonus = _EXPLORATION / math.sqrt(1 + value.uses)
     return min(1.0, value.mean + bonus + 0.25 * kernel.pinned + 0.15 * kernel.thumb)
 

@@ -21,29 +21,32 @@ from kernellab.memory.records import Failure, Skill
 from kernellab.memory.tables import (
     FAILURES,
     FILTERS,
+    JOINED,
     KERNELS,
     META,
     SKILLS,
     Near,
     Row,
     failure_row,
+    joined,
     kernel_row,
     row_of,
+    row_of_older,
     schema,
     skill_row,
 )
 from kernellab.memory.tables import near as nearest
 
 #: the layout of the tables; a store of another version is migrated by reading its records back
-VERSION = 3
+VERSION = 4
 #: rows from which a search without an index takes longer than one with it
 _INDEXED_FROM = 20_000
 #: small files that a table may have before they are merged
 _MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
-#: cells of the vector index that a search looks into, and how many times more of its rows are compared exactly
-_PROBES, _REFINE = 24, 1
+#: cells of the vector index that a search looks into
+_PROBES = 24
 T = TypeVar("T")
 
 
@@ -136,7 +139,7 @@ class Store:
         table = self._table(KERNELS)
         rows = self._guard("read", table.count_rows)
         have = {index.columns[0] for index in table.list_indices()}
-        for column in FILTERS:
+        for column in (*FILTERS, *JOINED.values()):
             if column not in have:
                 self._write(partial(table.create_index, column, config=Bitmap()))
         for column in ("id", "graph"):
@@ -159,23 +162,20 @@ class Store:
         ``where`` maps a column of dsl, backend, operator_class, chip to its value. ``exact`` asks no index.
         """
         self._table(KERNELS)
-        clauses = [f"{column} = {_quoted(value)}" for column, value in where.items()]
+        whole = joined(where)
+        clauses = [f"{column} = {_quoted(value)}" for column, value in ([whole] if whole else where.items())]
         if without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
         probes = 0 if exact else _PROBES
-        wanted = Search(
-            logic.astype(np.float32), "logic", " AND ".join(clauses), ["record", "logic"], limit, probes, _REFINE
-        )
-        return nearest(self._guard("searched", lambda: self._reader.search(wanted)))
+        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], limit, probes)
+        return nearest(self._guard("searched", lambda: self._reader.search(wanted)), logic)
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""
-        batches = iter(
-            self._guard("read", lambda: self._scan(KERNELS, ["record", "shape", "logic"], where).to_batches())
-        )
+        batches = iter(self._guard("read", lambda: self._scan(KERNELS, ["record"], where).to_batches()))
         # files are read while it goes on
         while (batch := self._guard("read", lambda: next(batches, None))) is not None:
-            yield from (row_of(found) for found in batch.to_pylist())
+            yield from (row_of(value) for value in batch["record"].to_pylist())
 
     def get(self, id: str) -> Row | None:
         """A kernel by its id."""
@@ -198,11 +198,11 @@ class Store:
                 from lancedb.index import FTS
 
                 table.create_index("text", config=FTS())
-            query = table.search(text, query_type="fts").select(["record", "shape", "logic", "_score"])
+            query = table.search(text, query_type="fts").select(["record", "_score"])
             found: list[dict[str, Any]] = query.limit(limit).to_list()
             return found
 
-        return [row_of(found) for found in self._guard("searched", ask)]
+        return [row_of(found["record"]) for found in self._guard("searched", ask)]
 
     def count(self) -> dict[str, int]:
         """Rows a table."""
@@ -273,7 +273,7 @@ class Store:
             old = self._guard("opened", lambda: self._db.open_table(KERNELS))
             if old.schema.field("logic").type.list_size != LOGIC or old.schema.field("shape").type.list_size != SHAPE:
                 return  # the vectors themselves are others: opening the table says what to do
-            rows = [kernel_row(row_of(found)) for found in self._guard("read", old.search().to_list)]
+            rows = [kernel_row(row_of_older(found)) for found in self._guard("read", old.search().to_list)]
             data = pa.Table.from_pylist(rows, schema=schema(KERNELS))
             self._guard("written", lambda: self._db.create_table(KERNELS, data, mode="overwrite"))
         now = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))

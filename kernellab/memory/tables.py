@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kernellab.memory.features import LOGIC, SHAPE
-from kernellab.memory.records import Failure, Kernel, Skill, Value
+from kernellab.memory.records import Failure, Kernel, Skill
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 KERNELS, FAILURES, SKILLS, META = "kernels", "failures", "skills", "meta"
 #: columns with few values, by which searches filter
 FILTERS = ("dsl", "backend", "operator_class", "chip")
+#: what nearly every search filters by, the first so many of FILTERS, as one column: an index of one short list of rows
+#: is read instead of several long ones that have to be intersected
+JOINED: Mapping[int, str] = {2: "by_backend", 3: "by_class", 4: "by_chip"}
+#: bytes of the two vectors that each packed record begins with
+_HEAD = 4 * (LOGIC + SHAPE)
+
+
+class Tally(NamedTuple):
+    """A value (:class:`kernellab.memory.records.Value`), as a search reads it thirty times."""
+
+    mean: float
+    uses: int
 
 
 @dataclass(frozen=True)
@@ -33,8 +45,8 @@ class Near:
     operator_class: str
     chip: str
     made: str
-    draft: Value
-    refine: Value
+    draft: Tally
+    refine: Tally
     thumb: int
     pinned: bool
     stale: bool
@@ -65,6 +77,7 @@ def schema(name: str) -> pa.Schema:
         META: [],
         KERNELS: [
             ("graph", text), ("task", text), *((column, text) for column in FILTERS), ("dtype", text),
+            *((column, text) for column in JOINED.values()),
             ("speedup", pa.float32()), ("stale", pa.bool_()), ("text", text),
             ("logic", pa.list_(pa.float32(), LOGIC)), ("shape", pa.list_(pa.float32(), SHAPE)),
         ],
@@ -75,11 +88,22 @@ def schema(name: str) -> pa.Schema:
     return pa.schema([("id", text), *columns[name], record])
 
 
+def joined(values: Mapping[str, str]) -> tuple[str, str] | None:
+    """The column of JOINED that says all of ``values``, and its value; None where none does."""
+    wanted = FILTERS[: len(values)]
+    if len(values) not in JOINED or not all(column in values for column in wanted):
+        return None
+    # only the last one, the chip, is a text of anybody's
+    return JOINED[len(values)], "|".join(values[column] for column in wanted)
+
+
 def kernel_row(row: Row) -> dict[str, Any]:
     kernel = row.kernel
+    filters = {column: getattr(kernel, column) for column in FILTERS}
+    told = (joined({column: filters[column] for column in FILTERS[:count]}) for count in JOINED)
     return {
-        "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dsl": kernel.dsl, "backend": kernel.backend,
-        "operator_class": kernel.operator_class, "chip": kernel.chip, "dtype": kernel.dtype,
+        **filters, **dict(one for one in told if one),
+        "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dtype": kernel.dtype,
         "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
         "text": text_of(kernel),
         "logic": row.logic.astype(np.float32), "shape": row.shape.astype(np.float32),
@@ -108,7 +132,7 @@ def skill_row(skill: Skill) -> dict[str, Any]:
 
 def _packed(row: Row) -> bytes:
     """All of a kernel in one value, what hits are ranked by first: a search reads it once a row, and a read costs by
-    its number more than by its bytes. The shape vector, the length of the facts, the facts, the record."""
+    its number more than by its bytes. Both vectors, the length of the facts, the facts, the record."""
     kernel = row.kernel
     made = hashlib.sha256((kernel.sketch or kernel.id).encode()).hexdigest()[:16]
     told = [
@@ -117,47 +141,60 @@ def _packed(row: Row) -> bytes:
         bool(kernel.stale),
     ]  # fmt: skip
     facts = json.dumps(told).encode()
-    parts = row.shape.astype(np.float32).tobytes(), len(facts).to_bytes(4, "little"), facts
-    return b"".join((*parts, kernel.model_dump_json().encode()))
+    vectors = row.logic.astype(np.float32).tobytes(), row.shape.astype(np.float32).tobytes()
+    return b"".join((*vectors, len(facts).to_bytes(4, "little"), facts, kernel.model_dump_json().encode()))
 
 
-def _unpacked(value: bytes) -> tuple[bytes, bytes]:
-    """The facts and the record, both JSON."""
-    start = 4 * SHAPE + 4
-    end = start + int.from_bytes(value[start - 4 : start], "little")
+def _unpacked(value: bytes, head: int = _HEAD) -> tuple[bytes, bytes]:
+    """The facts and the record, both JSON, of a value whose vectors take ``head`` bytes."""
+    start = head + 4
+    end = start + int.from_bytes(value[head:start], "little")
     return value[start:end], value[end:]
 
 
-def near(found: Any) -> list[Near]:
-    """The rows of an Arrow table; its vectors are read as arrays, not number by number."""
-    count = found.num_rows
-    if not count:
+def near(found: Any, logic: np.ndarray) -> list[Near]:
+    """The rows of an Arrow table with its column ``record``, nearest to ``logic`` first.
+
+    An index knows its vectors to a byte a number; the cosines are taken here, of the exact ones that rows bring along.
+    """
+    values = found["record"].to_pylist()
+    if not values:
         return []
-    logic = np.concatenate([np.asarray(chunk.flatten()) for chunk in found["logic"].chunks]).reshape(count, LOGIC)
-    cosines = 1.0 - found["_distance"].to_numpy()
+    vectors = np.stack([np.frombuffer(value, np.float32, LOGIC + SHAPE) for value in values])
+    logics, shapes = vectors[:, :LOGIC], vectors[:, LOGIC:]
+    lengths = np.linalg.norm(logics, axis=1) * np.linalg.norm(logic)
+    cosines = (logics @ logic.astype(np.float32)) / np.maximum(lengths, 1e-30)
+    parts = [_unpacked(value) for value in values]
+    told = json.loads(b"[" + b",".join(facts for facts, _ in parts) + b"]")
     rows = []
-    for at, value in enumerate(found["record"].to_pylist()):
-        facts, record = _unpacked(value)
-        *names, draft, drafts, refine, refines, thumb, pinned, stale = json.loads(facts)
+    for at in np.argsort(-cosines, kind="stable"):
+        record = parts[at][1]
+        *names, draft, drafts, refine, refines, thumb, pinned, stale = told[at]
         id, graph, dsl, backend, operator_class, chip, made = names
         rows.append(
             Near(
-                id, graph, dsl, backend, operator_class, chip, made, Value(mean=draft, uses=drafts),
-                Value(mean=refine, uses=refines), thumb, pinned, stale, logic[at],
-                np.frombuffer(value, np.float32, SHAPE), float(cosines[at]), record,
+                id, graph, dsl, backend, operator_class, chip, made, Tally(draft, drafts), Tally(refine, refines),
+                thumb, pinned, stale, logics[at], shapes[at], float(cosines[at]), record,
             )
         )  # fmt: skip
     return rows
 
 
-def row_of(found: Mapping[str, Any]) -> Row:
-    """A row with its vectors; of the second layout and the first the record is text."""
-    record = found["record"] if isinstance(found["record"], str) else _unpacked(found["record"])[1]
+def row_of(value: bytes) -> Row:
+    """A row of a packed record."""
+    vectors = np.frombuffer(value, np.float32, LOGIC + SHAPE)
+    return Row(Kernel.model_validate_json(_unpacked(value)[1]), vectors[:LOGIC], vectors[LOGIC:])
+
+
+def row_of_older(found: Mapping[str, Any]) -> Row:
+    """A row of an older layout: in 1 and 2 the record is text, in 3 only the shape is packed before it."""
+    packed = found["record"]
+    record = packed if isinstance(packed, str) else _unpacked(packed, 4 * SHAPE)[1]
     kernel = Kernel.model_validate_json(record)
     return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
 
 
 __all__ = [
-    "FAILURES", "FILTERS", "KERNELS", "META", "SKILLS", "Near", "Row", "failure_row", "kernel_row", "near", "row_of",
-    "schema", "skill_row", "text_of",
+    "FAILURES", "FILTERS", "JOINED", "KERNELS", "META", "SKILLS", "Near", "Row", "Tally", "failure_row",
+    "joined", "kernel_row", "near", "row_of", "row_of_older", "schema", "skill_row", "text_of",
 ]  # fmt: skip

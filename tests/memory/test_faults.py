@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,19 +87,38 @@ def test_a_process_killed_while_it_writes_loses_nothing_that_was_acknowledged(tm
     assert again.rebuild() >= len(told)
 
 
-def test_an_older_layout_is_migrated_and_keeps_all_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    uri = str(tmp_path / "both")
+    stores = [Store(uri), Store(uri)]
+
+    def write(number: int) -> None:
+        for at in range(6):
+            stores[number].put([row(f"op{number} {at}", at)])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    assert {r.kernel.name for r in Store(uri).kernels()} == {f"op{n} {at}" for n in range(2) for at in range(6)}
+
+
+@pytest.mark.parametrize("layout", [1, 3])
+def test_an_older_layout_is_migrated_and_keeps_all_it_had(
+    layout: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyarrow as pa
 
     text = pa.string()
+    packed = pa.binary() if layout == 3 else text
     old = pa.schema([("id", text), ("graph", text), ("logic", pa.list_(pa.float32(), LOGIC)),
-                     ("shape", pa.list_(pa.float32(), SHAPE)), ("record", text)])  # fmt: skip
+                     ("shape", pa.list_(pa.float32(), SHAPE)), ("record", packed)])  # fmt: skip
     had = row("rms", 0, pinned=True)
     uri = str(tmp_path / "old")
     with monkeypatch.context() as older:
-        older.setattr(module, "VERSION", 1)
+        older.setattr(module, "VERSION", layout)
         store = Store(uri)
-    values = {"id": had.kernel.id, "graph": "g", "logic": had.logic, "shape": had.shape,
-              "record": had.kernel.model_dump_json()}  # fmt: skip
+    record = had.kernel.model_dump_json()
+    if layout == 3:
+        record = had.shape.tobytes() + (2).to_bytes(4, "little") + b"[]" + record.encode()
+    values = {"id": had.kernel.id, "graph": "g", "logic": had.logic, "shape": had.shape, "record": record}
     store._db.create_table("kernels", pa.Table.from_pylist([values], schema=old), mode="overwrite")
     now = Store(uri)
     back = now.get(had.kernel.id)
