@@ -1,9 +1,9 @@
 """How often does a Conductor send a planted fault to its owner?
 
-    python -m tests.agents.routing_accuracy [--set first|second] [--conductor rules|model[:NAME]|replay:FILE]
-                                            [--record FILE] [NAME ...]
+    python -m tests.agents.routing_accuracy [--set first|second|third] [--conductor rules|model[:NAME]|replay:FILE]
+                                            [--record FILE] [--keep] [NAME ...]
 
-By the evidence that was recorded (planted/evidence.json, planted/second.json), so that models can be compared and
+By the evidence that was recorded (planted/evidence.json, second.json, third.json), so that models can be compared and
 replayed; ``--keep`` records it anew: every fault through the real sketch gate and, where that lets it through, the real
 Verifier, some seconds each. ``--record`` keeps a model's exchanges as a replay file. Exit 1 below ``--aim`` (0.95).
 """
@@ -38,7 +38,7 @@ def main() -> int:
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("names", nargs="*", help="only faults whose names hold one of these words")
-    options.add_argument("--set", default="first", choices=("first", "second"), dest="of")
+    options.add_argument("--set", default="first", choices=("first", "second", "third"), dest="of")
     options.add_argument("--conductor", default="rules")
     options.add_argument("--keep", action="store_true", help="look at every fault anew and keep what was seen")
     options.add_argument("--record", type=Path, help="keep a model's exchanges here")

@@ -14,10 +14,11 @@ from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.verbatim import is_verbatim
 from kernellab.models import Talk, open_model
 from kernellab.records import Candidate, Evidence, GateResult, GateState, Role, RouteKind, Stage, Verdict
+from kernellab.sketch.gate import gate
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from tests.agents.model_parts import CPU
-from tests.agents.planted.cases import SETS, TASKS, brief_of, chosen, look, planted, read_evidence, second
+from tests.agents.planted.cases import SETS, TASKS, brief_of, by_documents, chosen, look, planted, read_evidence
 
 RECORDED = Path(__file__).parent / "planted" / "conductor.jsonl"
 #: those that the gate finds in a fraction of a second
@@ -52,18 +53,27 @@ def test_the_rules_send_the_planted_faults_to_their_owners() -> None:
     assert astray <= {name for name, seen in evidence.items() if seen.verdict and seen.verdict.passed}
 
 
-def test_there_are_forty_others_nearly_all_of_other_operators() -> None:
-    assert Counter(fault.owner for fault in second()) == {RouteKind.DESIGNER: 20, RouteKind.CODER: 20}
-    assert not {fault.name for fault in second()} & {fault.name for fault in planted()}
-    assert len({fault.task for fault in second()} - {fault.task for fault in planted()}) >= 20
-    assert {fault.name for fault in second()} == read_evidence(SETS["second"][1]).keys()
+@pytest.mark.parametrize(("of", "before"), [("second", ("first",)), ("third", ("first", "second"))])
+def test_there_are_forty_others_nearly_all_of_other_operators(of: str, before: tuple[str, ...]) -> None:
+    faults, earlier = SETS[of][0](), [fault for name in before for fault in SETS[name][0]()]
+    assert Counter(fault.owner for fault in faults) == {RouteKind.DESIGNER: 20, RouteKind.CODER: 20}
+    assert not {fault.name for fault in faults} & {fault.name for fault in earlier}
+    assert len({fault.task for fault in faults} - {fault.task for fault in earlier}) >= 20
+    assert {fault.name for fault in faults} == read_evidence(SETS[of][1]).keys()
 
 
-def test_the_rules_send_a_share_of_the_second_forty_to_their_owners() -> None:
+@pytest.mark.parametrize("of", ["second", "third"])
+def test_the_rules_send_a_share_of_other_forties_to_their_owners(of: str) -> None:
     """By recorded evidence: every fifth fault, planted anew in what is designed and lowered today."""
-    evidence = read_evidence(SETS["second"][1])
-    astray = {f.name for f in second()[::5] if RulesConductor().route(brief_of(f, evidence[f.name])).to is not f.owner}
+    evidence, faults = read_evidence(SETS[of][1]), SETS[of][0]()[::5]
+    astray = {f.name for f in faults if RulesConductor().route(brief_of(f, evidence[f.name])).to is not f.owner}
     assert not astray
+
+
+def test_a_wrong_sketch_of_the_third_set_is_right_without_its_fault() -> None:
+    for fault, right in by_documents()[::7]:
+        assert gate(right, load_task(TASKS / f"{fault.task}.py"), chip=CPU.chip).state is GateState.RIGHT, fault.name
+        assert fault.sketch != right and "fault" not in fault.sketch.split("sketch", 1)[0]
 
 
 def test_a_recorded_model_sends_them_to_their_owners_too() -> None:

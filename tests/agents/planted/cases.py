@@ -18,6 +18,7 @@ from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.planted.lowerings import LOWERINGS, Lowering
 from tests.agents.planted.second import SECOND, SKETCHINGS, Sketching
+from tests.agents.planted.third import THIRD
 
 HERE = Path(__file__).resolve().parent
 TASKS = HERE.parents[2] / "kernellab" / "bench" / "builtin"
@@ -74,10 +75,33 @@ def second() -> list[Planted]:
     return wrong + [Planted(w.name, w.task, w.fault, RouteKind.CODER, lowering=w) for w in SECOND]
 
 
+def third() -> list[Planted]:
+    """Forty of operators that neither has; the wrong sketches were written from the language's documents alone."""
+    return [wrong for wrong, _ in by_documents()] + [
+        Planted(w.name, w.task, w.fault, RouteKind.CODER, lowering=w) for w in THIRD
+    ]
+
+
+def by_documents() -> list[tuple[Planted, str]]:
+    """The third set's wrong sketches, each with the same sketch without its fault.
+
+    A file has the right sketch, and above it which of its words are replaced by which; a role reads neither.
+    """
+    found = []
+    for path in sorted(HERE.glob("sketches/third/*.sketch")):
+        lines = path.read_text().splitlines(keepends=True)
+        head = dict(line[2:].rstrip().split(": ", 1) for line in lines[:4])
+        right = "#\n" * 4 + "".join(lines[4:])
+        wrong = right.replace(head["right"], head["wrong"])
+        found.append((Planted(path.stem, head["task"], head["fault"], RouteKind.DESIGNER, sketch=wrong), right))
+    return found
+
+
 #: each set of faults by its name, with the file of what was seen of them
 SETS: dict[str, tuple[Callable[[], list[Planted]], Path]] = {
     "first": (planted, EVIDENCE),
     "second": (second, HERE / "second.json"),
+    "third": (third, HERE / "third.json"),
 }
 
 
