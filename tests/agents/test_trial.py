@@ -35,7 +35,7 @@ def test_a_scripted_player_solves_an_operator_in_spite_of_errors_and_the_row_cou
     given = argparse.Namespace(errors=1.0, seed=2, turns=2, improve=False, dsl="cpp", workspace=None)
     row = session("full", TASKS / "swiglu.py", Scripted(), given)
     assert not row.solved and row.wrong == row.requests > 1
-    assert row.tokens > 1000 and set(ARMS) == {"full", "gate", "sketch", "intermediates"}
+    assert row.tokens > 1000 and set(ARMS) == {"full", "gate", "sketch", "intermediates", "memory"}
     assert f"| full | 0 of 1 | {row.turns} | {row.requests} |" in table([row])
     assert "| no gate | 1 of 1 | 3 |" in table([Row("gate", "x", True, 3, 1, 9, 0, 0, 0, 2.0, "")])
 

@@ -1,10 +1,11 @@
 """A trial of the model roles: operators x arms, by a player behind a loopback endpoint who sees prompts alone.
 
     python -m tests.agents.trial [--player rules|DIR] [--errors 0.5] [--seed 0] [--arms full,gate,...]
-                                 [--only WORD,WORD] [--improve] [--turns 12] [--out FILE]
+                                 [--only WORD,WORD] [--improve] [--turns 12] [--jobs 1] [--out FILE]
                                  [--dsl cpp] [--tasks DIR] [--workspace DIR]
 
-An arm leaves a part of the method out (``full`` leaves nothing out). The endpoint puts an error into a share of the
+An arm leaves a part of the method out (``full`` leaves nothing out); ``memory`` adds one: the shipped library, but for
+what computes the same as the task. The endpoint puts an error into a share of the
 player's replies: which replies, and which error, follow from the seed, the operator and the reply's number alone, so
 every arm meets the same weak player. Nothing is carried over: each session has a folder of its own, and a player that
 is a program is made anew. With ``--player DIR`` prompts are files that a person or an agent answers, in
@@ -26,9 +27,12 @@ import random
 import shutil
 import statistics
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kernellab.memory.library import seed
+from kernellab.memory.memory import Memory
 from kernellab.models.tokens import estimate
 from kernellab.session import design
 from tests.agents.players import Filed, Player, Scripted, mutated
@@ -36,7 +40,7 @@ from tests.models.fake_server import Act, Connection, FakeServer, answer
 
 TASKS = Path(__file__).with_name("trials")
 #: arm -> the part that it leaves out
-ARMS = {"full": (), "gate": ("gate",), "sketch": ("sketch",), "intermediates": ("intermediates",)}
+ARMS = {"full": (), "gate": ("gate",), "sketch": ("sketch",), "intermediates": ("intermediates",), "memory": ()}
 SETTINGS = '[models]\nbase_url = "{url}"\nmodel = "player"\nretries = 0\nfirst_token_s = 7200\ntotal_s = 7200\n'
 #: of a verification: correctness in full, timing as short as it gets
 OPTIONS = {"budget": 0.05}
@@ -87,11 +91,15 @@ def session(arm: str, path: Path, player: Player, given: argparse.Namespace) -> 
     with tempfile.TemporaryDirectory() as folder:
         with FakeServer(endpoint(player, path.stem, given.errors, given.seed, wrong)) as server:
             (Path(folder) / "kernellab.toml").write_text(SETTINGS.format(url=server.url))
+            remembering = arm == "memory"
+            if remembering:
+                seed(Memory.open(Path(folder)))
             if given.workspace is not None:
                 shutil.copytree(given.workspace / "knowledge", Path(folder) / "knowledge")
             done = design(
                 path.read_text(), dsl=given.dsl, roles={"designer": "model", "coder": "model"}, name=path.stem,
                 workspace=folder, ablation=ARMS[arm], max_turns=given.turns, improve=given.improve, options=OPTIONS,
+                memory="on" if remembering else "off", hold_out=remembering,
             ).wait(7200)  # fmt: skip
         best, total = done.state.best(), done.ledger()["total"]
         turns = list(done.state.turns.values())
@@ -114,8 +122,9 @@ def table(rows: list[Row]) -> str:
         own = [row for row in rows if row.arm == arm]
         speed = [row.speedup for row in own if row.speedup]
         counts = (sum(getattr(row, name) for row in own) for name in ("wrong", "gated", "failed"))
+        label = {"full": "full", "memory": "with memory"}.get(arm, f"no {arm}")
         lines.append(
-            f"| {arm if arm == 'full' else f'no {arm}'} | {sum(row.solved for row in own)} of {len(own)} "
+            f"| {label} | {sum(row.solved for row in own)} of {len(own)} "
             f"| {sum(row.turns for row in own)} | {sum(row.requests for row in own)} "
             f"| {sum(row.tokens for row in own):,} | {' | '.join(map(str, counts))} "
             f"| {f'{statistics.median(speed):.2f}x' if speed else ''} |"
@@ -128,10 +137,11 @@ def main() -> None:
     parser.add_argument("--player", default="rules")
     parser.add_argument("--errors", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--arms", default="full,gate,sketch,intermediates")
     parser.add_argument("--only", default="")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--improve", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="sessions at once, where a person or an agent answers many")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--dsl", default="cpp")
     parser.add_argument("--tasks", type=Path, default=TASKS)
@@ -144,10 +154,15 @@ def main() -> None:
     if given.workspace is not None:
         os.chdir(given.workspace)  # where the Verifier looks for what a DSL needs
         given.workspace = Path.cwd()
-    for path in sorted(tasks.glob("*.py")):
-        for arm in given.arms.split(",") if any(word in path.stem for word in given.only.split(",")) else ():
-            player = Scripted() if given.player == "rules" else Filed(Path(given.player) / arm / path.stem)
-            rows.append(session(arm, path, player, given))
+    chosen = [path for path in sorted(tasks.glob("*.py")) if any(word in path.stem for word in given.only.split(","))]
+
+    def played(arm: str, path: Path) -> Row:
+        player = Scripted() if given.player == "rules" else Filed(Path(given.player) / arm / path.stem)
+        return session(arm, path, player, given)
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for done in as_completed([pool.submit(played, arm, path) for path in chosen for arm in given.arms.split(",")]):
+            rows.append(done.result())
             print(json.dumps(asdict(rows[-1])), flush=True)
             if given.out:
                 given.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
