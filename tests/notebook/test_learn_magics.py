@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernellab.evolve.lab.pool import load
 from kernellab.evolve.lab.replay import replay
 from kernellab.notebook.learn.card import outcome_card
 from kernellab.notebook.learn.walk import walk
+from kernellab.session.engine.engine import engine
 from kernellab.teach.exercise import solution
 from kernellab.teach.judge import Outcome, Reached
 from kernellab.teach.progress import text_hash
@@ -31,6 +33,13 @@ WRONG = """sketch two_inputs {
         store(3.0 * a + b * 1.5 -> y[n:n+B])
 }
 """
+
+
+def test_a_prediction_of_two_measurements_to_come_starts_the_judge(shell: InteractiveShell) -> None:
+    shell.run_line_magic("kernel_predict", "wide/narrow 2x")
+    (begun,) = [thread for thread in threading.enumerate() if thread.name == "kernellab-warm"]
+    begun.join(60)
+    assert engine().verifier().judge_pid is not None
 
 
 def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) -> None:

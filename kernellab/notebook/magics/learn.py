@@ -112,6 +112,10 @@ class LearnMagics(KernelMagic):
         first = f"{earlier.expected:g}x" if earlier is not None and earlier.expected else "nothing"
         after = f" Your first word counts: {first}." if kept else ""
         print(f"{args.name}: {said}.{after}")
+        if "/" in args.name and earlier is None:
+            from kernellab.notebook.learn.measure import begin_judge
+
+            begin_judge()
 
     @no_var_expand
     @line_cell_magic
