@@ -19,7 +19,7 @@ from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.fakes import fake_arguments
-from kernellab.task.faking import TRACING, faking
+from kernellab.task.faking import TRACING, called, faking
 
 #: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
 PLAIN = "plain"
@@ -186,9 +186,7 @@ def _line_marks(name: str, filename: str) -> Any:
                     "Give the loop fewer steps, or write it with cumsum or another scan.",
                 )
             with traceback.annotate({"line": line}):
-                early = EARLY.get(getattr(func, "__name__", ""))
-                found = early(*args, **(kwargs or {})) if early is not None else NotImplemented
-                return func(*args, **(kwargs or {})) if found is NotImplemented else found
+                return called(func, EARLY, *args, **(kwargs or {}))
 
     return Marks()
 

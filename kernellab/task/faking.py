@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,11 +31,16 @@ def _layers_whole() -> Any:
 
     class Layers(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            stack = RECURRENT.get(getattr(func, "__name__", ""))
-            found = stack(*args, **(kwargs or {})) if stack is not None else NotImplemented
-            return func(*args, **(kwargs or {})) if found is NotImplemented else found
+            return called(func, RECURRENT, *args, **(kwargs or {}))
 
     return Layers()
+
+
+def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+    """The result of ``func``, by what stands ``instead`` of a function of its name where that takes the call."""
+    other = instead.get(getattr(func, "__name__", ""))
+    found = other(*args, **kwargs) if other is not None else NotImplemented
+    return func(*args, **kwargs) if found is NotImplemented else found
 
 
 @contextmanager
