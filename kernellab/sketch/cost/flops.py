@@ -16,8 +16,8 @@ def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str
     values = stmt.values
     match stmt:
         case Gemm():
-            kind = _matmul_class(stmt.a, stmt.b, stmt.precision)
-            yield "gemm", kind, 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env)
+            kind, count = _matmul_class(stmt.a, stmt.b, stmt.precision)
+            yield "gemm", kind, count * 2 * elements(stmt.acc.shape, env) * _depth(stmt.a, env)
         case LibraryCall():
             given = [tuple(e.evaluate(env) for e in o.shape) for o in stmt.operands]
             made = tuple(e.evaluate(env) for e in stmt.out.shape)
@@ -31,8 +31,8 @@ def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str
             continue
         op = OPS[value.op]
         if value.op == "dot":
-            kind = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
-            yield "dot", kind, 2 * elements(value.type.shape, env) * _depth(value.args[0], env)
+            kind, count = _matmul_class(value.args[0], value.args[1], str(value.attr("precision", "ieee")))
+            yield "dot", kind, count * 2 * elements(value.type.shape, env) * _depth(value.args[0], env)
         elif op.kind in (OpKind.REDUCE, OpKind.SCAN):
             source = value.args[0].type
             yield value.op, _class(source.dtype), op.flops * elements(source.shape, env)
@@ -48,10 +48,13 @@ def _class(dtype: DType) -> str:
     return "i8" if dtype in (DType.I8, DType.U8) else "f32"
 
 
-def _matmul_class(a: Value, b: Value, precision: str) -> str:
-    """f16, bf16 or f8 where both operands are stored so (matrix units), else what ``precision`` permits."""
+def _matmul_class(a: Value, b: Value, precision: str) -> tuple[str, int]:
+    """f16, bf16 or f8 where both operands are stored so (matrix units), else what ``precision`` permits; and how many
+    products of that class make one: six of "bf16x6"."""
     dtypes = {_stored(a), _stored(b)}
-    return _products(dtypes.pop() if len(dtypes) == 1 else DType.F32, precision)
+    dtype = dtypes.pop() if len(dtypes) == 1 else DType.F32
+    kind, count = _products(dtype, precision), precision.partition("x")[2]
+    return kind, int(count) if count and dtype is DType.F32 else 1
 
 
 def _products(dtype: DType, precision: str) -> str:
@@ -64,8 +67,7 @@ def _products(dtype: DType, precision: str) -> str:
         return "i8"
     if dtype is DType.F64:
         return "f64"
-    classes: dict[str, str] = {"tf32": "tf32", "tf32x3": "tf32", "bf16": "bf16", "bf16x3": "bf16", "bf16x6": "bf16"}
-    return classes.get(precision, "f32")
+    return precision.partition("x")[0] if precision != "ieee" else "f32"
 
 
 def _stored(value: Value) -> DType:
