@@ -28,6 +28,7 @@ from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.split_k import split_products
 from kernellab.designer.passes.split_precision import in_planes
 from kernellab.designer.passes.split_reductions import split_reductions
+from kernellab.designer.passes.split_windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import of_float32
@@ -36,7 +37,7 @@ from kernellab.designer.tile.gpu.warps import launch_warps
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
-from kernellab.designer.tile.windows import window_precision
+from kernellab.designer.tile.windows import rounds, splits
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import SketchFile
@@ -110,9 +111,10 @@ PASSES = (
     Pass(
         "channels-last",
         _copies_windows,
-        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, ctx.style.copied == "always"),
+        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, partial(splits, ctx), ctx.style.copied == "always"),
     ),
-    Pass("round-tf32", lambda _: True, lambda ctx, plan: round_factors(plan, partial(window_precision, ctx))),
+    Pass("split-windows", _copies_windows, lambda ctx, plan: split_windows(plan, partial(splits, ctx))),
+    Pass("round-tf32", lambda ctx: ctx.gpu, lambda ctx, plan: round_factors(plan, partial(rounds, ctx))),
 )
 
 

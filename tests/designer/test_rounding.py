@@ -1,4 +1,4 @@
-"""Factors of TF32 products are stored rounded, not cut off, where a launch stores them anyway."""
+"""Factors of TF32 products are rounded to the nearest, not cut off: where they are stored, or where they are read."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.designer.eager import as_asked, rounded
+from kernellab.dsls.machine import named_chip
 from kernellab.lowering import lower
+from kernellab.records import GateState
 from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
+from kernellab.sketch.run.values import meaning
 from kernellab.target import Backend, Target
-from kernellab.target.chips import find_chip
 from kernellab.task import load_task
 
+CHIP = named_chip("h200")
 TEXT = """import torch
 import torch.nn.functional as F
 
@@ -33,9 +38,7 @@ def reference(x, w):
 
 
 def _design(precision: str, fidelity: str = "") -> tuple[str, torch.Tensor, torch.Tensor]:
-    chip = find_chip("NVIDIA H200")
-    assert chip is not None
-    target = Target("triton", Backend.CUDA, chip)
+    target = Target("triton", Backend.CUDA, CHIP)
     task = replace(load_task(TEXT.format(precision=precision), "rounded"), fidelity=fidelity)
     text = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
     program = load_program(text)
@@ -48,7 +51,7 @@ def _design(precision: str, fidelity: str = "") -> tuple[str, torch.Tensor, torc
 
 def test_tf32_factors_are_rounded_to_the_nearest() -> None:
     text, got, want = _design("")
-    assert "cast(cast(" in text
+    assert "round_tf32(" in text
     # the interpreter multiplies exactly: what is off is the rounding of the factors
     error = (got.reshape(want.shape) - want).norm() / want.norm()
     assert 2e-5 < error < 5e-4
@@ -56,29 +59,48 @@ def test_tf32_factors_are_rounded_to_the_nearest() -> None:
 
 def test_exact_products_keep_their_factors() -> None:
     text, got, want = _design('PRECISION = {"conv": "ieee"}\n')
-    assert "f16" not in text
+    assert "round_tf32" not in text
     assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
 
 
 @pytest.mark.parametrize("precision", ["", 'PRECISION = {"conv": "tf32", "matmul": "tf32"}\n'])
 def test_strict_products_are_split_whatever_the_flags_allow(precision: str) -> None:
     text, got, want = _design(precision, "strict")
-    assert 'precision="bf16x6"' in text and '"tf32"' not in text
+    assert 'precision="bf16x6"' in text or text.count('precision="tf32"') == 3
     assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
     # as the framework: what the flags allow
     assert 'precision="tf32"' in _design(precision, "framework")[0]
 
 
-def test_a_strict_kernel_rounds_as_eager_was_seen_to() -> None:
-    """Over a copy, which rounds to the nearest as cuDNN does; in place tensor cores would cut off, so it is split."""
-    chip = find_chip("NVIDIA H200")
-    target = Target("triton", Backend.CUDA, chip)
-    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict", rounded=frozenset({"w"}))
-    found = {}
+@pytest.mark.parametrize(("fidelity", "seen"), [("framework", ""), ("strict", "w")])
+def test_every_schedule_rounds_as_eager_does(fidelity: str, seen: str) -> None:
+    """In place and over a copy: the exact product of rounded factors, as cuDNN's is. A strict kernel does where eager
+    was seen to, and the gate lets it."""
+    target = Target("triton", Backend.CUDA, CHIP)
+    task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity=fidelity, rounded=frozenset({seen} - {""}))
+    x, w = task.module().sample({}, 1)
+    want = F.conv2d(meaning("round_tf32")(x).double(), meaning("round_tf32")(w).double())
+    forms = set()
     for reply in RulesDesigner().designs(DesignBrief(task, target)):
-        (word,) = set(re.findall(r'gemm\(.*precision="(\w+)"', reply.sketch)) or {""}
-        found.setdefault(word, "cast(cast(" in reply.sketch)
-    assert found == {"tf32": True, "bf16x6": False}
+        assert re.findall(r'gemm\(.*precision="(\w+)"', reply.sketch) == ["tf32"]
+        program = load_program(reply.sketch)
+        binding = bind(program, task, {}, target)
+        given = {name: (x, w)[i] for name, i in binding.tensors.items()}
+        got = run(program, given, constexpr=binding.constexpr)[binding.outputs[0].tensor]
+        assert (got.reshape(want.shape) - want).norm() < 1e-6 * want.norm()
+        assert gate(program, task, chip=CHIP).state is GateState.RIGHT
+        forms.add("_last" in reply.sketch)
+    assert forms == {False, True}
+
+
+def test_what_eager_rounds_is_rounded_beside_what_it_does_not() -> None:
+    """Each convolution of a reference by itself."""
+    text = TEXT.format(precision="").replace("randn(8, 16, 3, 3)", "randn(16, 16, 3, 3), torch.randn(8, 16, 1, 1)")
+    text = text.replace("x, w)", "x, w, v)", 1).replace("F.conv2d(x, w)", "F.conv2d(F.conv2d(x, w).relu(), v)")
+    task = replace(load_task(text, "both"), fidelity="strict", rounded=frozenset({"v"}))
+    for reply in RulesDesigner().designs(DesignBrief(task, Target("triton", Backend.CUDA, CHIP))):
+        *first, second = re.findall(r'gemm\(.*precision="(\w+)"', reply.sketch)
+        assert first in (["tf32"] * 3, ["bf16x6"]) and second == "tf32"
 
 
 def test_what_eager_does_is_seen_on_the_device_itself() -> None:
@@ -108,12 +130,10 @@ def reference(x, each, wide):
 
 
 def test_each_lowering_is_asked_for_the_precision_that_it_has() -> None:
-    """Triton is told how to split, in place and over a copy; CUDA-C multiplies scalars, which are whole."""
-    chip = find_chip("NVIDIA H200")
-    assert chip is not None
+    """Triton splits in place, and multiplies the parts that a copy stores; CUDA-C multiplies whole scalars."""
     task = replace(load_task(TEXT.format(precision=""), "rounded"), fidelity="strict")
-    for dsl, wanted in (("triton", {"tf32x3", "bf16x6"}), ("cuda_c", {"ieee"})):
-        target = Target(dsl, Backend.CUDA, chip)
+    for dsl, wanted in (("triton", {"tf32", "bf16x6"}), ("cuda_c", {"ieee"})):
+        target = Target(dsl, Backend.CUDA, CHIP)
         found = set()
         for reply in RulesDesigner().designs(DesignBrief(task, target)):
             program = load_program(reply.sketch)

@@ -79,6 +79,18 @@ SWAPPED = """sketch swapped {
         store(x * sign -> Y[m, 0:N])
 }
 """
+#: ten bits of mantissa
+ROUNDED = """sketch rounded {
+    symbols: N;
+    tensors: X[N]: f32; Y[N]: f32 out;
+    constexpr: B = 32;
+
+    @llm_hint("parallel", "grididx")
+    for n in range(0, N, B):
+        load(X[n:n+B] -> x)
+        store(round_tf32(x) -> Y[n:n+B])
+}
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -206,3 +218,20 @@ def test_they_cost_an_operation_an_element_and_say_what_they_mean() -> None:
     assert sum(two.flops.values()) - sum(one.flops.values()) == 64
     assert sentence("bit_not") == "Elementwise bitwise_not(a), also written ~x."
     assert sentence("shift_left") == "Elementwise bitwise_left_shift(a, b), also written a << b."
+
+
+@pytest.mark.parametrize("target", [CPP, TRITON, CUDA], ids=lambda t: t.dsl)
+def test_tf32_is_the_nearest_of_ten_bits(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves away from zero; NaN and infinities stay, and in float64 every number does."""
+    inf, half = float("inf"), 1 + 2.0**-11
+    whole = torch.tensor([float("nan"), inf, -inf, 0.0, half, -half, half - 2.0**-23, 1e-30, 3e38])
+    x = torch.cat([whole, torch.randn(90, generator=torch.Generator().manual_seed(1))])
+    part, exponent = torch.frexp(x.double())
+    near = torch.ldexp(part.sign() * (part.abs() * 2**11 + 0.5).floor(), exponent - 11)
+    want = torch.where(x.isfinite(), near.float(), x)
+    got = lowered(ROUNDED, target, tmp_path, monkeypatch, x)
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    program = load_program(ROUNDED)
+    torch.testing.assert_close(run(program, {"X": x})["Y"], want, rtol=0, atol=0, equal_nan=True)
+    exact = run(program, {"X": x.double()}, f64=True)["Y"]
+    torch.testing.assert_close(exact, x.double(), rtol=0, atol=0, equal_nan=True)

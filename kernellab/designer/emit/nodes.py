@@ -25,7 +25,8 @@ INFIX = {
 TITLES = {
     "exp": "exps", "sub": "shifted", "mul": "product", "add": "added", "div": "ratio", "rsqrt": "scale",
     "sqrt": "root", "log": "logs", "where": "chosen", "max": "larger", "min": "smaller", "cast": "converted",
-    "abs": "size", "sum": "total", "prod": "product", "any": "some", "argmax": "at", "argmin": "at",
+    "abs": "size", "round_tf32": "near", "sum": "total", "prod": "product", "any": "some", "argmax": "at",
+    "argmin": "at",
 }  # fmt: skip
 ZERO, ONE = Num(0), Num(1)
 _ARITHMETIC = {

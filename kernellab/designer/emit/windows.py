@@ -34,7 +34,7 @@ from kernellab.designer.emit.window_loop import one_loop, set_tap, tap_letters, 
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES
-from kernellab.designer.ir.expr import Axis, Expr, Leaf, Tap
+from kernellab.designer.ir.expr import Axis, Expr, Leaf, Op, Tap
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
 from kernellab.sketch.syntax.tree import Expr as Node
 
@@ -87,7 +87,7 @@ def _stream(w: Writer, order: list[Axis]) -> dict[Axis, str]:
     inner = [a for a in order if a in w.free(w.k.window.a)][-1]
     outer = w.scopes[0]
     outer.body.append(let(w.variable(c), ZERO))
-    held = _load(w, w.k.window.b)
+    held = _load(w, _exact(w.k.window.b))
     first, tile = w.names.fresh(f"{w.variable(inner)}_first"), w.names.fresh("tile")
     w.vars[inner] = plus(Name(first), times(Name(tile), Name(w.t.blocks[inner])))
     w.scopes = [outer]
@@ -258,7 +258,7 @@ def _matrices(w: Writer, held: Value | None) -> Value:
     w.scopes[0].body.append(accumulator(name, shape, _sum_dtype(w)))
 
     def multiply() -> None:
-        _multiply(w, name, co, positions, held)
+        _multiply(w, name, shape, co, positions, held)
 
     if held is not None:
         multiply()
@@ -275,17 +275,50 @@ def _matrices(w: Writer, held: Value | None) -> Value:
     return _ordered_as(w, found, full)
 
 
-def _multiply(w: Writer, name: str, co: Axis, positions: tuple[Axis, ...], held: Value | None) -> None:
-    """The product of the current taps and channels; over a copy both factors have the summed axis last."""
-    win = w.k.window
+def _multiply(
+    w: Writer, name: str, shape: list[Node], co: Axis, positions: tuple[Axis, ...], held: Value | None
+) -> None:
+    """The product of the current taps and channels, added to the sums ``name`` of ``shape``; over a copy both factors
+    have the summed axis last."""
+    win, first = w.k.window, w.t.positions_first
     (c,) = win.sums
-    x = _load(w, win.a)
-    x = _ordered_as(w, x, (*positions, c) if win.last else (c, *positions))
     many, channels = product_of(w.shape(positions)), w.extent(c)
-    shape = [many, channels] if win.last else [channels, many]
-    rows = x.tree if len(positions) == 1 else call("reshape", x.tree, listed(shape))
-    weights = _ordered_as(w, held or _load(w, win.b), (co, c)).tree
-    turned = call("transpose", rows)
-    by_rows, by_columns = (rows, turned) if win.last else (turned, rows)
-    pair = (by_rows, call("transpose", weights)) if w.t.positions_first else (weights, by_columns)
-    w.body.append(multiplied(*pair, name, w.t.precision if w.t.precision != "ieee" else ""))
+
+    def read(e: Expr) -> Node:
+        """The input under the tile, as one side of the product."""
+        x = _ordered_as(w, _load(w, _exact(e)), (*positions, c) if win.last else (c, *positions))
+        flat = [many, channels] if win.last else [channels, many]
+        rows = x.tree if len(positions) == 1 else call("reshape", x.tree, listed(flat))
+        return _rounded(e, rows if win.last == first else call("transpose", rows))
+
+    def weigh(e: Expr, loaded: Value | None = None) -> Node:
+        """The weights, as the other side."""
+        weights = _ordered_as(w, loaded or _load(w, _exact(e)), (co, c)).tree
+        return _rounded(e, call("transpose", weights) if first else weights)
+
+    def multiply(x: Node, weights: Node, to: str) -> None:
+        pair = (x, weights) if first else (weights, x)
+        w.body.append(multiplied(*pair, to, w.t.precision if w.t.precision != "ieee" else ""))
+
+    x, weights = read(win.a), weigh(win.b, held)
+    if not win.parts:
+        multiply(x, weights, name)
+        return
+    x_low, weights_low = read(win.parts[0]), weigh(win.parts[1])
+    # summed apart from the accumulator: in a long chain tensor cores round towards zero
+    step = w.names.fresh("step_sums")
+    w.body.append(accumulator(step, shape, _sum_dtype(w)))
+    multiply(x_low, weights, step)
+    multiply(x, weights_low, step)
+    multiply(x, weights, step)
+    w.body.append(let(name, Binary("+", Name(name), Name(step))))
+
+
+def _exact(factor: Expr) -> Expr:
+    """The element that a factor is read from, before it is rounded."""
+    return factor.args[0] if isinstance(factor, Op) else factor
+
+
+def _rounded(factor: Expr, tile: Node) -> Node:
+    """A tile of a factor, rounded where that is: last, so that a load in the product's shape stays one."""
+    return call(factor.op, tile) if isinstance(factor, Op) else tile

@@ -292,7 +292,7 @@ class Win(Dot):
     """Over the taps of a window, and the axes of ``sums``: the sum of ``a`` (times ``b``, where ``pairs``), or its max.
 
     ``a`` is a Leaf whose index holds the ``taps``. ``packed``: a and b are multiplied as matrices, the channels of a
-    group (``sums``) within each tap.
+    group (``sums``) within each tap. ``parts``: the lower of two TF32 that add up to each factor.
     """
 
     over: Axis = field(default_factory=lambda: Axis(1))
@@ -315,10 +315,10 @@ class Win(Dot):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
-        return (self.a, self.b) if self.pairs else (self.a,)
+        return (self.a, self.b, *self.parts) if self.pairs else (self.a,)
 
     def rebuilt(self, operands: Sequence[Expr]) -> Self:
-        return replace(self, a=operands[0], b=operands[-1])
+        return super().rebuilt(operands) if self.pairs else replace(self, a=operands[0], b=operands[0])
 
 
 @dataclass(eq=False)

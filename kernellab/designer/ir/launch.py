@@ -31,8 +31,8 @@ RESULT_TITLE = "finish"
 class Launch:
     """``par`` axes in parallel, ``reds``, ``scans`` or ``dot`` over ``red`` in passes, then ``outs``.
 
-    A COPY stores one output, along the axes of its index; its ``red`` are taps that run one after another. ``title``
-    is what its sketch is called behind the task's name; whoever makes the launch sets it.
+    A COPY stores outputs of one index, along the axes of that; its ``red`` are taps that run one after another.
+    ``title`` is what its sketch is called behind the task's name; whoever makes the launch sets it.
     """
 
     kind: LaunchKind

@@ -248,9 +248,16 @@ class Layout:
         """The tensor's own name."""
         return self.seconds.get(tensor, tensor)
 
+    def fresh(self, wish: str) -> str:
+        """A name that no tensor has: ``wish``, or that and a number."""
+        name, count = wish, 2
+        while name in self.views:
+            name, count = f"{wish}{count}", count + 1
+        return name
+
     def copied(self) -> Layout:
         """A layout to which views can be added without changing this one."""
-        return replace(self, views=dict(self.views), dtypes=dict(self.dtypes))
+        return replace(self, views=dict(self.views), dtypes=dict(self.dtypes), seconds=dict(self.seconds))
 
 
 def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tuple[list[Output], Layout]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from kernellab.designer.frontend.windows import phases
@@ -19,6 +19,7 @@ from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.split_precision import ON_THE_FLY, STORED
 from kernellab.target import Chip
 
 #: bytes that one lane fetches at once; rows of the copy are multiples of it
@@ -34,20 +35,25 @@ _STREAMED = 0.8
 #: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes), which it then
 #: writes in parts: for rows of at most two sectors, and for longer ones
 _SCATTERED = (0.23, 0.1)
+#: products of TF32 that make one of float32 (and six of bfloat16, at half the time each)
+PRODUCTS = 3
 #: elements of the copy that stand side by side, at most
 _LONGEST = 128
 
 
-def channels_last(plan: Plan, size: Callable[[Axis], int], chip: Chip, always: bool = False) -> Plan:
+def channels_last(
+    plan: Plan, size: Callable[[Axis], int], chip: Chip, splits: Callable[[Launch], bool], always: bool = False
+) -> Plan:
     """``plan`` with a copy before each window that gains by one (``always``: that can have one).
 
-    ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``.
+    ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``. ``splits``: are its products of
+    float32 each made of narrower ones? Over a copy these are then of two parts that it stores.
     """
     layout = plan.layout.copied()
     found: list[Launch] = []
     for k in plan.launches:
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
-            unfolded = _unfolding(k, k.window, size, chip, always)
+            unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k)), always)
             if unfolded is not None:
                 found += _copies(k, k.window, unfolded, layout)
                 continue
@@ -68,13 +74,22 @@ def _fits(win: Win) -> bool:
 # -- which taps
 
 
-def _unfolding(k: Launch, win: Win, size: Callable[[Axis], int], chip: Chip, always: bool) -> tuple[Tap, ...] | None:
+@dataclass(frozen=True)
+class _Rates:
+    """What a window's time is told by: the chip, the extents, and whether a product of float32 is made of several."""
+
+    chip: Chip
+    size: Callable[[Axis], int]
+    split: bool
+
+
+def _unfolding(k: Launch, win: Win, rates: _Rates, always: bool) -> tuple[Tap, ...] | None:
     """The taps that the copy unfolds; None where the window is better off without one."""
     best, found = math.inf, None
     if not always:
-        best = _seconds(k, win, None, size, chip)
+        best = _seconds(k, win, None, rates)
     for taps in _choices(win):
-        spent = _seconds(k, win, taps, size, chip)
+        spent = _seconds(k, win, taps, rates)
         if spent < best:
             best, found = spent, taps
     return found
@@ -95,9 +110,10 @@ def _row(taps: tuple[Tap, ...], inside: int, win: Win) -> int:
     return math.prod(tap.kernel for tap in taps) * -(-inside // lane) * lane
 
 
-def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, size: Callable[[Axis], int], chip: Chip) -> float:
+def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -> float:
     """Time of the copy and the window by bytes and operations; ``taps`` None: without a copy."""
     assert isinstance(win.a, Leaf)
+    chip, size = rates.chip, rates.size
     width = _BYTES[win.a.dtype]
     rate = chip.peak_flops.get("tf32" if width == 4 else "bf16", 0.0) or math.inf
     bandwidth = (chip.bandwidth or math.inf) * _STREAMED
@@ -119,6 +135,8 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, size: Callable[[
             for ix in win.a.index
             if not set(ix.leaves()) & set(win.sums)
         )  # fmt: skip
+        if rates.split:
+            read *= 2
         copied = source + read
         if taps and width * _row((), inside, win) < 2 * _LANE:
             copying *= _SCATTERED[width * row > 64] / _STREAMED
@@ -126,6 +144,9 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, size: Callable[[
     block = summed_block(row)
     summed = -(-row // block) * (block + 6) if taps is not None else max(row, 16)
     flops = 2.0 * positions * left * summed
+    if rates.split:
+        flops *= PRODUCTS
+        share *= ON_THE_FLY if taps is None else STORED
     # what a program stores hides behind no product of its own
     return copied / copying + flops / (rate * share) + (read + written) / bandwidth
 
@@ -190,7 +211,7 @@ def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: L
         written.append(Ix((axis,)) if ix.leaves() or tap is not None else Ix())
         here.append(ix if ix.leaves() or tap is not None else Ix())
         shape.append(int(str(extent)))
-    name = _fresh(f"{source.tensor}_last", layout)
+    name = layout.fresh(f"{source.tensor}_last")
     layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
     value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
     copy = _copy(name, tuple(written), tuple(ks.values()), wide, value)
@@ -220,7 +241,7 @@ def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout:
             written.append(Ix(axes))
             here.append(ix)
             shape.append(int(str(ix.extent)) if leaf is not None else 1)
-    name = _fresh(f"{win.weights}_rows", layout)
+    name = layout.fresh(f"{win.weights}_rows")
     layout.views[name], layout.dtypes[name] = (*shape, row.extent), packed.dtype
     value = Leaf(packed.tensor, tuple(read), packed.dtype, packed.line)
     copy = _copy(name, tuple(written), tuple(ks.values()), wide, value)
@@ -231,10 +252,3 @@ def _copy(name: str, outer: Index, taps: tuple[Axis, ...], wide: Axis, value: Le
     along = (a for ix in outer for a in ix.leaves())
     stored = Output(name, (*outer, Ix((*taps, wide))), value, value.dtype)
     return Launch(LaunchKind.COPY, frozenset((*along, wide)), frozenset(taps), outs=[stored], title="copy")
-
-
-def _fresh(wish: str, layout: Layout) -> str:
-    name, count = wish, 2
-    while name in layout.views:
-        name, count = f"{wish}{count}", count + 1
-    return name

@@ -1,8 +1,8 @@
-"""Factors of TF32 products rounded to the nearest TF32 where a launch writes them anyway.
+"""Factors of TF32 products rounded to the nearest TF32, as cuDNN rounds them.
 
 Tensor cores drop the lower 13 bits of a float32 factor: towards zero, so that a sum of products of one sign comes out
-too small. A copy or a packing that precedes the product can round for nothing: half precision has as many bits of
-mantissa as TF32, and what it holds without loss of range goes through it.
+too small. A copy or a packing that precedes the product rounds for nothing; a factor that no launch stores for it is
+rounded where the product reads it, at a few operations an element of a tile.
 """
 
 from __future__ import annotations
@@ -10,40 +10,57 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Expr, Leaf, Num, Op
+from kernellab.designer.ir.expr import Expr, Leaf, Op
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Purpose
+from kernellab.designer.passes.plan import Rewrite
 
-#: float16's smallest normal number and its largest
-_LEAST, _MOST = 2.0**-14, 65504.0
+#: the dtype whose factors TF32 rounds
+WIDE = "float32"
 
 
-def round_factors(plan: Plan, precision: Callable[[Launch], str]) -> Plan:
-    """``plan`` with the copies and packings that only windows of TF32 read storing rounded numbers.
-
-    ``store(x)`` becomes ``store(where(x is in float16's range, cast(cast(x, f16), f32), x))``.
-    """
-    windows = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed]
-    if not windows or any(precision(k) != "tf32" for k in windows):
+def round_factors(plan: Plan, rounds: Callable[[Launch], bool]) -> Plan:
+    """``plan`` with the factors of each window that ``rounds`` rounded: in the copy or packing that stores them for
+    such windows alone (``store(x)`` becomes ``store(round_tf32(x))``), else as they are read."""
+    near = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed and rounds(k)]
+    if not near:
         return plan
-    factors = [e for k in windows for e in (k.window.a, k.window.b) if isinstance(e, Leaf)]
-    read = {plan.layout.name(e.tensor) for e in factors}
-    return replace(plan, launches=tuple(_with_rounded(k, read) for k in plan.launches))
+    others = {plan.layout.name(e.tensor) for k in plan.launches if k not in near for e in k.loads}
+    made = {plan.layout.name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
+    stored = (made & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - others
+
+    def changed(k: Launch) -> Launch:
+        if k in near:
+            return _reading(k, {e.tensor for e in factors(k) if plan.layout.name(e.tensor) not in stored})
+        return _storing(k, stored) if serves(k) else k
+
+    return replace(plan, launches=tuple(map(changed, plan.launches)))
 
 
-def _with_rounded(k: Launch, read: Set[str]) -> Launch:
-    """``k`` storing rounded what is ``read`` of it, where it is a copy or a packing."""
+def factors(k: Launch) -> list[Leaf]:
+    """A window's factors that are float32, as they lie in memory."""
+    return [e for e in (k.window.a, k.window.b) if isinstance(e, Leaf) and e.dtype == WIDE]
+
+
+def serves(k: Launch) -> bool:
+    """Is it a copy or a packing?"""
     packs = k.kind is LaunchKind.POINTWISE and all(o.purpose is Purpose.PACKED for o in k.outs)
-    if not (packs or k.kind is LaunchKind.COPY):
-        return k
-    stored = [replace(o, expr=_rounded(o.expr)) if o.tensor in read and o.dtype == "float32" else o for o in k.outs]
-    return replace(k, outs=stored)
+    return packs or k.kind is LaunchKind.COPY
 
 
-def _rounded(x: Expr) -> Expr:
-    d = "float32"
-    size = Op("abs", (x,), d)
-    inside = Op(
-        "logical_and", (Op("ge", (size, Num(_LEAST, d)), "bool"), Op("le", (size, Num(_MOST, d)), "bool")), "bool"
-    )
-    return Op("where", (inside, Op("cast", (Op("cast", (x,), "float16"),), d), x), d)
+def _storing(k: Launch, tensors: Set[str]) -> Launch:
+    return replace(k, outs=[replace(o, expr=rounded(o.expr)) if o.tensor in tensors else o for o in k.outs])
+
+
+def _reading(k: Launch, tensors: Set[str]) -> Launch:
+    """``k`` with those of its factors rounded that are in ``tensors``."""
+    win = k.window
+    a, b = (rounded(e) if isinstance(e, Leaf) and e.tensor in tensors else e for e in (win.a, win.b))
+    turned = replace(win, a=a, b=b)
+    instead = Rewrite(lambda e: turned if e is win else None)
+    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+
+
+def rounded(x: Expr) -> Expr:
+    """``x`` to the nearest TF32."""
+    return Op("round_tf32", (x,), WIDE)

@@ -23,7 +23,7 @@ from kernellab.designer.passes.plan import Rewrite
 from kernellab.target import Chip
 
 #: share of the tensor cores' rate that the products reach when they split on the fly, and when the parts are stored
-_ON_THE_FLY, _STORED = 0.55, 0.85
+ON_THE_FLY, STORED = 0.55, 0.85
 #: bytes moved for each element that is split: read once, three halves written
 _BYTES = 10
 #: the longest sum that is one step of a product, whose time is the storing of what it makes
@@ -64,7 +64,7 @@ def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip) -> bool:
     if not rate or rate < 1.2 * chip.peak_flops.get("f32", rate) or not chip.bandwidth:
         return False
     flops = sum(2.0 * math.prod(size(a) for a in free(p.a) | free(p.b)) for p in products)
-    saved = flops / rate * (1 / _ON_THE_FLY - 1 / _STORED)
+    saved = flops / rate * (1 / ON_THE_FLY - 1 / STORED)
     moved = _BYTES * sum(math.prod(size(a) for a in side) for side in sides)
     return saved > 1.5 * moved / chip.bandwidth
 

@@ -16,7 +16,7 @@ from kernellab.errors import DesignError
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     """The launch's axes, outermost first."""
     if k.kind is LaunchKind.COPY:
-        return tuple(k.stored_axes)
+        return tuple(dict.fromkeys(k.stored_axes))
     if k.kind is LaunchKind.ATTENTION:
         r = attention_roles(k)
         return (*r.batch, r.row, r.width, r.keys, r.col)

@@ -27,6 +27,7 @@ _EMULATED = {
     "tf32x3": "Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.",
     "bf16x6": "Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.",
 }
+TWO_PARTS = ("Each factor is the sum of two TF32 parts; three products of parts make one of f32.",)
 _ONLINE = "The softmax runs online: a larger score scales down what the rows have so far; no score is stored."
 _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
 
@@ -53,7 +54,11 @@ _STAY = "The weights stay on chip while a program's tiles of positions stream pa
 _PHASES = "Outputs of one phase (position % stride) read the same taps: no work on the zeros between."
 
 
-def window(copied: bool, product: bool, stay: bool, phases: bool) -> tuple[str, ...]:
-    """``copied``: over a copy, channels last; ``stay``: the weights do; ``phases``: outputs run by phase."""
+_ROUNDED = "What is read is rounded to the nearest TF32 first: tensor cores would cut it off."
+
+
+def window(copied: bool, product: bool, stay: bool, phases: bool, rounded: bool) -> tuple[str, ...]:
+    """``copied``: over a copy, channels last; ``stay``: the weights do; ``phases``: outputs run by phase; ``rounded``:
+    the input is, as it is read."""
     form = _OVER_COPY if copied else _IN_PLACE if product else _JOINED
-    return (form, *([_STAY] if stay else []), *([_PHASES] if phases else []))
+    return (form, *([_ROUNDED] if rounded else []), *([_STAY] if stay else []), *([_PHASES] if phases else []))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kernellab.designer.frontend.windows import phases
-from kernellab.designer.ir.expr import Axis, Free, Win
+from kernellab.designer.ir.expr import Axis, Free, Op, Win
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
@@ -68,23 +68,32 @@ def window_precision(ctx: Context, k: Launch) -> str:
     Those let it take TF32 on CUDA; it often takes float32 all the same (an H200, at KernelBench's full sizes), and a
     kernel in TF32 is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy,
     where the summed channels lie side by side in both factors, else into six of bf16, as products of matrices are
-    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was seen to take TF32, so does a strict kernel
-    over a copy, whose numbers are rounded as cuDNN rounds them (:mod:`kernellab.designer.passes.round_tf32`); elsewhere
-    tensor cores cut them off, and the result is half as far again from float64. Scalar products and those of CPUs are
-    whole.
+    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was seen to take TF32, so does a strict
+    kernel. Scalar products and those of CPUs are whole.
     """
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
     default = "tf32" if ctx.gpu else "ieee"
-    if ctx.gpu and ctx.task.strict and not (k.window.last and k.window.weights in ctx.task.rounded):
+    if ctx.gpu and ctx.task.strict and k.window.weights not in ctx.task.rounded:
         default = "ieee" if ctx.scalar_products else "tf32x3" if k.window.last else "bf16x6"
     return ctx.stated("conv", ctx.task.granted.get("matmul", default))
 
 
+def rounds(ctx: Context, k: Launch) -> bool:
+    """Are a window's factors to be rounded to TF32? Else tensor cores cut them off, and the result is half as far again
+    from float64 as cuDNN's. Scalar products round only where a strict kernel has to do as eager does."""
+    return window_precision(ctx, k) == "tf32" and (not ctx.scalar_products or ctx.task.strict)
+
+
+def splits(ctx: Context, k: Launch) -> bool:
+    """Is each product of a window's float32 made of several narrower ones?"""
+    return window_precision(ctx, k) in ("tf32x3", "bf16x6")
+
+
 def words(win: Win, precision: str, run: str = "") -> tuple[str, ...]:
     """``run``: the constexpr that says how many tiles one program computes, where it does."""
-    found = why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps))
-    return (*found, *why.split(precision))
+    found = why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps), isinstance(win.a, Op))
+    return (*found, *(why.TWO_PARTS if win.parts else why.split(precision)))
 
 
 # -- CPUs --------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,12 @@ KL_PAIR(hypot, hypotf, ::hypot)
 KL_PAIR(copysign, copysignf, ::copysign)
 KL_PAIR(nextafter, nextafterf, ::nextafter)
 #undef KL_PAIR
+// to the nearest of TF32's 10 bits of mantissa, halves away from zero; NaN stays
+KL_INLINE float round_tf32(float x) {
+  const float near = __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);
+  return x == x ? near : x;
+}
+KL_INLINE double round_tf32(double x) { return x; }
 template <class T> KL_INLINE T gcd(T a, T b) {
   a = a < T(0) ? T(-a) : a;
   b = b < T(0) ? T(-b) : b;

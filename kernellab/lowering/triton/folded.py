@@ -8,10 +8,11 @@ shape at once: a lane of a merged dimension finds its place in each part by divi
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernellab.lowering.triton.shapes import Shapes
 from kernellab.sketch.program.ints import IntExpr, int_op, num, product
+from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Gemm, Kernel, Load, Range, Read, Tile, Type, Value
 from kernellab.sketch.program.walk import statements, subvalues
 
@@ -34,7 +35,7 @@ class Folded:
     lanes: tuple[Lanes, ...]
 
 
-def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dict[int, Read]]:
+def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dict[int, Value]]:
     """Loads to write in another shape, by id of the statement, and by id of the value what then stands for it."""
     loads: dict[str, Load] = {}
     reads: Counter[str] = Counter()
@@ -51,21 +52,28 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
         elif isinstance(stmt, Gemm):
             products.append(stmt)
     folded: dict[int, Folded] = {}
-    swapped: dict[int, Read] = {}
+    swapped: dict[int, Value] = {}
     for stmt in products:
         if not any(isinstance(v, Apply) and v.op == "reshape" for x in (stmt.a, stmt.b) for v in subvalues(x)):
             # a transpose alone costs nothing: the product reads the other way round
             continue
         for value in (stmt.a, stmt.b):
-            source = _source(value)
+            # an operation on each element keeps the shape
+            inner = value.args[0] if isinstance(value, Apply) and _is_of_each(value) else value
+            source = _source(inner)
             load = loads.get(source.tile.uid) if source is not None else None
             if source is None or load is None or reads[load.tile.uid] != 1 or writes[load.tile.uid] != 1:
                 continue
-            found = _fold(value, load, shapes)
+            found = _fold(inner, load, shapes)
             if found is not None:
                 folded[id(load)] = found
-                swapped[id(value)] = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
+                read = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
+                swapped[id(value)] = read if inner is value else replace(value, args=(read,))  # type: ignore[type-var]
     return folded, swapped
+
+
+def _is_of_each(value: Apply) -> bool:
+    return len(value.args) == 1 and OPS[value.op].kind is OpKind.POINTWISE
 
 
 def _values(stmt: object) -> tuple[Value, ...]:

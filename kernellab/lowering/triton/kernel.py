@@ -36,7 +36,6 @@ from kernellab.sketch.program.program import (
     MultiAssign,
     Point,
     Program,
-    Read,
     Region,
     Scatter,
     Statement,
@@ -90,7 +89,7 @@ class KernelWriter:
         )
         self._streamed = _read_once(kernel)
         self._folded: dict[int, Folded] = {}
-        self._swapped: dict[int, Read] = {}
+        self._swapped: dict[int, Value] = {}
         self._described: dict[int, Described] = {}
 
     def write(self) -> Written:

@@ -108,6 +108,17 @@ def kl_round(x):
 
 
 @triton.jit
+def kl_round_tf32(x):
+    """To the nearest of TF32's 10 bits of mantissa, halves away from zero as ``cvt.rna`` does; NaN stays."""
+    if x.dtype == tl.float32:
+        raw = x.to(tl.int32, bitcast=True)
+        near = ((raw + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        return tl.where(x == x, near, x)
+    else:
+        return x
+
+
+@triton.jit
 def kl_log1p(x):
     """4 ulp: the error of 1 + x cancels in the quotient (Kahan)."""
     u = 1.0 + x

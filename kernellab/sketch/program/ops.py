@@ -117,6 +117,9 @@ _TABLE = (
                "kl_shift_right({0}, {1})", symbol=">>", result="integer", aten="bitwise_right_shift __rshift__"),
     _pointwise("where", 3, "torch.where(a, b, c)", "({0} ? {1} : {2})", "tl.where({0}, {1}, {2})", aten="where"),
     _pointwise("cast", 1, "", "", "", 0, result="cast"),
+    # as cvt.rna: halves away from zero; what is not f32 stays, and so does NaN
+    _pointwise("round_tf32", 1, "torch.where(a == a, ((a.view(torch.int32) + 4096) & -8192).view(torch.float32), a) if a.dtype == torch.float32 else a",
+               "kl::round_tf32({0})", "kl_round_tf32({0})", 4, result="float"),
     # math
     _pointwise("exp", 1, "torch.exp(a)", "kl::exp({0})", "tl.exp({0})", 10, result="float", aten="exp"),
     _pointwise("exp2", 1, "torch.exp2(a)", "kl::exp2({0})", "tl.exp2({0})", 10, result="float", aten="exp2"),

@@ -9,19 +9,17 @@ from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.expr import Axis, Win
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
-from kernellab.designer.passes.channels_last import summed_block
+from kernellab.designer.passes.channels_last import PRODUCTS, summed_block
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, near, power
 from kernellab.designer.tile.gpu.seeds import Product, product_tile
 from kernellab.designer.tile.order import axis_order
-from kernellab.designer.tile.windows import Places, places, window_precision, words
+from kernellab.designer.tile.windows import Places, places, splits, window_precision, words
 
 #: output channels, and positions, of a tile on a GPU whose tensor cores are not used
 _SCALAR_TILE = 64
 #: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
-#: products that one of float32 is made of
-_SPLIT = {"tf32x3": 3, "bf16x6": 6}
 #: elements of a tile of a copy
 _COPIED = 4096
 
@@ -55,8 +53,8 @@ def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
-    t = Tiling(p.order, precision=exact, warps=4, stages=3, why=words(win, exact))
-    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels)
+    t = Tiling(p.order, precision="tf32" if win.parts else exact, warps=4, stages=3, why=words(win, exact))
+    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k))
 
 
 def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
@@ -105,8 +103,8 @@ class _Facts:
     strided: bool
 
 
-def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis) -> Tiling:
-    """Taps' channels multiplied as matrices."""
+def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
+    """Taps' channels multiplied as matrices; ``split``: each product is made of several narrower ones."""
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
@@ -116,7 +114,7 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis) -> Tilin
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
     first = _positions_first(ctx, facts)
-    tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first, t.precision)
+    tile = _tile(ctx, win, p, facts, n, min(ctx.style.positions, most), first, split)
     blocks = {co: _block(ctx, "BN", n, 16, 256)}
     blocks[c] = ctx.consts.add("BC", tile.d) if tile.run else _block(ctx, "BC", tile.d, 16, 64)
     if len(p.spatial) > 1:
@@ -138,7 +136,7 @@ def _positions_first(ctx: Context, facts: _Facts) -> bool:
 
 
 def _tile(
-    ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool, precision: str
+    ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool, split: bool
 ) -> _Tile:  # fmt: skip
     """The tile of at most ``m`` positions by ``n`` channels that keeps every SM busy with two."""
     programs = p.others * -(-facts.out // n) * p.positions
@@ -157,13 +155,13 @@ def _tile(
         run, stages = ctx.consts.add("RUN", _RUN, (1, 2, 4, 8, 16)), 1
     d = min(d, 16) if ctx.scalar_products else d
     if facts.copied and m == 128 and spatial > 1:
-        return _over_copy(ctx, p, facts, n, d, programs, stages, precision)
+        return _over_copy(ctx, win, p, facts, n, d, programs, stages, split)
     row = ctx.row("window_warps", **vars(facts), positions_first=first, positions=m)
     return _Tile(*_positions(p, m), d, row["warps"] if row else 0, stages, run)
 
 
 def _over_copy(
-    ctx: Context, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int, precision: str
+    ctx: Context, win: Win, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int, split: bool
 ) -> _Tile:  # fmt: skip
     """A tile over a copy in two dimensions, as measured at TF32; else the one that takes the least time by the model.
 
@@ -179,16 +177,11 @@ def _over_copy(
 
     row = ctx.row("window_stages", n=n, d=d, steps=steps)
     stages = row["stages"] if row else stages
-    parts = _SPLIT.get(precision, 1)
-    row = (
-        None
-        if parts > 1
-        else ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
-    )
+    row = None if split else ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
     if row is None:
-        rate = ctx.chip.peak_flops.get("tf32", 0.0) / parts
-        summed, sums = facts.steps * facts.inside, 2 if parts > 1 else 1
-        work = Product(p.positions, facts.out, summed, p.others, 4, rate, ctx.shared, sums=sums)
+        rate = ctx.chip.peak_flops.get("tf32", 0.0) / (PRODUCTS if split else 1)
+        summed, copies, sums = facts.steps * facts.inside, 1 + len(win.parts) // 2, 2 if split else 1
+        work = Product(p.positions, facts.out, summed, p.others, 4, rate, ctx.shared, copies, sums)
         best = product_tile(ctx.chip, work, columns=(n,), step=d)
         # more stages than steps only take shared memory
         return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))

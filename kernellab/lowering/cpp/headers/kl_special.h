@@ -143,6 +143,12 @@ KL_INLINE T atanh(T x) {
 
 // -- others --------------------------------------------------------------------------------------------------------
 
+// to the nearest of TF32's 10 bits of mantissa, halves away from zero; NaN stays
+KL_INLINE float round_tf32(float x) {
+  const float near = bits<float>((bits<uint32_t>(x) + 0x1000u) & 0xffffe000u);
+  return x == x ? near : x;
+}
+KL_INLINE double round_tf32(double x) { return x; }
 template <class T>
 KL_INLINE T hypot(T x, T y) {
   const T a = abs(x), b = abs(y), inf = std::numeric_limits<T>::infinity();

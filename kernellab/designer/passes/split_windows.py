@@ -1,0 +1,69 @@
+"""Windows of float32 on tensor cores: the copy and the packing that precede one store each factor as two TF32.
+
+x = high + low, each with 11 bits of mantissa: three of the four products of such parts give the product of two float32
+to about 2^-22, and the window's loop holds nothing but loads and tensor cores. Where it splits on the fly each element
+is split once for every tap that reads it and every block of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernellab.designer.ir.expr import Leaf, Op
+from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
+from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.round_tf32 import WIDE, factors, rounded, serves
+
+
+def split_windows(plan: Plan, splits: Callable[[Launch], bool]) -> Plan:
+    """``plan`` with the factors stored in two parts for each window over a copy whose products ``splits``.
+
+    ``store(x -> X)`` becomes ``store(high -> X)`` and ``store(round_tf32(x - high) -> X_low)``, with high =
+    ``round_tf32(x)``. A window whose factors another launch reads too keeps them whole.
+    """
+    layout, own = plan.layout.copied(), plan.layout.name
+    windows = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed]
+    split = [k for k in windows if k.window.last and len(factors(k)) == 2 and splits(k)]
+    made = {o.tensor for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
+    while True:
+        others = {own(e.tensor) for k in plan.launches if k not in split for e in k.loads}
+        kept = [k for k in split if {own(e.tensor) for e in factors(k)} <= made - others]
+        if len(kept) == len(split):
+            break
+        split = kept
+    low: dict[str, str] = {}
+    for seen in dict.fromkeys(e.tensor for k in split for e in factors(k)):
+        for tensor in dict.fromkeys((own(seen), seen)):
+            if tensor not in low:
+                low[tensor] = name = layout.fresh(f"{tensor}_low")
+                layout.views[name], layout.dtypes[name] = layout.views[tensor], WIDE
+                if tensor != own(tensor):
+                    layout.seconds[name] = low[own(tensor)]
+
+    def changed(k: Launch) -> Launch:
+        if k in split:
+            return _reading(k, low)
+        return _storing(k, low) if serves(k) else k
+
+    return Plan(tuple(map(changed, plan.launches)), layout)
+
+
+def _storing(k: Launch, low: dict[str, str]) -> Launch:
+    outs = []
+    for o in k.outs:
+        if o.tensor in low:
+            high = rounded(o.expr)
+            rest = rounded(Op("sub", (o.expr, high), WIDE))
+            outs += [replace(o, expr=high), replace(o, tensor=low[o.tensor], expr=rest)]
+        else:
+            outs.append(o)
+    return replace(k, outs=outs)
+
+
+def _reading(k: Launch, low: dict[str, str]) -> Launch:
+    win = k.window
+    rests = tuple(Leaf(low[e.tensor], e.index, e.dtype, e.line) for e in factors(k))
+    turned = replace(win, parts=rests)
+    instead = Rewrite(lambda e: turned if e is win else None)
+    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
