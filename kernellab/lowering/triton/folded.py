@@ -8,7 +8,7 @@ shape at once: a lane of a merged dimension finds its place in each part by divi
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernellab.lowering.triton.shapes import Shapes
 from kernellab.sketch.program.ints import IntExpr, int_op, num, product
@@ -59,7 +59,8 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
             continue
         for value in (stmt.a, stmt.b):
             # an operation on each element keeps the shape
-            inner = value.args[0] if isinstance(value, Apply) and _is_of_each(value) else value
+            each = value if isinstance(value, Apply) and _is_of_each(value) else None
+            inner = value if each is None else each.args[0]
             source = _source(inner)
             load = loads.get(source.tile.uid) if source is not None else None
             if source is None or load is None or reads[load.tile.uid] != 1 or writes[load.tile.uid] != 1:
@@ -68,7 +69,7 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
             if found is not None:
                 folded[id(load)] = found
                 read = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
-                swapped[id(value)] = read if inner is value else replace(value, args=(read,))  # type: ignore[type-var]
+                swapped[id(value)] = read if each is None else Apply(each.type, each.op, (read,), each.attrs)
     return folded, swapped
 
 
