@@ -102,6 +102,15 @@ assert len(first) == 1 and "float64" in first[0] and "reference" in first[0], fi
 assert not said(lambda: clamped.clamped(*wide))
 big = torch.randn(600, 70)
 assert "M is 600, outside 1 to 512" in said(lambda: same(clamped.clamped(big, w), ref(big, w)))[0]
+# another size outside is another reason
+long, row = torch.randn(3, 301), torch.rand(301)
+assert "N is 301, outside 2 to 300" in said(lambda: same(clamped.clamped(long, row), ref(long, row)))[0]
+# a call like an earlier one goes past torch's dispatcher, with the same answer; one that is watched does not
+assert op._straight_to and op.call is not op.op
+same(clamped.clamped(x * 2, w), ref(x * 2, w))
+with torch.profiler.profile() as seen:
+    same(clamped.clamped(x, w), ref(x, w))
+assert any("clamped" in e.key for e in seen.key_averages())
 turned = torch.randn(70, 30).t()
 assert "not contiguous" in said(lambda: same(clamped.clamped(turned, w), ref(turned, w)))[0]
 low = w - 5

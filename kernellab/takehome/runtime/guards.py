@@ -103,7 +103,7 @@ class ShapeClass:
             if isinstance(extent, str) and extent.isidentifier():
                 low, high = self.dims.get(extent, (size, size))
                 if not low <= size <= high:
-                    return "dim", f"{extent} is {size}, outside {low} to {high}"
+                    return f"{extent} dim", f"{extent} is {size}, outside {low} to {high}"
                 if sizes.setdefault(extent, size) != size:
                     return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
         if not given.numel():

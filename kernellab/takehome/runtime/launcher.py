@@ -100,7 +100,7 @@ def _empty_on(device: torch.device) -> Callable[[Any, Any, Any], torch.Tensor]:
     return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device.type)
 
 
-def _quiet() -> tuple[Callable[[], Any], ...]:
+def quiet() -> tuple[Callable[[], Any], ...]:
     """What is false while nothing watches torch's calls: dispatch modes, and transforms such as vmap.
 
     Raises:
@@ -139,9 +139,7 @@ class Launcher:
         grad = torch.is_grad_enabled if differentiable else None
         empty = _empty_on(torch.device(device))
         try:
-            self.table = extension().Table(
-                capsule, library, slow, types, empty, torch.as_strided, grad, _quiet(), graph
-            )
+            self.table = extension().Table(capsule, library, slow, types, empty, torch.as_strided, grad, quiet(), graph)
         except (OSError, ValueError) as error:
             raise Unavailable(str(error)) from None
 
@@ -179,7 +177,7 @@ class Launcher:
 def _here(args: Sequence[Any]) -> bool:
     """Does nothing else watch, is nothing captured, and do the tensors lie on the current device?"""
     devices = {a.device for a in args if isinstance(a, torch.Tensor)}
-    if len(devices) != 1 or any(ask() for ask in _quiet()):
+    if len(devices) != 1 or any(ask() for ask in quiet()):
         return False
     device = devices.pop()
     if device.type != "cuda":

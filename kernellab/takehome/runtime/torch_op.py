@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from .guards import Parameter, Refusal, ShapeClass, value_of
-from .launcher import Launcher, Unavailable, said
+from .launcher import Launcher, Unavailable, quiet, said
 from .prebuilt import imported, load
 
 #: calls that look different and whose class is remembered
@@ -51,10 +51,12 @@ class Operator:
         self.check_values = check_values
         self._looks: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
+        #: calls whose guards hold by what they look like alone
+        self._straight_to: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._loading = threading.RLock()
         self.launcher: Launcher | None = None
         self.op, self._backward, self._library = self._register(facts["namespace"])
-        self.call: Callable[..., Any] = self.op
+        self.call: Callable[..., Any] = self.op if self.written else self._straight()
         if any(c.repeatable for c in self.classes) and not self.written and torch.cuda.is_available():
             try:
                 self.launcher = Launcher(self.op, differentiable=True, graph=graph)
@@ -63,6 +65,39 @@ class Operator:
                 said(f"{self.name}: kernels are launched the ordinary way: {error}.")
 
     # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _straight(self) -> Callable[..., Any]:
+        """The operator without torch's dispatcher, where nobody watches the call and no gradient is wanted."""
+        op: Callable[..., Any] = self.op
+        try:
+            # a profiler names what the dispatcher calls
+            asks = (*quiet(), torch._C._autograd._profiler_enabled)
+        except (Unavailable, AttributeError):
+            return op
+        run, enabled, known = self._run, torch.is_grad_enabled, self._straight_to
+        plain, parameter = torch.Tensor, torch.nn.Parameter
+
+        def call(*args: Any) -> Any:
+            wanted = enabled()
+            for a in args:
+                kind = type(a)
+                if kind is plain or kind is parameter:
+                    if a.is_meta or (wanted and a.requires_grad):
+                        return op(*args)
+                elif isinstance(a, plain):
+                    return op(*args)
+            for ask in asks:
+                if ask():
+                    return op(*args)
+            kernel = known.get(tuple(map(_look, args)))
+            if kernel is not None and self.check_values != "always":
+                try:
+                    return kernel(*args)
+                except (TypeError, ValueError):  # said by the other way
+                    pass
+            return run(*args)
+
+        return call
 
     def _run(self, *args: Any) -> Any:
         """Below autograd: the kernel of the class that takes the call, or the reference."""
@@ -82,11 +117,14 @@ class Operator:
         if isinstance(found, Refusal):
             return self._by_reference(found, args)
         try:
-            return self._by_kernel(found, args)
+            result = self._by_kernel(found, args)
         except (TypeError, ValueError) as error:  # a kernel's own checks of its arguments are guards too
             refusal = Refusal(f"{found.folder} refuses", str(error).rstrip("."))
             self._looks[look] = refusal
             return self._by_reference(refusal, args)
+        if first and look in self._looks:
+            self._straight_to[look] = self._kernel(found)
+        return result
 
     def _by_kernel(self, found: ShapeClass, args: tuple[Any, ...]) -> Any:
         kernel = self._kernel(found)
@@ -298,8 +336,8 @@ def _look(value: Any) -> Any:
     """What decides whether a kernel takes an argument, but for its values."""
     if not isinstance(value, torch.Tensor):
         return value
-    aligned = value.device.type == "meta" or value.data_ptr() % 16 == 0
-    return tuple(value.shape), value.stride(), value.dtype, value.device, aligned
+    aligned = value.is_meta or value.data_ptr() % 16 == 0
+    return value.shape, value.stride(), value.dtype, value.device, aligned
 
 
 def _capturing() -> bool:
