@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -45,6 +46,8 @@ _INDEXED_FROM = 20_000
 _MOST_FILES = 48
 #: how often a write is tried again when another process wrote in between
 _TRIES = 8
+#: more rows that a search reads where some are left out; where that is too few, it is asked again without them
+_LEFT_OUT = 8
 #: cells of the vector index that a search looks into
 _PROBES = 24
 T = TypeVar("T")
@@ -164,11 +167,17 @@ class Store:
         self._table(KERNELS)
         whole = joined(where)
         clauses = [f"{column} = {_quoted(value)}" for column, value in ([whole] if whole else where.items())]
-        if without:
-            clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
         probes = 0 if exact else _PROBES
-        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], limit, probes)
-        return nearest(self._guard("searched", lambda: self._reader.search(wanted)), logic)
+        # an index says quickly what is of a value and slowly what is not: what is left out is read, and dropped here
+        count = limit + (_LEFT_OUT if without else 0)
+        wanted = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], count, probes)
+        found = nearest(self._guard("searched", lambda: self._reader.search(wanted)), logic)
+        kept = [near for near in found if near.graph not in without]
+        if len(kept) < limit and len(found) == count and without:
+            clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
+            fewer = replace(wanted, where=" AND ".join(clauses), limit=limit)
+            kept = nearest(self._guard("searched", lambda: self._reader.search(fewer)), logic)
+        return kept[:limit]
 
     def kernels(self, where: str = "") -> Iterator[Row]:
         """Every kernel, in batches; ``where`` is SQL over the columns."""

@@ -170,6 +170,14 @@ def test_a_value_moves_towards_its_rewards_and_the_untried_get_a_chance() -> Non
     assert worth(kernel("c", pinned=True), Purpose.DRAFT) > worth(untried, Purpose.DRAFT)
 
 
+def test_however_many_are_left_out_the_others_are_found(store: Store) -> None:
+    store.put([row(f"own{n}", 0, graph="own") for n in range(14)])
+    store.put([row(f"op{n}", n + 1) for n in range(4)])
+    assert {n.graph for n in store.near(vector(0), {"dsl": "cpp"}, 4)} == {"own"}
+    found = store.near(vector(0), {"dsl": "cpp"}, 4, without=("own",))
+    assert {n.row.kernel.name for n in found} == {f"op{n}" for n in range(4)}
+
+
 def test_recall_counts_relatives_among_the_first() -> None:
     assert recall_at(["a", "x", "b"], {"a", "b"}, 2) == 0.5
     assert recall_at(["a", "b"], {"a", "b", "c"}, 2) == 1.0
