@@ -71,7 +71,7 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
     worker, layout = stages.worker, lay_out(case.args)
     contents = Contents(stages.task, case.args, loose_arguments(stages.task, case.args))
     worker.write(0, layout, case.args)
-    seconds = []
+    seconds: list[float] = []
     try:
         sampler = Sampler(worker)
     except Unseen as unseen:
