@@ -122,6 +122,8 @@ def test_the_moving_figure_tells_each_step_in_words_too(shell: InteractiveShell)
     html = found._repr_html_()
     assert "step 1 of" in html and "prefers-reduced-motion" in html and "<script" not in html
     assert "x[" in repr(found) and "each element read once" in repr(found)
+    uneven = shell.run_cell_magic("kernel_watch", "smooth-a-row", solution("smooth-a-row") or "")
+    assert "<li>x[" in uneven._repr_html_(), "what is read now and then is told as well"
 
 
 def test_the_compiled_loop_steps_beside_its_lines(shell: InteractiveShell) -> None:

@@ -188,6 +188,7 @@ def test_windows_line_ends_and_tabs() -> None:
         ("x += 1", "in-place"),
         ("y = x.T", "transpose"),
         ("y = x @ z", "gemm"),
+        ("y = (x > z)[:, None]", "name first"),
         ("while x:", "while"),
         ("return x", "returns nothing"),
         ("store(x, Y)\nload(X[0] x)", "->"),

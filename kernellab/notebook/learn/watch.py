@@ -24,5 +24,6 @@ def watched(text: str, task: Task, only: Sequence[str] = ()) -> Shown:
         raise CourseError(f"There is nothing to watch: {found['reason']}", "Correct the sketch.")
     told = as_text(found)
     lines = [line.strip() for line in told.splitlines()]
-    summary = "".join(f"<li>{escape(line)}</li>" for line in lines if ": each" in line or line.startswith("moved"))
+    reused, moved = lines[1 : 1 + len(found["tensors"])], lines[-1]
+    summary = "".join(f"<li>{escape(line)}</li>" for line in (*reused, moved))
     return Shown(told, f"{moving_svg(found, only)}<ul>{summary}</ul>")
