@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 
 from kernellab.errors import EvolveError
-from kernellab.evolve.lab.curves import ALONE, USUAL, band, contender, standing
+from kernellab.evolve.lab.curves import ALONE, USUAL, band, contender, standing, table
 from kernellab.evolve.lab.pool import load, names
 from kernellab.evolve.lab.replay import replay
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not names(), reason="no space is recorded")
 
 
@@ -48,3 +51,11 @@ def test_a_knob_moves_the_curves_at_once() -> None:
     assert contender(ALONE, USUAL).migrate_every == 0
     with pytest.raises(EvolveError, match="no policy 'isles'"):
         band("isles")
+
+
+def test_the_lesson_on_search_shows_what_its_replays_give_now() -> None:
+    cells = json.loads((ROOT / "notebooks/lessons/14_search.ipynb").read_text())["cells"]
+    shown = "".join(line for cell in cells for out in cell.get("outputs", ()) for line in out.get("text", ()))
+    spaces = ("matmul_bias_relu", "column_sum", "softmax")
+    row = table([standing(band("islands", USUAL, range(5), spaces, noise=0.0), spaces)]).splitlines()[1]
+    assert row in shown, "make notebooks/06_evolve.ipynb and it anew: tools/demo.py NOTEBOOK --in-place"
