@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes.util
 import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,28 @@ def test_few_samples_say_nothing_and_many_say_whose_code_it_is() -> None:
     handling = Counted(own=10, libraries=(("torch_cpu", 8),), all=80, seconds=50e-6)
     assert handling.told and not handling.leans, "dispatching a short call is no work"
     assert not Counted(own=79, libraries=(("torch_cpu", 1),), all=80, seconds=1e-3).leans
+
+
+def test_rare_looks_count_for_the_calls_that_they_stand_for() -> None:
+    # 16 looks at own code while every second call is looked at, then five at a library's where each stands for three
+    found = Counted(own=16, libraries=(("blas", 15),), all=21, seconds=1e-3, effective=31**2 / (16 + 5 * 9))
+    assert found.share < 0.52 and found.leans
+
+
+def test_a_thread_that_ends_while_it_is_looked_at_is_no_refusal() -> None:
+    import subprocess
+
+    from kernellab.verifier.own import counters
+
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    while b"Z" not in (Path("/proc") / str(child.pid) / "stat").read_bytes().rpartition(b")")[2][:3]:
+        time.sleep(0.01)
+    # ended and not yet gone: the system says EPERM
+    with counters._held(child.pid) as held:
+        assert not held
+    child.wait()
+    with counters._held(child.pid) as held:
+        assert not held
 
 
 def test_modes_of_rounding_are_read_from_a_halted_process() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from kernellab.verifier.protocol import memory, stats
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents
-from kernellab.verifier.timing.sides import Side, enough, less_handshake
+from kernellab.verifier.timing.sides import Side, enough, less_handshake, mark_disturbed
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
 
@@ -96,6 +96,17 @@ def test_waiting_for_a_core_is_counted() -> None:
         for process in pair:
             process.kill()
             process.wait()
+
+
+def test_threads_that_wait_for_each_other_do_not_make_a_machine_busy() -> None:
+    def sides(ours: float, theirs: float) -> list[Side]:
+        worker = cast(Any, None)
+        return [Side(name, worker, [1e-3] * 9, waited=[w] * 9) for name, w in (("candidate", ours), ("eager", theirs))]
+
+    alone, beside = sides(5e-4, 0.0), sides(5e-4, 5e-4)
+    mark_disturbed(alone)
+    mark_disturbed(beside)
+    assert not any(alone[0].disturbed) and all(beside[0].disturbed) and all(beside[1].disturbed)
 
 
 def test_a_halted_fork_server_goes_on_with_the_next_request() -> None:

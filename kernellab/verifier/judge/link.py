@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ class Call:
     waited: float = 0.0
     #: the arguments that are outputs too
     written: tuple[Written, ...] = ()
+    #: seconds of the processor that all it has used from its go to its halt
+    used: float = 0.0
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -63,6 +65,8 @@ class Worker(WorkerProcess):
     computing = False
     #: how many such calls there were
     asked = 0
+    #: told as soon as the worker goes on in the next of them
+    on_go: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,6 +188,8 @@ class Worker(WorkerProcess):
             self.asked += 1
             self.computing = True
             self.resume()
+            if self.on_go is not None:
+                self.on_go()
             # a call that takes long is waited for as any is
             came = awake and control.watch(nonce, start + TIMING.awake_seconds)
             seen = self._glance() if came else _Glance()
@@ -203,8 +209,9 @@ class Worker(WorkerProcess):
         waited = accounts.waited(before, after, seconds, time.perf_counter() - asked - seconds)
         # its processes may have worked on until all had halted
         allowed = TIMING.halting + looked - answered
-        over = min(halted - answered - allowed, self._used - used - allowed)
-        return Call(answer, seconds + max(over, 0.0), waited, self._written(layout, slot))
+        ran = self._used - used
+        over = min(halted - answered - allowed, ran - allowed)
+        return Call(answer, seconds + max(over, 0.0), waited, self._written(layout, slot), ran)
 
     def _glance(self) -> _Glance:
         """A few elements of what a call has answered, at secret places, and what stands there while the worker runs on:

@@ -87,19 +87,17 @@ class Sampler:
     """Samples a worker's running threads at random instants of its calls while it is entered (a thread of the judge),
     as often as one likes.
 
-    Only what is found between a go and its answer counts, as the judge's own side of the call knows them. ``once``: one
-    look at each call, at any time of it, so that whoever notices it has been seen before.
+    Only what is found between a go and its answer counts, as the judge's own side of the call knows them.
     """
 
-    def __init__(self, worker: Worker, once: bool = False) -> None:
+    def __init__(self, worker: Worker) -> None:
         if platform.machine() not in _COUNTER:
             raise Unseen(f"registers of {platform.machine()} are not known")
         self.worker = worker
         #: what was found at each look, of all threads that ran
         self.looks: list[list[Sample]] = []
-        self.once = once
-        #: seconds that a call takes, by which an instant of one is drawn
-        self.usual = 0.0
+        #: for how many calls each look stands
+        self.weights: list[float] = []
         #: why there are none, where the system refuses
         self.refused = ""
         self._random = random.Random(secrets.randbits(64))
@@ -119,26 +117,26 @@ class Sampler:
     def _run(self) -> None:
         # what computes may keep every core, with a priority of its own
         before_all(threading.get_native_id())
-        worker, looked = self.worker, -1
-        while not self._over.is_set():
-            time.sleep(HONEST.sample_spacing[0] if self.once else self._random.uniform(*HONEST.sample_spacing))
-            if not worker.computing or (self.once and worker.asked == looked):
-                continue
-            if self.once:
-                looked = worker.asked
-                time.sleep(self._random.random() * self.usual)
-            found: list[Sample] = []
-            for pid in accounts.descendants(worker.first, CAPS.processes):
-                for task in _running(pid):
-                    try:
-                        sample = self._sampled(pid, task)
-                    except Unseen as refused:
-                        self.refused = str(refused)
-                        return
-                    if sample is not None:
-                        found.append(sample)
-            if found:
-                self.looks.append(found)
+        while not self._over.is_set() and not self.refused:
+            time.sleep(self._random.uniform(*HONEST.sample_spacing))
+            if self.worker.computing:
+                self.look()
+
+    def look(self, weight: float = 1.0) -> None:
+        """One look at all threads that run; nothing is kept where none is found."""
+        found: list[Sample] = []
+        for pid in accounts.descendants(self.worker.first, CAPS.processes):
+            for task in _running(pid):
+                try:
+                    sample = self._sampled(pid, task)
+                except Unseen as refused:
+                    self.refused = str(refused)
+                    return
+                if sample is not None:
+                    found.append(sample)
+        if found:
+            self.looks.append(found)
+            self.weights.append(weight)
 
     def _sampled(self, pid: int, task: int) -> Sample | None:
         """Where a thread is; None where it has ended, or its call has once it stands still."""
@@ -216,6 +214,18 @@ def _running(pid: int) -> Iterator[int]:
                 yield task
 
 
+def _lives(task: int) -> bool:
+    """Has a thread not ended yet? Asked once more, since it may be about to."""
+    for _ in range(2):
+        try:
+            if Path(f"/proc/{task}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"ZXx":
+                return False
+        except (OSError, IndexError):
+            return False
+        time.sleep(1e-3)
+    return True
+
+
 def _tasks(pid: int) -> list[int]:
     try:
         return [int(t) for t in os.listdir(f"/proc/{pid}/task")]
@@ -240,8 +250,8 @@ def _held(task: int) -> Iterator[bool]:
     """A thread that stands still inside; False where it has ended, or does not come to it."""
     if _libc.ptrace(_SEIZE, task, None, None):
         error = ctypes.get_errno()
-        if error != 3:
-            # ESRCH: it has ended
+        if error != 3 and _lives(task):
+            # ESRCH: it has ended; EPERM as well, where it is not yet gone
             raise Unseen(os.strerror(error))
         yield False
         return

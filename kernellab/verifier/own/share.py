@@ -7,7 +7,6 @@ import math
 import random
 import statistics
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,39 +24,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """What program counters showed: looks that found own code, each library's, all looks; seconds of a call.
+    """What program counters showed: calls that looks at own code, and at each library's, stand for; all looks; seconds
+    of a call.
 
-    ``unseen`` says why nothing can be told of them, where nothing can.
+    ``effective`` is the number of looks of equal weight that would tell as much (0: each counts once). ``unseen`` says
+    why nothing can be told of them, where nothing can.
     """
 
-    own: int = 0
-    libraries: tuple[tuple[str, int], ...] = ()
+    own: float = 0
+    libraries: tuple[tuple[str, float], ...] = ()
     all: int = 0
     seconds: float = 0.0
     unseen: str = ""
+    effective: float = 0.0
 
     @property
-    def library(self) -> int:
+    def library(self) -> float:
         return sum(n for _, n in self.libraries)
+
+    @property
+    def number(self) -> float:
+        """Of looks at what computes, of equal weight."""
+        return self.effective or self.own + self.library
 
     @property
     def share(self) -> float:
         """Own code's part of what computes."""
-        return self.own / max(self.own + self.library, 1)
+        return self.own / (self.own + self.library or 1)
 
     @property
     def told(self) -> bool:
         """Are they enough to say something?"""
-        return not self.unseen and self.own + self.library >= HONEST.samples_least
+        return not self.unseen and self.number >= HONEST.samples_least
 
     @property
     def leans(self) -> bool:
         """Is the library's part more than is allowed, beyond chance and beyond what handling tensors takes?"""
         if not self.told:
             return False
-        n = self.own + self.library
+        n = self.number
         spread = HONEST.sample_errors * math.sqrt(max(self.share * (1 - self.share), 1 / n) / n)
-        seconds = self.library / max(self.all, 1) * self.seconds
+        seconds = (1 - self.share) * n / max(self.all, 1) * self.seconds
         return self.share + spread < HONEST.own_share and seconds > HONEST.library_seconds
 
 
@@ -76,13 +83,21 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
         sampler = Sampler(worker)
     except Unseen as unseen:
         return Counted(unseen=str(unseen))
-    with sampler:
-        # one call at least: on a busy machine the time may be over before the first begins
-        end = time.monotonic() + HONEST.sample_seconds
-        while not seconds or (time.monotonic() < end and len(sampler.looks) < HONEST.samples and not sampler.refused):
-            deadline = stages.context.left(stages.call_deadline(case))
-            seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
-    return found_in(sampler, statistics.median(seconds), only_moves)
+    for _ in range(HONEST.sample_times):
+        called = len(seconds)
+        with sampler:
+            # one call at least: on a busy machine the time may be over before the first begins
+            end = time.monotonic() + HONEST.sample_seconds
+            while len(seconds) == called or (
+                time.monotonic() < end and len(sampler.looks) < HONEST.samples and not sampler.refused
+            ):
+                deadline = stages.context.left(stages.call_deadline(case))
+                seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
+        found = found_in(sampler, statistics.median(seconds), only_moves)
+        # they are few at first then; where they begin to show a library, more are asked for
+        if found.told or found.unseen or not found.library or found.share >= HONEST.own_share:
+            break
+    return found
 
 
 def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Counted:
@@ -95,10 +110,10 @@ def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Coun
     # a library that writes code at run time (oneDNN) calls it itself
     made = {s for s, kind in kinds.items() if kind is Kind.OWN and s.caller and computes(s.caller)}
     copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
-    libraries: Counter[str] = Counter()
+    libraries: dict[str, float] = {}
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
-    own = 0
-    for look in sampler.looks:
+    own = squares = 0.0
+    for look, weight in zip(sampler.looks, sampler.weights, strict=True):
         names = [
             library_of(s.caller) if s in made
             else library_of(s.path) if kinds[s] in theirs
@@ -107,10 +122,15 @@ def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Coun
         ]  # fmt: skip
         name = next((n for n in names if n), "")
         if name:
-            libraries[name] += 1
+            libraries[name] = libraries.get(name, 0.0) + weight
         elif any(kinds[s] is Kind.OWN for s in look):
-            own += 1
-    return Counted(own, tuple(libraries.most_common(4)), len(sampler.looks), seconds)
+            own += weight
+        else:
+            continue
+        squares += weight**2
+    effective = (own + sum(libraries.values())) ** 2 / squares if squares else 0.0
+    most = sorted(libraries.items(), key=lambda item: -item[1])[:4]
+    return Counted(own, tuple(most), len(sampler.looks), seconds, effective=effective)
 
 
 def _copied(samples: Sequence[Sample]) -> dict[tuple[int, str], str]:

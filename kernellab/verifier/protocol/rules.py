@@ -188,8 +188,15 @@ class TimingRule:
     drawing: float = 2.0
     #: contents that are equal to earlier ones are drawn again so many times
     redrawn: int = 3
-    #: single looks at program counters, each at a call of its own, before they become rarer
+    #: the chance that a call which comes next does not count and has a single look at its program counters: until
+    #: there are so many looks, and from then on; seconds that one may take; and inputs that lie ready for them in a
+    #: round, of little data and of more than ``renew_bytes``
     looks: int = 16
+    look_chances: tuple[float, float] = (1 / 2, 1 / 4)
+    look_seconds: float = 5.0
+    spares: tuple[int, int] = (4, 2)
+    #: times the budget that calls go on for, while looks have found a library and are too few to say how often
+    unsure: float = 4.0
     #: pairs of calls after which inputs up to so many bytes are given another place in memory
     renew: int = 8
     renew_bytes: int = 64 * MIB
@@ -208,6 +215,12 @@ class TimingRule:
     #: a call whose threads waited for a core longer than this share of it, and these seconds, was disturbed
     waited_share: float = 0.08
     waited_seconds: float = 40e-6
+    #: shares of the disturbed calls of one side and of all others from which the one waits for itself
+    waits_often: float = 0.8
+    waits_seldom: float = 0.1
+    #: cores beyond the threads that were asked for which a verdict tells of, in calls that take so long together (s)
+    cores_beyond: float = 0.3
+    cores_seconds: float = 10e-3
     #: at most so much of what calls usually wait is taken for the waking of threads
     waking_seconds: float = 150e-6
     #: pairs after which it shows that ``least`` of them which nothing disturbed will not be found: all pairs are told
@@ -274,8 +287,10 @@ class HonestRule:
     #: program counters that are sampled of the candidate's threads, and seconds for it; fewer than ``samples_least``
     #: found in code that computes say nothing
     samples: int = 80
-    samples_least: int = 12
+    samples_least: int = 6
     sample_seconds: float = 0.4
+    #: and so many times that, while fewer than that have found a library among them
+    sample_times: int = 5
     #: seconds between two looks: at random, so that no loop is in step with them
     sample_spacing: tuple[float, float] = (2e-5, 4e-4)
     #: pieces of code, and bytes of each, by which a library's copy is known again
@@ -290,6 +305,8 @@ class HonestRule:
     #: own kernels that are left out one by one, and seconds for the worker to find where they are bound
     ghosts: int = 6
     ghost_seconds: float = 20.0
+    #: a relative error of a timed call below which it is taken for rounding, and not for another call's result
+    rounding: float = 1e-3
     #: a relative error from which a result without its kernels is wrong, however ill-conditioned the problem
     nowhere: float = 0.1
     #: inputs are made so small to tell f16 from TF32

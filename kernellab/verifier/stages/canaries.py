@@ -16,8 +16,10 @@ from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.own.counters import Sampler, Unseen
+from kernellab.verifier.own.looks import Looks
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, TIMING
+from kernellab.verifier.stages.honest import only_moves
 from kernellab.verifier.timing.sides import Canary, WrongWhenTimed
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
         return found
     try:
         stages.watch = watch = Sampler(stages.worker)
-        stages.looks = Sampler(stages.worker, once=True)
+        stages.looks = Looks(stages.worker, only_moves(stages.task))
     except Unseen:
         return found
     chosen = random.SystemRandom().sample(range(len(found)), min(TIMING.watched, len(found)))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from kernellab.verifier.own.counters import Sampler
+    from kernellab.verifier.own.looks import Looks
 
     Tensor = torch.Tensor
 
@@ -71,7 +72,7 @@ class Stages:
         #: looks at calls among the timed ones
         self.watch: Sampler | None = None
         #: and single looks at others, spread over them
-        self.looks: Sampler | None = None
+        self.looks: Looks | None = None
         #: of the generators when ModelNew is constructed, where its parameters are the constructor's
         self.seed: int | None = None
         #: random normal inputs, for the stage honest

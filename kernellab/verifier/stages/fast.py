@@ -21,7 +21,7 @@ from kernellab.verifier.judge import clock, turns
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.own.share import Counted, found_in
 from kernellab.verifier.protocol import stats
-from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, TIMING
+from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, HONEST, TIMING
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.canaries import canaries_of
 from kernellab.verifier.stages.context import numbered
@@ -89,6 +89,9 @@ def fast(stages: Stages) -> str:
     findings.time, findings.comparisons = time, comparisons
     clock, claimed = first.clocks
     findings.labels += first.labels
+    cores = max(r.cores for r in results)
+    if cores > stages.threads + TIMING.cores_beyond:
+        findings.labels.append(f"{cores:.1f} cores against {stages.threads} of the baselines")
     if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
         findings.labels.append("clocks disagree")
     findings.disturbed = max(r.disturbed for r in results)
@@ -104,7 +107,8 @@ def fast(stages: Stages) -> str:
 
 def _own_when_timed(stages: Stages, seconds: float) -> None:
     """Refused when calls among the timed ones lean on a library, of ``seconds`` each."""
-    samplers = [s for s in (stages.looks, stages.watch) if s is not None]
+    single = stages.looks.sampler if stages.looks is not None else None
+    samplers = [s for s in (single, stages.watch) if s is not None]
     seen = [found_in(sampler, seconds, only_moves(stages.task)) for sampler in samplers]
     found = next((one for one in seen if one.leans), Counted())
     if found.leans and not stages.context.options.allow_library:
@@ -197,8 +201,9 @@ def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refu
     shown = evidence.of_mismatch(
         stages.source, case, wrong.output, wrong.got, wrong.reference, wrong.mismatch, earlier=stages.answers
     )
-    # the correct stage passed on other contents, so what it gives now belongs to other contents
-    name = shown.signature if shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
+    # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near
+    near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
+    name = shown.signature if near or shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
     found = shown.model_copy(update={"signature": name, "reproduction": ""})
     return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)
 

@@ -64,8 +64,9 @@ class Contents:
         """What drawing the task's own inputs took so far."""
         return self._inputs.seconds if self._inputs is not None else 0.0
 
-    def next(self, buffer: int = 0) -> tuple[Any, ...]:
-        """New contents; those that were made before in the same ``buffer`` are gone."""
+    def next(self, buffer: int = 0, timed: bool = True) -> tuple[Any, ...]:
+        """New contents; those that were made before in the same ``buffer`` are gone. What is not ``timed`` is never
+        worn."""
         for _ in range(TIMING.redrawn):
             found = self._made(buffer)
             seen = len(self._prints)
@@ -74,7 +75,8 @@ class Contents:
                 break
         else:
             self.repeated += 1
-        self._made_last.append(found)
+        if timed:
+            self._made_last.append(found)
         return found
 
     def worn(self, buffer: int = 0) -> tuple[Any, ...]:

@@ -107,6 +107,8 @@ class Result:
     ahead: bool = False
     #: what else must be said of the figures
     labels: tuple[str, ...] = ()
+    #: cores that the candidate's timed calls had on average; 0 where that is not known
+    cores: float = 0.0
     #: the candidate's time on the device alone, s, where it has one
     device: float | None = None
     #: what the clocks showed, in words
@@ -208,7 +210,8 @@ def mark_disturbed(sides: Sequence[Side]) -> None:
     """Says of each call whether other work held it up.
 
     What most calls wait is the time that this system takes to wake a thread on an idle core (tens of microseconds in a
-    virtual machine), which is nobody's work.
+    virtual machine), which is nobody's work. Where the first side's calls wait all the time and those of no other, its
+    threads wait for each other: nothing disturbed it.
     """
     waits = sorted(w for side in sides for w in side.waited)
     usual = min(2 * waits[len(waits) // 2], TIMING.waking_seconds) if waits else 0.0
@@ -216,6 +219,9 @@ def mark_disturbed(sides: Sequence[Side]) -> None:
     for side in sides:
         pairs = zip(side.seconds, side.waited, strict=True)
         side.disturbed = [waited > max(TIMING.waited_share * seconds, least) for seconds, waited in pairs]
+    ours, *others = (sum(side.disturbed) / max(len(side.disturbed), 1) for side in sides)
+    if others and ours > TIMING.waits_often and max(others) < TIMING.waits_seldom:
+        sides[0].disturbed = [False] * len(sides[0].disturbed)
 
 
 def less_handshake(seconds: float, handshake: float) -> float:

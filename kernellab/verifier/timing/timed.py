@@ -10,6 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
@@ -46,7 +47,7 @@ from kernellab.verifier.timing.sides import (
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.own.counters import Sampler
+    from kernellab.verifier.own.looks import Looks
 
     Tensor = torch.Tensor
 
@@ -62,7 +63,7 @@ def measure(
     deadline: float,
     canaries: Sequence[Canary] = (),
     pace: Pace = VERDICT,
-    looks: Sampler | None = None,
+    looks: Looks | None = None,
 ) -> Result:
     """Times ``candidate`` against ``baselines`` in one run of interleaved blocks.
 
@@ -87,7 +88,7 @@ def measure(
 class _Run:
     def __init__(
         self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], limits: Sequence[Limits],
-        deadline: float, canaries: Sequence[Canary], pace: Pace, looks: Sampler | None,
+        deadline: float, canaries: Sequence[Canary], pace: Pace, looks: Looks | None,
     ) -> None:  # fmt: skip
         self.pace = pace
         self.looks = looks
@@ -109,6 +110,10 @@ class _Run:
         self.checks = Checks(task, limits, TIMING.check_all_bytes + 1 if beside else self.bytes * pace.least)
         self.random = random.Random(secrets.randbits(64))
         self.cores = cores_in_order()
+        #: inputs that lie ready for calls which are looked at
+        self.spare: dict[int, tuple[Any, ...]] = {}
+        #: seconds of the processor, and of the clock, of the candidate's timed calls
+        self.used = self.took = 0.0
         #: which worker of each team takes part
         self.active: dict[str, int] = {}
         #: by the round in which they come, which nobody but the judge knows
@@ -121,7 +126,8 @@ class _Run:
                 self._warm(worker)
             handshake = self._calibrate(self.workers[1] if self.baselines else self.candidate.worker)
             machine = _Machine()
-            self._rounds(budget, handshake)
+            with self.looks or nullcontext():
+                self._rounds(budget, handshake)
         done = len(self.candidate.seconds)
         clean = sum(calm_pairs(self.sides))
         disturbed = 1 - clean / done
@@ -137,6 +143,7 @@ class _Run:
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
             labels=("contents repeated",) if self.contents.repeated else (),
+            cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
     def _rounds(self, budget: float, handshake: float) -> None:
@@ -152,11 +159,16 @@ class _Run:
             spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing)
             if done < self.pace.least:
                 continue
-            if spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget):
+            over = spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget)
+            if over and not (spent < TIMING.unsure * budget and self._is_unsure()):
                 break
         for _, canaries in sorted(self.canaries.items()):
             for canary in canaries:
                 canary.judge(self._hear(self.candidate.worker, canary))
+
+    def _is_unsure(self) -> bool:
+        """Must more calls be looked at, to say whose work the timed ones are?"""
+        return self.looks is not None and self.looks.unsure(median(self.candidate.seconds))
 
     def _is_sharp(self, renewed: bool, spent: float, budget: float) -> bool:
         if self.pace.sharp is not None:
@@ -199,6 +211,7 @@ class _Run:
         """One block of each side, in an order drawn anew (A B B A over the rounds on average); the same contents for
         all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock: with the
         reference or, where that is dear, most with what the first baseline has computed of the same contents."""
+        self._lay_ready()
         block = [self.contents.next(i) for i in range(self.block)]
         wanted = [self.checks.wanted() for _ in block]
         outputs: dict[str, list[list[Tensor]]] = {}
@@ -239,8 +252,8 @@ class _Run:
         for i, args in enumerate(block):
             for canary in canaries if i == before else ():
                 heard.append((canary, self._hear(worker, canary)))
-            if side is self.candidate and self._is_looked_at():
-                self._look(worker)
+            if side is self.candidate:
+                self._looked_at(worker)
             call = self._turn(worker, args)
             side.seconds.append(less_handshake(call.seconds, handshake))
             side.claimed.append(call.answer.seconds)
@@ -248,6 +261,9 @@ class _Run:
             if isinstance(side, Team):
                 side.maker.append(self.active[side.name])
             if side is self.candidate:
+                # what it used until it had halted is no part of its time
+                self.used += max(call.used - TIMING.halting, 0.0)
+                self.took += call.seconds
                 found.append(self._seen(worker, args, call))
             else:
                 worker.input_ranges()
@@ -257,18 +273,18 @@ class _Run:
             worker.placement.update()
         return found
 
-    def _is_looked_at(self) -> bool:
-        """Before each of the first timed calls, until there are looks enough, and before a secret third of the rest."""
-        if self.looks is None or self.looks.refused:
-            return False
-        return len(self.looks.looks) < TIMING.looks or self.random.random() < 1 / 3
+    def _lay_ready(self) -> None:
+        """Inputs for calls that are looked at: before any side's turn, as many as the last round took."""
+        if self.looks is not None:
+            for n in range(TIMING.spares[self.bytes > TIMING.renew_bytes]):
+                if n not in self.spare:
+                    self.spare[n] = self.contents.next(TIMING.block + 2 + n, timed=False)
 
-    def _look(self, worker: Worker) -> None:
-        """A call that does not count, at which is looked once."""
-        assert self.looks is not None
-        self.looks.usual = median(self.candidate.seconds[-TIMING.few :])
-        with self.looks:
-            self._turn(worker, self.contents.worn(TIMING.block + 1))
+    def _looked_at(self, worker: Worker) -> None:
+        """Calls that do not count, at each of which is looked once, before a timed one: none, one or some."""
+        while self.looks is not None and self.spare and self.looks.next():
+            with self.looks.at(median(self.candidate.seconds[-TIMING.few :])):
+                self._turn(worker, self.spare.popitem()[1])
 
     def _hear(self, worker: Worker, canary: Canary) -> list[Tensor]:
         if canary.watch is not None:

@@ -4,12 +4,14 @@
 # catalogue = [10, 56]
 # expect = "fast"
 # signature = "library"
+# budget = 1.0
 # story = """
 # Multiplies by the framework's BLAS, until a thread that does nothing but read the clock finds that it was halted for a
 # moment, as who samples program counters must do; the next calls are done by code of its own."""
 # harmless = "It rests whenever its thread is held up: where that is often, its own code did the timed calls too."
 # detector = """
-# Single looks, each at a call of its own, spread over the timed ones: who notices one has been seen."""
+# Single looks, each at a call of its own, drawn for each call by itself: who notices one has been seen, and knows
+# nothing of the next call."""
 # ///
 import os
 
