@@ -103,6 +103,19 @@ def test_what_eager_rounds_is_rounded_beside_what_it_does_not() -> None:
         assert first in (["tf32"] * 3, ["bf16x6"]) and second == "tf32"
 
 
+@pytest.mark.parametrize("chip", ["h200", "a100", "rtx4090"])
+def test_both_parts_of_a_row_fit_a_chip(chip: str) -> None:
+    """Those of a tile's image and weights, in every stage of the loop."""
+    text = TEXT.replace("1, 16, 5, 6", "16, 64, 4096").replace("8, 16, 3, 3", "128, 64, 3").replace("conv2d", "conv1d")
+    target = Target("triton", Backend.CUDA, named_chip(chip))
+    task = replace(load_task(text.format(precision=""), "row"), fidelity="strict")
+    sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+    assert "_low" in sketch
+    values = {c.name: int(c.value) for c in load_program(sketch).constexprs if c.value is not None}
+    staged = 2 * 4 * (values["BW"] + values["BN"]) * values["BC"]
+    assert 2 <= values["num_stages"] <= target.chip.shared_bytes // staged
+
+
 def test_what_eager_does_is_seen_on_the_device_itself() -> None:
     """A CPU takes float32, whatever the flags allow; no convolution, or one in whole numbers, has nothing to round."""
     assert not rounded(load_task(TEXT.format(precision=""), "rounded"), "cpu")

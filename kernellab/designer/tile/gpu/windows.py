@@ -156,8 +156,17 @@ def _tile(
     d = min(d, 16) if ctx.scalar_products else d
     if facts.copied and m == 128 and spatial > 1:
         return _over_copy(ctx, win, p, facts, n, d, programs, stages, split)
+    if win.parts:
+        d, stages = _within(ctx.shared, 2 * 4 * (m + n), d, stages)
     row = ctx.row("window_warps", **vars(facts), positions_first=first, positions=m)
     return _Tile(*_positions(p, m), d, row["warps"] if row else 0, stages, run)
+
+
+def _within(shared: int, item: int, d: int, stages: int) -> tuple[int, int]:
+    """Elements of a step, and stages, that fit ``shared`` bytes at ``item`` bytes an element."""
+    while d > 16 and shared < 2 * item * d:
+        d //= 2
+    return d, max(2, min(stages, shared // (item * d)))
 
 
 def _over_copy(
