@@ -273,3 +273,33 @@ def test_where_a_formula_cuts_either_order_of_a_sum_is_right() -> None:
     mixed = other.clone()
     mixed[3, 99] = 1 / 91
     assert compare(mixed, case.nudged[0], limits)[0] is not None
+
+
+TOP_P = """
+import torch
+
+def reference(x):
+    p = x.softmax(-1)
+    ordered, order = p.sort(-1, descending=True)
+    kept = ordered.cumsum(-1) - ordered < 0.895
+    return torch.zeros_like(p).scatter(-1, order, ordered * kept)
+
+def inputs():
+    return (torch.randn(64, 100),)
+"""
+
+
+def test_which_of_equal_elements_comes_first_is_nobodys_promise() -> None:
+    """A hundred equal hundredths, of which nine tenths are kept: the first ones or the last, not fewer and not others."""
+    case, limits = Case(load_task(TOP_P, name="top_p"), (), Family.OWN, 7), Limits.of("float32")
+    (x,) = case.args
+    x[5] = 0.0
+    case.__dict__["args"] = (x,)
+    right = case.references[0].native.clone()
+    assert int(right[5].count_nonzero()) == 90
+    kept = {(0, 90): True, (10, 100): True, (0, 89): False, (0, 100): False, (5, 95): False}
+    for (first, end), is_right in kept.items():
+        other = right.clone()
+        other[5] = 0.0
+        other[5, first:end] = 0.01
+        assert (compare(other, case.nudged[0], limits)[0] is None) is is_right, (first, end)

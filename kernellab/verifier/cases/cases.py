@@ -130,11 +130,19 @@ class Case:
         """
         found = self._moved()
         return tuple(
-            r if r.double is None else replace(r, either=partial(self._either, i)) for i, r in enumerate(found)
+            r if r.double is None else replace(r, either=partial(self._either, i), tied=partial(self._by_ties, i))
+            for i, r in enumerate(found)
         )
 
     def _either(self, output: int) -> list[Tensor]:
         return [run[output].double() for run in self._reordered]
+
+    def _by_ties(self, output: int) -> list[Tensor]:
+        return [run[output].double() for run in self._tied]
+
+    @cached_property
+    def _tied(self) -> list[tuple[Tensor, ...]]:
+        return answers.tied(self.task, self.args, self.references)
 
     @cached_property
     def _reordered(self) -> list[tuple[Tensor, ...]]:

@@ -10,7 +10,7 @@ the values that the reference has with its sums rounded otherwise, each of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -110,26 +110,27 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
         own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
     mismatch, relative_error = _floats(error, own, want, have, limits)
     if mismatch is not None and reference.either is not None:
-        rest = _either(error, want, have, reference.either, limits)
+        rest = _either(error, want, have, reference, limits)
         if rest is not None:
             return _floats(rest, own, want, have, limits)
     return mismatch, relative_error
 
 
-def _either(
-    error: Tensor, want: Tensor, have: Tensor, answers: Callable[[], Sequence[Tensor]], limits: Limits
-) -> Tensor | None:
+def _either(error: Tensor, want: Tensor, have: Tensor, reference: Reference, limits: Limits) -> Tensor | None:
     """The errors without those of elements that have, to ``tile_factor`` floors, another of the reference's own
-    ``answers``; None where no element has, or where more are off than cuts explain."""
+    answers, or whose row has one wholly that differs by the order of equal elements; None where no element has, or
+    where more are off than cuts explain."""
     rms = float(want.norm()) / max(want.numel(), 1) ** 0.5
     near = ERROR.tile_factor * limits.floor
     off = error > (want.abs() + rms) * near
     if not 0 < int(off.sum()) <= ERROR.cut_share * off.numel():
         return None
     allowed = off & False
-    for other in answers():
-        if other.shape == have.shape:
-            allowed |= off & ((have - other).abs() <= (other.abs() + rms) * near)
+    for answers, whole in ((reference.either, False), (reference.tied, True)):
+        for other in answers() if answers is not None else ():
+            if other.shape == have.shape:
+                like = (have - other).abs() <= (other.abs() + rms) * near
+                allowed |= off & (like.all(-1, keepdim=True) if whole and like.dim() else like)
     return error.masked_fill(allowed, 0.0) if bool(allowed.any()) else None
 
 

@@ -97,6 +97,35 @@ class Reordered(Rounded):  # type: ignore[no-untyped-call]
         return math.sqrt(max(given.numel() / max(made.numel(), 1), *given.shape, 1))
 
 
+class Tied(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, equal elements that torch sorts without a promise of their order stand by their places, from the first on
+    or, ``turned``, from the last on. A kernel may do either: what is scattered back by such an order, or cut off in it,
+    depends on that."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.turned = turned
+        self.met = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        open_ = {torch.ops.aten.sort.default: self._sorted, torch.ops.aten.topk.default: self._first}.get(func)
+        self.met |= open_ is not None
+        return (open_ or func)(*args, **(kwargs or {}))
+
+    def _sorted(self, given: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
+        turned = self.turned and given.dim() > 0
+        values, at = torch.sort(given.flip(dim) if turned else given, dim=dim, descending=descending, stable=True)
+        return values, given.shape[dim] - 1 - at if turned else at
+
+    def _first(
+        self, given: torch.Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+    ) -> tuple[torch.Tensor, ...]:
+        values, at = self._sorted(given, dim, largest)
+        return (values.narrow(dim, 0, k), at.narrow(dim, 0, k)) if given.dim() else (values, at)
+
+
 class Narrowed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, each factor of the operators ``names`` is moved at random by at most half a unit of TF32's last place, as
     tensor cores may round it. What follows may amplify that (a norm takes a large mean away), whatever precision the
