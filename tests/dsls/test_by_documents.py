@@ -1,4 +1,4 @@
-"""New DSLs in ten minutes: Pallas, interpreted, and Warp on the CPU, by a draft, an import, and half a page.
+"""New DSLs in ten minutes: Pallas, interpreted, Warp and TileLang on the CPU, by a draft, an import, half a page.
 
 ``by_documents/NAME/documents`` is what a person wrote, ``answers`` what a model answered that saw the prompts alone
 (``python -m tests.agents.trial --dsl NAME --player DIR --workspace DIR --tasks tests/dsls/by_documents/tasks``). The
@@ -50,6 +50,11 @@ NEW = {
         New(
             "warp", "warp", "python:warp as wp", {"wp": "warp"}, ("kernel",),
             ("## wp.launch(kernel, dim, inputs=[]",), "* x[i, j]", "* x[i, j] * 1.01",
+        ),
+        New(
+            "tilelang_cpu", "tilelang", "python:tilelang.cpu.language as T, tilelang",
+            {"T": "tilelang.cpu.language", "tilelang": "tilelang"}, ("prim_func",),
+            ("## T.Kernel(",), "* X[m, n]", "* X[m, n] * 1.01",
         ),
     )
 }  # fmt: skip
