@@ -290,7 +290,7 @@ def inputs():
 
 
 def test_which_of_equal_elements_comes_first_is_nobodys_promise() -> None:
-    """A hundred equal hundredths, of which nine tenths are kept: the first ones or the last, not fewer and not others."""
+    """A hundred equal hundredths, of which nine tenths are kept: the first ones or the last, not fewer, no others."""
     case, limits = Case(load_task(TOP_P, name="top_p"), (), Family.OWN, 7), Limits.of("float32")
     (x,) = case.args
     x[5] = 0.0
