@@ -110,9 +110,11 @@ class Tied(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        open_ = {torch.ops.aten.sort.default: self._sorted, torch.ops.aten.topk.default: self._first}.get(func)
-        self.met |= open_ is not None
-        return (open_ or func)(*args, **(kwargs or {}))
+        own: Mapping[Any, Callable[..., Any]] = {
+            torch.ops.aten.sort.default: self._sorted, torch.ops.aten.topk.default: self._first,
+        }  # fmt: skip
+        self.met |= func in own
+        return own.get(func, func)(*args, **(kwargs or {}))
 
     def _sorted(self, given: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
         turned = self.turned and given.dim() > 0
