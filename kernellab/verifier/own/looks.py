@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kernellab.verifier.judge.placement import before_all
 from kernellab.verifier.own.counters import Sampler
 from kernellab.verifier.own.share import found_in
-from kernellab.verifier.protocol.rules import HONEST, TIMING
+from kernellab.verifier.protocol.rules import TIMING
 
 if TYPE_CHECKING:
     from kernellab.verifier.judge.link import Worker
@@ -79,9 +79,9 @@ class Looks:
                 self._done.wait(TIMING.look_seconds)
 
     def unsure(self, usual: float) -> bool:
-        """Have looks at calls of ``usual`` seconds found a library, and were they too few to say how often?"""
+        """Have most looks at calls of ``usual`` seconds found a library, and were they too few to say how often?"""
         found = found_in(self.sampler, usual, self.only_moves)
-        return not found.told and not found.unseen and found.library > 0 and found.share < HONEST.own_share
+        return not found.told and not found.unseen and found.library > found.own
 
     def _go(self) -> None:
         self._start = time.perf_counter()

@@ -94,8 +94,8 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
                 deadline = stages.context.left(stages.call_deadline(case))
                 seconds.append(worker.call(layout, (0,), deadline, late=contents.next()).seconds)
         found = found_in(sampler, statistics.median(seconds), only_moves)
-        # they are few at first then; where they begin to show a library, more are asked for
-        if found.told or found.unseen or not found.library or found.share >= HONEST.own_share:
+        # they are few at first then; where all of them show a library, more are asked for
+        if found.told or found.unseen or not found.library or found.own:
             break
     return found
 

@@ -287,10 +287,10 @@ class HonestRule:
     #: program counters that are sampled of the candidate's threads, and seconds for it; fewer than ``samples_least``
     #: found in code that computes say nothing
     samples: int = 80
-    samples_least: int = 6
+    samples_least: int = 12
     sample_seconds: float = 0.4
-    #: and so many times that, while fewer than that have found a library among them
-    sample_times: int = 5
+    #: and so many times that, while those are fewer and all in a library
+    sample_times: int = 8
     #: seconds between two looks: at random, so that no loop is in step with them
     sample_spacing: tuple[float, float] = (2e-5, 4e-4)
     #: pieces of code, and bytes of each, by which a library's copy is known again
