@@ -73,7 +73,7 @@ def _window_of(
     x = at_window(b, source, (index[0], channel, *w.index))
     value: Expr = Win(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
-        weights=weight.name,
+        weights=weight.name, backward=transposed,
     )  # fmt: skip
     if bias is not None:
         value = Op("add", (value, aten.compute(b.value(bias, (index[1],)), d)), d, node.line)

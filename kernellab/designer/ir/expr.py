@@ -307,6 +307,8 @@ class Win(Dot):
     last: bool = False
     #: the tensor of which ``b`` is a packing, where it is one
     weights: str = ""
+    #: of a transposed convolution, which is the backward pass of another
+    backward: bool = False
     kind: str = "window"
 
     @property
