@@ -10,6 +10,7 @@ fixes inside itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ def _check_sizes(task: Task) -> list[dict[str, int]]:
     if not task.dims:
         # the graph of fixed shapes has no size to get wrong: one run when it is cheap
         shapes = [a.shape for a in task.tensors] + [o.shape for o in task.results]
-        elements = sum(map(_count, shapes))
+        elements = sum(math.prod(int(e) for e in shape) for shape in shapes)
         return [{}] if elements <= 1 << 20 else []
     smallest = {d.name: max(1, d.min) for d in task.dims}
     prime = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _primes(), strict=False)}
@@ -93,13 +94,6 @@ def _primes() -> Iterator[int]:
     yield from (13, 29, 17, 11, 7, 19, 23, 31)
     while True:
         yield 37
-
-
-def _count(shape: Sequence[Extent]) -> int:
-    total = 1
-    for e in shape:
-        total *= e if isinstance(e, int) else 1
-    return total
 
 
 def run_graph(graph: Graph, args: Sequence[Any], f64: bool = False) -> tuple[Any, ...]:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-#: one extent of a shape: a number, or an expression over Dim names
-Extent = Union[int, str]
+from kernellab.task.formula import Formula
+
+#: one extent of a shape: a number, or an expression over Dims
+Extent = Union[int, Formula]
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class Ref:
 
 @dataclass(frozen=True)
 class Sym:
-    """A number known when the kernel runs: an expression over Dim names and scalar arguments (``N``, ``1 - beta``)."""
+    """A number known when the kernel runs: an expression over Dims and scalar arguments (``N``, ``1 - beta``)."""
 
-    expr: str
+    expr: Formula
     is_float: bool = False
 
 
@@ -95,4 +97,4 @@ def _refs(value: Any) -> Iterator[Ref]:
             yield from _refs(item)
 
 
-__all__ = ["Extent", "Graph", "Input", "Node", "Ref", "Sym"]
+__all__ = ["Extent", "Formula", "Graph", "Input", "Node", "Ref", "Sym"]

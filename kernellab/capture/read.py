@@ -6,12 +6,15 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import combinations
 from typing import Any
 
-from kernellab.capture.graph import Graph, Input, Node, Ref, Sym
+from kernellab.capture.graph import Extent, Formula, Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
+from kernellab.task.formula import Term, named, read
 from kernellab.task.recurrent import ATEN
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
@@ -25,7 +28,7 @@ class ProgramReader:
         self.task, self.program, self.args = task, program, args
         self.scalar_values = _scalar_forms(scalars)
         self.scalars_seen: set[str] = set()
-        self.names: dict[str, str] = {}
+        self.names: dict[str, Formula] = {}
         self.refs: dict[Any, Any] = {}
         self.filename = task.module().filename
 
@@ -41,7 +44,7 @@ class ProgramReader:
         for fx, (_, spec) in zip(users, specs, strict=True):
             self._learn_symbols(fx, spec.shape)
         for fx, (position, spec) in zip(users, specs, strict=True):
-            inputs.append(Input(spec.name, position, spec.shape, spec.dtype))
+            inputs.append(Input(spec.name, position, tuple(map(read, spec.shape)), spec.dtype))
             self._check_dims(fx, spec)
             self.refs[fx] = Ref(spec.name)
         for fx in placeholders:
@@ -74,11 +77,12 @@ class ProgramReader:
     def _learn_symbols(self, fx: Any, shape: Sequence[int | str]) -> None:
         for size, extent in zip(fx.meta["val"].shape, shape, strict=True):
             expr = _sympy(size)
-            if isinstance(extent, str) and expr is not None and expr.is_Symbol:
+            formula = read(extent)
+            if isinstance(formula, Formula) and expr is not None and expr.is_Symbol:
                 known = self.names.get(str(expr))
                 # a plain Dim name says more than an expression
-                if known is None or (extent.isidentifier() and not known.isidentifier()):
-                    self.names[str(expr)] = extent if extent.isidentifier() else f"({extent})"
+                if known is None or (formula.name and not known.name):
+                    self.names[str(expr)] = formula
 
     def _check_dims(self, fx: Any, spec: Any) -> None:
         for size, extent in zip(fx.meta["val"].shape, spec.shape, strict=True):
@@ -95,9 +99,9 @@ class ProgramReader:
                 return table[spec.target].detach()
         raise CaptureError(f"The reference of {self.task.name!r} uses an object that is not a tensor.", REMEDY)
 
-    def _extent(self, size: Any) -> int | str:
+    def _extent(self, size: Any) -> Extent:
         expr = _sympy(size)
-        return int(size) if expr is None else _text(expr, self.names)
+        return int(size) if expr is None else _size(_term(expr, self.names))
 
     # -- nodes
 
@@ -141,7 +145,7 @@ class ProgramReader:
         at, mask = masked
         return where_of_put(node, at, self._shape(mask.meta["val"]), self._shape(fx.args[2].meta["val"]))
 
-    def _shape(self, value: Any) -> tuple[int | str, ...]:
+    def _shape(self, value: Any) -> tuple[Extent, ...]:
         return tuple(self._extent(s) for s in value.shape)
 
     def _number(self, fx: Any, value: Any) -> None:
@@ -154,7 +158,7 @@ class ProgramReader:
                     "Keep it a tensor: leave out item().",
                 )
             if expr is not None:
-                self.refs[fx] = Sym(_text(expr, self.names), is_float="Float" in type(value).__name__)
+                self.refs[fx] = _sym(_term(expr, self.names), "Float" in type(value).__name__)
             else:
                 self.refs[fx] = value
 
@@ -175,7 +179,7 @@ class ProgramReader:
             return None
         if isinstance(value, (bool, int, float, str)) or value is None:
             return value
-        return self._extent(value)
+        return _sym(self._extent(value), is_float=False)
 
     def _line(self, fx: Any) -> int:
         marked = (fx.meta.get("custom") or {}).get("line")
@@ -222,24 +226,23 @@ def _live(nodes: Sequence[Node], outputs: Sequence[Ref]) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
-def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[str, str]]:
+def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[Formula, str]]:
     """Constants that a scalar argument may appear as: itself, and its commonest arithmetic."""
-    forms: dict[float, tuple[str, str]] = {}
+    forms: dict[float, tuple[Formula, str]] = {}
     for name, v in scalars.items():
         if not math.isfinite(v):
             continue
-        candidates = {
-            name: v, f"-{name}": -v, f"(1 - {name})": 1 - v, f"(1 + {name})": 1 + v, f"({name} - 1)": v - 1,
-            f"(1 / {name})": 1 / v, f"(2 * {name})": 2 * v, f"({name} / 2)": v / 2, f"({name} * {name})": v * v,
-            f"(-(1 - {name}))": -(1 - v),
-        }  # fmt: skip
-        for expr, value in candidates.items():
-            forms.setdefault(value, (expr, name))
-    names = list(scalars.items())
-    for i, (a, x) in enumerate(names):
-        for b, y in names[i + 1 :]:
-            for expr, value in {f"({a} * {b})": x * y, f"({a} + {b})": x + y, f"({a} - {b})": x - y}.items():
-                forms.setdefault(value, (expr, a))
+        it = named(name)
+        rest = Formula("-", (1, it))
+        for expr in (
+            it, Formula("neg", (it,)), rest, Formula("+", (1, it)), Formula("-", (it, 1)), Formula("/", (1, it)),
+            Formula("*", (2, it)), Formula("/", (it, 2)), Formula("*", (it, it)), Formula("neg", (rest,)),
+        ):  # fmt: skip
+            forms.setdefault(expr.value({name: v}), (expr, name))
+    for a, b in combinations(scalars, 2):
+        for op in "*+-":
+            expr = Formula(op, (named(a), named(b)))
+            forms.setdefault(expr.value(scalars), (expr, a))
     return forms
 
 
@@ -264,29 +267,37 @@ def _sympy(size: Any) -> Any:
     return None if expr.is_number else expr
 
 
-def _text(expr: Any, names: Mapping[str, str]) -> str:
-    """A sympy size expression in the sketch's spelling: ``+ - * // % /`` and min, max."""
+#: sympy's functions of two sizes
+_OPERATORS = {
+    "Add": "+", "Mul": "*", "FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%", "FloatTrueDiv": "/",
+    "IntTrueDiv": "/",
+}  # fmt: skip
+
+
+def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
+    """A sympy size expression over ``+ * // % /`` and min, max."""
     kind = type(expr).__name__
     if expr.is_Symbol:
-        return names.get(str(expr), str(expr))
+        return names.get(str(expr)) or named(str(expr))
     if expr.is_number:
-        return str(int(expr)) if expr.is_integer else str(float(expr))
-    args = [_text(a, names) for a in expr.args]
-    wrapped = [a if a.isidentifier() or a.isdigit() else f"({a})" for a in args]
-    if kind == "Add":
-        return " + ".join(wrapped).replace("+ (-1*", "- (")
-    if kind == "Mul":
-        return "*".join(wrapped)
-    if kind in ("FloorDiv", "CleanDiv"):
-        return f"{wrapped[0]}//{wrapped[1]}"
-    if kind in ("Mod", "PythonMod"):
-        return f"{wrapped[0]}%{wrapped[1]}"
-    if kind in ("FloatTrueDiv", "IntTrueDiv"):
-        return f"{wrapped[0]}/{wrapped[1]}"
+        return int(expr) if expr.is_integer else float(expr)
+    args = [_term(a, names) for a in expr.args]
     if kind == "ToFloat":
         return args[0]
+    if kind in _OPERATORS:
+        return reduce(lambda a, b: Formula(_OPERATORS[kind], (a, b)), args)
     if kind in ("Max", "Min"):
-        return f"{kind.lower()}({', '.join(args)})"
+        return Formula(kind.lower(), tuple(args))
     if kind == "Pow" and expr.args[1].is_Integer and 1 < int(expr.args[1]) < 5:
-        return "*".join([wrapped[0]] * int(expr.args[1]))
+        return reduce(lambda a, b: Formula("*", (a, b)), [args[0]] * int(expr.args[1]))
     raise CaptureError(f"A size has the form {expr}, which no sketch can state.", REMEDY)
+
+
+def _size(term: Term) -> Extent:
+    assert not isinstance(term, float), term
+    return term
+
+
+def _sym(term: Term, is_float: bool) -> Any:
+    """A number as an argument of a node: itself where it is known already."""
+    return Sym(term, is_float) if isinstance(term, Formula) else term

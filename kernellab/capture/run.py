@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture.graph import Graph, Node, Ref, Sym
-
-_BINARY = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+from kernellab.capture.graph import Formula, Graph, Node, Ref, Sym
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
@@ -35,40 +23,14 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
         tensor = args[given.position] if constant is None else constant
         values[given.name] = upcast(tensor)
         for extent, actual in zip(given.shape, tensor.shape, strict=True):
-            if isinstance(extent, str) and extent.isidentifier():
-                sizes.setdefault(extent, int(actual))
+            if isinstance(extent, Formula) and extent.name:
+                sizes.setdefault(extent.name, int(actual))
     for name, position in graph.scalars.items():
         sizes[name] = args[position]
     with torch.no_grad():
         for node in graph.nodes:
             values[node.name] = _call(node, values, sizes, f64)
     return tuple(_pick(values, ref) for ref in graph.outputs)
-
-
-def evaluate(expr: str, sizes: Mapping[str, Any]) -> Any:
-    """The number that an expression of a Sym or an extent has under ``sizes``."""
-    return _evaluate(_parse(expr), sizes)
-
-
-def _evaluate(node: ast.expr, sizes: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Name(id=name):
-            return sizes[name]
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_evaluate(inner, sizes)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_evaluate(left, sizes), _evaluate(right, sizes))
-        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
-            picked = [_evaluate(a, sizes) for a in args]
-            return min(picked) if name == "min" else max(picked)
-    raise ValueError(f"not a size expression: {ast.unparse(node)}")
-
-
-@lru_cache(maxsize=512)
-def _parse(expr: str) -> ast.expr:
-    return ast.parse(expr, mode="eval").body
 
 
 def _pick(values: Mapping[str, Any], ref: Ref) -> Any:
@@ -81,7 +43,7 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
         if isinstance(value, Ref):
             return _pick(values, value)
         if isinstance(value, Sym):
-            return evaluate(value.expr, sizes)
+            return value.expr.value(sizes)
         if isinstance(value, (tuple, list)):
             return [fill(v) for v in value]
         if isinstance(value, str) and value.startswith("torch."):

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture import Ref, capture
-from kernellab.capture.run import evaluate
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.errors import KernellabError
 from kernellab.fidelity import STRICT
@@ -48,7 +47,7 @@ def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
         extents = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
 
         def shape(ref: Ref) -> tuple[int, ...]:
-            return tuple(e if isinstance(e, int) else int(evaluate(e, sizes)) for e in extents[ref.name])
+            return tuple(e if isinstance(e, int) else int(e.value(sizes)) for e in extents[ref.name])
 
         seen: dict[str, bool] = {}
         for node in graph.nodes:

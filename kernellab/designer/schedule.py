@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from kernellab.capture import Graph, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.emit.library import with_calls
 from kernellab.designer.emit.nodes import Names
+from kernellab.designer.emit.recurrent import steps_sketch
 from kernellab.designer.emit.sketch import RESERVED, File, sketch, titles
 from kernellab.designer.frontend.build import Builder
+from kernellab.designer.frontend.recurrent import GATES, RECURRENT, Recurrence
 from kernellab.designer.frontend.scatter import written_in_place
 from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.ir.expr import Axis, Red
-from kernellab.designer.ir.extents import Chunks, Extent
+from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
 from kernellab.designer.passes.attention import attend, attends
@@ -25,22 +28,23 @@ from kernellab.designer.passes.channels_last import channels_last
 from kernellab.designer.passes.join_rows import join_rows
 from kernellab.designer.passes.plan import Planner, runs_along
 from kernellab.designer.passes.round_tf32 import round_factors
-from kernellab.designer.passes.split_k import split_products
-from kernellab.designer.passes.split_precision import in_planes
-from kernellab.designer.passes.split_reductions import split_reductions
-from kernellab.designer.passes.split_windows import split_windows
+from kernellab.designer.passes.split.k import split_products
+from kernellab.designer.passes.split.precision import in_planes
+from kernellab.designer.passes.split.reductions import split_reductions
+from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import of_float32
 from kernellab.designer.tile.gpu.rows import Rows
 from kernellab.designer.tile.gpu.warps import launch_warps
+from kernellab.designer.tile.recurrent import step_tiles
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
 from kernellab.designer.tile.windows import rounds, splits
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax.printer import format
-from kernellab.sketch.syntax.tree import SketchFile
+from kernellab.sketch.syntax.tree import Sketch, SketchFile
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -155,7 +159,8 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         graph, library = with_library(graph)
     library |= fallback.calls
     cuts = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
-    builder = Builder(graph, ctx.task.name, HANDLERS, cuts, library, partial(_called, fallback), style.algebra)
+    handlers = HANDLERS | RECURRENT if _walks_steps(ctx, graph) else HANDLERS
+    builder = Builder(graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra)
     if depth(graph) > _DEEP:
         if style.fused:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)
@@ -191,6 +196,13 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
+
+
+def _walks_steps(ctx: Context, graph: Graph) -> bool:
+    """Do own launches walk the steps of recurrent layers? On a GPU one program has one core's way to the weights at
+    every step, and cuDNN spreads a layer over the chip: there only where a library call would leave no own work."""
+    layers = frozenset(n.name for n in graph.nodes if n.aten in GATES)
+    return bool(layers) and (not ctx.gpu or not Fallback(layers).leaves_work(graph))
 
 
 def _called(fallback: Fallback, b: Builder, ref: Ref, tensor: str) -> LibraryCall:
@@ -255,10 +267,18 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     inputs = [i.name for i in read.graph.inputs]
     file = File(ctx.task, layout, ctx.consts, inputs, read.results, warps[heaviest[0]], stages)
     parts = [sketch(file, *each) for each in zip(names, launches, tilings, warps, strict=True)]
-    if read.builder.library:
+    if read.builder.library or read.builder.calls:
         reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
-        parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu)
+        parts = with_calls(parts, names, reads, read.builder, ctx.task, ctx.gpu, partial(_steps, ctx))
     return SketchFile(tuple(parts))
+
+
+def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | None]) -> Sketch:
+    """The sketch of a recurrent layer's steps."""
+    t = step_tiles(ctx, k)
+    named = {n: ctx.consts.values[n] for n in (t.rows, t.made, t.summed)}
+    tunables = [f"{n} = {value} in {{{', '.join(map(str, choices))}}};" for n, (value, choices) in named.items()]
+    return steps_sketch(k, name, t, tunables, roles, ctx.task)
 
 
 __all__ = ["Scheduled", "scheduled", "sketch_text", "styles"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Union
 
 from kernellab.errors import TaskError
+from kernellab.task.formula import read
 
 #: one extent of a shape: a number, or an expression over Dim names in Python's ``+ - * //``
 Extent = Union[int, str]
@@ -40,32 +39,5 @@ class Dim:
 
 def extent(expr: Extent, sizes: Mapping[str, int]) -> int:
     """The value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` lacks."""
-    return expr if isinstance(expr, int) else _evaluate(_parsed(expr), sizes)
-
-
-def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return sizes[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluate(node.operand, sizes)
-    if isinstance(node, ast.BinOp):
-        left, right = _evaluate(node.left, sizes), _evaluate(node.right, sizes)
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.FloorDiv():
-                return left // right
-            case ast.Mod():
-                return left % right
-    raise ValueError(f"not a shape expression: {ast.unparse(node)}")
-
-
-@lru_cache(maxsize=1024)
-def _parsed(expr: str) -> ast.expr:
-    return ast.parse(expr, mode="eval").body
+    found = read(expr)
+    return found if isinstance(found, int) else int(found.value(sizes))

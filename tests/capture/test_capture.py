@@ -10,6 +10,7 @@ import torch
 from kernellab.capture import Graph, Sym, capture, export, run_graph
 from kernellab.errors import CaptureError
 from kernellab.task import load_task
+from kernellab.task.formula import named
 from tests.designer.designer_cases import CASES
 
 HEAD = "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 64)\n"
@@ -31,9 +32,20 @@ def test_a_graph_computes_what_its_reference_does(name: str) -> None:
 def test_shapes_are_over_dim_names_and_nodes_keep_their_lines() -> None:
     graph = graph_of("    y = torch.relu(x)\n    return y.sum(1) / x.shape[0]")
     relu, total, divide = graph.nodes
-    assert (relu.shape, relu.line) == (("M", "N"), 5)
-    assert (total.shape, total.line) == (("M",), 6)
-    assert divide.args[1] == Sym("M")
+    m, n = named("M"), named("N")
+    assert (relu.shape, relu.line) == ((m, n), 5)
+    assert (total.shape, total.line) == ((m,), 6)
+    assert divide.args[1] == Sym(m)
+
+
+def test_what_follows_from_dims_is_a_formula_over_them() -> None:
+    graph = graph_of("    y = torch.cat((x, x[:, 1:]), 1)\n    return y.reshape(-1) / (x.shape[1] // 3)")
+    for node in graph.nodes:
+        assert not any(isinstance(extent, str) for extent in node.shape)
+    sizes = {"M": 5, "N": 7}
+    assert [e if isinstance(e, int) else e.value(sizes) for e in graph.nodes[-1].shape] == [5 * 13]
+    (third,) = (a for a in graph.nodes[-1].args if isinstance(a, Sym))
+    assert third.expr.value(sizes) == 2
 
 
 def test_families_stay_whole() -> None:

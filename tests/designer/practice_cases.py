@@ -213,4 +213,8 @@ PRACTICE: dict[str, str] = {
         "x", "s = torch.stft(x, 16, 8, window=torch.hann_window(16), return_complex=True).abs() ; torch.log10(s.clamp(min=1e-5))", "torch.randn(2, 64)"),
     "haar_wavelet": _op(
         "x", "a, b, c, d = x[..., ::2, ::2], x[..., ::2, 1::2], x[..., 1::2, ::2], x[..., 1::2, 1::2] ; torch.cat((a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d), 1) / 2", "torch.randn(2, 3, 6, 6)"),
+    "many_steps_kept": _op("x", "torch.stack([x[k] * (k + 1) for k in range(80)])", "torch.randn(80, 7)"),
+    "table_of_bytes": _op(
+        "codes, size, x", "lut = torch.linspace(-1, 1, 16) ; w = lut[torch.stack((codes >> 4, codes & 15), -1).flatten(1).int()] * size.repeat_interleave(8, 1) ; x @ w.t()",
+        "torch.randint(0, 256, (10, 16), dtype=torch.uint8), torch.rand(10, 4), torch.randn(5, 32)"),
 }  # fmt: skip

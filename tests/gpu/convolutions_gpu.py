@@ -57,6 +57,8 @@ CASES: dict[str, Case] = {
     "min_softmax": Case("F.conv3d(x, w).amin(2).softmax(1)", (64, 3, 24, 32, 32), (24, 3, 3, 3, 3)),
     "plane": Case("F.conv2d(x, w).clamp(max=0.5) * 2.0", (64, 64, 128, 128), (128, 64, 3, 3)),
     "instance_norm": Case("F.instance_norm(F.conv2d(x, w)) / 2.0", (64, 64, 128, 128), (128, 64, 3, 3)),
+    "pointwise": Case("F.conv2d(x, w)", (16, 64, 1024, 1024), (128, 64, 1, 1)),
+    "pointwise_small": Case("F.conv2d(x, w)", (8, 64, 128, 128), (128, 64, 1, 1)),
     "few_channels": Case("F.conv2d(x, w).tanh()", (64, 8, 256, 256), (64, 8, 3, 3)),
     "each_position": Case("F.conv2d(x, w)", (16, 64, 512, 512), (128, 64, 1, 1)),
     "row": Case("F.conv1d(x, w)", (16, 64, 65536), (128, 64, 3)),

@@ -161,6 +161,13 @@ def test_a_number_of_the_fixed_shape_is_right_only_there() -> None:
     assert wrong.state is GateState.WRONG
 
 
+def test_an_extent_that_a_literal_follows_from_stays_as_it_is() -> None:
+    result = gate(LITERAL.replace("/ 512.0", "* 0.001953125"), ROWS)
+    assert result.state is GateState.RIGHT, result.reason
+    assert result.cases >= 3  # the other extent was cut
+    assert gate(LITERAL.replace("/ 512.0", "* 0.00390625"), ROWS).state is GateState.WRONG
+
+
 @pytest.mark.parametrize("text", [ROW_SKETCH, LITERAL])
 def test_a_wrong_sketch_of_fixed_shapes_is_found(text: str) -> None:
     result = gate(text.replace("x - reduce", "x + reduce"), ROWS)

@@ -20,7 +20,7 @@ from kernellab.target import Target
 #: what a design says of itself in which the framework makes what no rule does: such a kernel is labelled with its share
 FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
 #: what a rule raises at a form that it was not written for
-BROKEN = (AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
 #: what a design says of itself that multiplies fewer numbers than its reference
 ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Union
 
 from kernellab.designer.emit.nodes import Names, call, extent, let, listed, number
+from kernellab.designer.emit.recurrent import TITLE
 from kernellab.designer.emit.sketch import assembled
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
+from kernellab.designer.frontend.recurrent import Recurrence
 from kernellab.designer.graph.library import CallKind, LibraryCall, Operand, attention_told
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
@@ -35,6 +38,8 @@ def library_sketch(
     return assembled(name, [made.why], symbols, declared, [], [let(made.tensor, value)])
 
 
+#: writes the sketch of a recurrent layer's steps, with a name and the roles of tensors
+Steps = Callable[[Recurrence, str, dict[str, Union[str, None]]], Sketch]
 #: an operation of the library, and the settings that are not its defaults
 Settings = tuple[str, dict[str, Expr]]
 
@@ -86,11 +91,12 @@ def _operand(operand: Operand) -> Expr:
 
 
 def with_calls(
-    parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool
+    parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool, steps: Steps
 ) -> list[Sketch]:
     """Own sketches and those of the library's calls in order: each call comes before the first that reads it.
 
-    ``names`` and ``reads`` are the name and the tensors of each own sketch.
+    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of recurrent layers,
+    which are placed as calls are.
 
     Raises:
         DesignError: nothing reads what the library would make.
@@ -103,8 +109,14 @@ def with_calls(
     def place(tensor: str) -> None:
         if tensor in placed or tensor not in b.calls:
             return
-        placed.add(tensor)
         made = b.calls[tensor]
+        if isinstance(made, Recurrence):
+            placed.update(made.made)
+            for each in made.starts:
+                place(each)
+            found.append(steps(made, titles.fresh(f"{task.name}_{TITLE}"), roles))
+            return
+        placed.add(tensor)
         for operand in made.operands:
             place(operand.tensor)
         title = titles.fresh(f"{task.name}_{made.title}")

@@ -13,6 +13,7 @@ from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.normal import ADD
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Binary, Expr, For, Hint, Name, Num, Stmt, Str
+from kernellab.task.formula import Formula
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
 
 def letter(w: Writer, axis: Axis) -> str:
     """The variable of a loop: that of a Dim where the axis is one."""
-    text = str(axis.extent)
-    if text.isidentifier() and text.upper() == text:
-        return text.lower()
+    name = axis.extent.name if isinstance(axis.extent, Formula) else ""
+    if name and name.upper() == name:
+        return name.lower()
     position = w.t.order.index(axis) if axis in w.t.order else 0
     return "chunk" if axis is w.k.chunk else "ijkabcdefgh"[position % 11]
 

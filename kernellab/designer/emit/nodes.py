@@ -6,16 +6,16 @@ Positions fold on the way, so that what is printed reads as a person would write
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from kernellab.capture.graph import Extent
 from kernellab.designer.ir.expr import Axis
-from kernellab.designer.ir.extents import Chunks, Extent, Length
+from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.tree import Assign, Binary, Bool, Call, CallStmt, Expr, Hint, Keyword, Name, Num, Str
+from kernellab.task.formula import Formula, Term
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">",
@@ -29,9 +29,6 @@ TITLES = {
     "argmin": "at",
 }  # fmt: skip
 ZERO, ONE = Num(0), Num(1)
-_ARITHMETIC = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,33 +55,22 @@ def number(value: float | int | bool) -> Expr:
     return Binary("-", Num(math.inf), Num(math.inf)) if math.isnan(value) else Num(value)
 
 
-def extent(length: Length) -> Expr:
-    """The number of elements along an axis or a dimension."""
-    if isinstance(length, Chunks):
-        return call("ceil", extent(length.of), Name(length.size))
-    return Num(length) if isinstance(length, int) else _read(length)
-
-
-@lru_cache(maxsize=1024)
-def _read(text: str) -> Expr:
-    return _node(ast.parse(text, mode="eval").body)
-
-
-def _node(node: ast.expr) -> Expr:
-    match node:
-        case ast.Constant(value=int() | float() as value):
-            return Num(value)
-        case ast.Name(id=name):
+def extent(length: Length | Term) -> Expr:
+    """The number of elements along an axis or a dimension, or a scalar argument's arithmetic."""
+    match length:
+        case Chunks():
+            return extent(length.formula)
+        case int() | float():
+            return Num(length)
+        case Formula(name=name) if name:
             return Name(name)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return Num(-value)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return tree.Unary("-", _node(inner))
-        case ast.BinOp(left=left, op=op, right=right):
-            return Binary(_ARITHMETIC[type(op)], _node(left), _node(right))
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return Call(name, tuple(map(_node, args)))
-    raise ValueError(f"not an extent: {ast.unparse(node)}")
+        case Formula(op="neg", args=(inner,)):
+            return tree.Unary("-", extent(inner))
+        case Formula(op=op, args=args) if op.isidentifier():
+            return call(op, *map(extent, args))
+        case Formula(op=op, args=(left, right)):
+            return Binary(op, extent(left), extent(right))
+    raise AssertionError(length)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -92,7 +78,7 @@ def _node(node: ast.expr) -> Expr:
 
 def plus(a: Expr, b: Expr | Extent) -> Expr:
     """``a + b`` for positions: what adds nothing is left out, and terms of ``b`` follow those of ``a``."""
-    b = extent(b) if isinstance(b, (int, str)) else b
+    b = extent(b) if isinstance(b, (int, Formula)) else b
     if b == ZERO:
         return a
     return b if a == ZERO else _follows(a, b)
@@ -110,7 +96,7 @@ def _follows(a: Expr, b: Expr) -> Expr:
 
 def times(a: Expr, b: Expr | Extent) -> Expr:
     """``a * b``, factors of ``b`` behind those of ``a``."""
-    b = extent(b) if isinstance(b, (int, str)) else b
+    b = extent(b) if isinstance(b, (int, Formula)) else b
     if isinstance(b, Binary) and b.op == "*":
         return Binary("*", times(a, b.left), b.right)
     return Binary("*", a, b)

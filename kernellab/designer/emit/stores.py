@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kernellab.designer.emit.nodes import Value, call, listed, move
 from kernellab.designer.emit.writer import Writer
+from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Op
 from kernellab.designer.ir.normal import ADD, Output
 from kernellab.sketch.syntax.tree import Bool, Num
@@ -56,9 +57,9 @@ def _inside(w: Writer, o: Output, ats: list[Value]) -> Value:
     at, shared = ats[0], {a for value in ats for a in value.axes}
     sliced = {
         a
-        for ix, extent in zip(o.index, w.layout.views[o.tensor], strict=True)
+        for ix, length in zip(o.index, w.layout.views[o.tensor], strict=True)
         for a in ix.leaves()
-        if a not in shared and ix.plain and str(a.extent) == str(extent)
+        if a not in shared and ix.plain and extents.same(a.extent, length)
     }
     ragged = [a for a in w.t.order if a in w.t.blocks and a not in w.t.exact and a not in sliced]
     axes = w.tile_axes(w.free(o.expr))

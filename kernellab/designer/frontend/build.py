@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
-from kernellab.designer.ir.extents import Extent
-from kernellab.designer.ir.normal import Purpose
+from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
@@ -370,7 +370,7 @@ class Builder:
 
     def position(self, ix: Ix) -> Expr:
         if ix.at is not None:
-            offset = self.value(Sym(str(ix.offset)) if isinstance(ix.offset, str) else ix.offset)
+            offset = number(ix.offset)
             if ix.sign == -1:
                 return Op("sub", (offset, ix.at), "int64")
             return ix.at if ix.offset == 0 else Op("add", (ix.at, offset), "int64")

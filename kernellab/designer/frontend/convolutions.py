@@ -54,10 +54,11 @@ def _window_of(
     if not is_plain(index, shape, groups, 1):
         # what reads it turns or cuts it: the result is stored as it is
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
-    mine = int(given[1]) if transposed else int(given[0]) // groups
+    first, second = map(extents.fixed, given[:2])
+    mine = second if transposed else first // groups
     group, co = _channels(index[1], groups, mine)
     w = window(x_shape[2:], index[2:], kernel, stride, pad, dilation, transposed)
-    inside = int(given[0]) // groups if transposed else int(given[1])
+    inside = first // groups if transposed else second
     packed = mine > 1 and (groups == 1 or inside >= LEAST_CHANNELS)
     c = Axis(inside) if inside > 1 or packed else None
     channel = Ix(tuple(a for a in (*group, c) if a is not None))

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.capture import Node, Ref, Sym
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.pointwise import OPERATIONS, compute, is_float, wide
 from kernellab.designer.frontend.reductions import matching
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
-from kernellab.designer.ir.extents import Extent
 from kernellab.designer.ir.normal import number
 from kernellab.errors import DesignError
 

@@ -9,8 +9,8 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.windows import at_window, is_plain, spatial, window
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Leaf, Num, Op, SymNum, Win
-from kernellab.designer.ir.extents import Extent
+from kernellab.designer.ir.expr import Expr, Index, Leaf, Num, Op, Win
+from kernellab.designer.ir.normal import number
 
 
 class _Pool:
@@ -79,19 +79,15 @@ def _seen(pool: _Pool, whole: bool, dtype: str) -> Expr:
         ix, size = pool.index[d - pool.rank], pool.sizes[d]
         k, s, p = pool.kernel[d], pool.stride[d], pool.pad[d]
         at = Op("sub", (Op("mul", (pool.b.position(ix), Num(s, "int64")), "int64"), Num(p, "int64")), "int64")
-        end = Op("min", (Op("add", (at, Num(k, "int64")), "int64"), _number(extents.add(size, p))), "int64")
+        end = Op("min", (Op("add", (at, Num(k, "int64")), "int64"), number(extents.add(size, p))), "int64")
         begin: Expr = at
         if not whole:
             begin = Op("max", (at, Num(0, "int64")), "int64")
-            end = Op("min", (end, _number(size)), "int64")
+            end = Op("min", (end, number(size)), "int64")
         along = Op("cast", (Op("sub", (end, begin), "int64"),), dtype)
         count = along if count is None else Op("mul", (count, along), dtype)
     assert count is not None
     return count
-
-
-def _number(extent: Extent) -> Expr:
-    return Num(extent, "int64") if isinstance(extent, int) else SymNum(extent, "int64")
 
 
 def _adaptive(rank: int, join: str) -> Handler:
@@ -101,7 +97,7 @@ def _adaptive(rank: int, join: str) -> Handler:
         pairs = list(zip(sizes, wanted, strict=True))
         if item == 1 or not all(isinstance(s, int) and isinstance(w, int) and s % w == 0 for s, w in pairs):
             raise b.refuse(node, "windows of different sizes")
-        kernel = tuple(int(s) // int(w) for s, w in pairs)
+        kernel = tuple(extents.fixed(s) // extents.fixed(w) for s, w in pairs)
         if not is_plain(index, shape):
             return Leaf(b.stored(Ref(node.name, item if node.results else None)), index, node.dtype)
         w = window(sizes, index[-rank:], kernel, kernel, (0,) * rank, (1,) * rank)

@@ -82,7 +82,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
     product = b.dot(
         queries, b.operand(k, (*shared, keys, over), (*heads, length, width)), over.axes[0], row, keys, d, node.line
     )
-    factor = float(width) ** -0.5 if scale is None else scale
+    factor = extents.fixed(width) ** -0.5 if scale is None else scale
     scores: Expr = Op("mul", (product, b.value(factor)), d, node.line)
     lowest = Num(float("-inf"), d)
     if isinstance(mask, Ref):

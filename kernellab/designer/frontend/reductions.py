@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernellab.capture import Node
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.algebra import summed
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Num, Op, Red, SymNum
-from kernellab.designer.ir.extents import Extent
 
 
 def dims_of(given: Any, rank: int) -> list[int]:
@@ -115,7 +115,9 @@ def moments(r: Reduction, d: str, correction: float) -> tuple[Expr, Expr]:
             count = Num(max(count.value - correction, 0.0), d)
         else:
             assert isinstance(count, SymNum)
-            count = SymNum(str(extents.add(count.expr, -int(correction))), d)
+            less = extents.add(count.expr, -int(correction))
+            assert not isinstance(less, int)
+            count = SymNum(less, d)
     return mean, Op("div", (squares, count), d, r.node.line)
 
 

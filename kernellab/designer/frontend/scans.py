@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernellab.capture import Node
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import sum_dtype
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Num, Op, Scan
-from kernellab.designer.ir.extents import Extent
 from kernellab.sketch.program.ops import OPS
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.capture import Node
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler, Stored
 from kernellab.designer.frontend.gather import indices, places
 from kernellab.designer.frontend.pointwise import cast, compute, wide
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op, walk
-from kernellab.designer.ir.extents import Extent
 from kernellab.designer.ir.normal import ADD, ONCE, Output
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernellab.capture import Node, Ref, Sym
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.gather import chosen, picked, strided
 from kernellab.designer.frontend.pointwise import compute, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
-from kernellab.designer.ir.extents import Extent
 from kernellab.designer.ir.normal import number, row_major
 from kernellab.errors import DesignError
+
+#: parts of a concatenation that are chosen among one after another; more are halved
+_CHAIN = 64
 
 
 def _dim(node: Node, given: int, rank: int) -> int:
@@ -162,29 +165,34 @@ def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     dim = (node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(index)
-    parts, start, result = list(node.args[0]), 0, None
+    parts = list(node.args[0])
     starts: list[Extent] = []
-    at: Extent = start
+    at: Extent = 0
     for part in parts:
         starts.append(at)
         at = extents.add(at, b.shape(part)[dim])
     ix = index[dim]
     if len(ix.leaves()) > 1 or ix.sign != 1:
         return _cat_at(b, node, index, dim)
+    values = []
     for part, begin in reversed(list(zip(parts, starts, strict=True))):
         own = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
         if b.shape(part)[dim] == 1:
             own = (*index[:dim], Ix(), *index[dim + 1 :])
-        value = compute(b.value(part, own), wide(node.dtype))
-        if result is None:
-            result = value
-            end: Extent = begin
-            continue
-        before = Op("lt", (b.position(ix), b.value(Sym(str(end)) if isinstance(end, str) else end)), "bool")
-        result = Op("where", (before, value, result), wide(node.dtype), node.line)
-        end = begin
-    assert result is not None
-    return result
+        values.append(compute(b.value(part, own), wide(node.dtype)))
+    values.reverse()
+
+    def among(first: int, stop: int) -> Expr:
+        if stop - first == 1:
+            return values[first]
+        # a chain says it best; a long one is too deep for what walks it
+        middle = first + 1 if stop - first <= _CHAIN else (first + stop) // 2
+        end = starts[middle]
+        rest = among(middle, stop)
+        before = Op("lt", (b.position(ix), number(end)), "bool")
+        return Op("where", (before, among(first, middle), rest), wide(node.dtype), node.line)
+
+    return among(0, len(parts))
 
 
 def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:
@@ -214,7 +222,7 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
         fits = Op(
             "logical_and",
             (Op("ge", (at, Num(0, "int64")), "bool"),
-             Op("lt", (at, b.value(Sym(end) if isinstance(end, str) else end)), "bool")),
+             Op("lt", (at, number(end)), "bool")),
             "bool",
         )  # fmt: skip
         inside = fits if inside is None else Op("logical_and", (inside, fits), "bool")

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernellab.capture import Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap
-from kernellab.designer.ir.extents import Extent
 from kernellab.errors import DesignError
 
 #: channels of a group below which a convolution is summed directly, not as a product of matrices

@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any
 
 from kernellab.capture import Graph, Input, Node, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.reductions import argument
 from kernellab.designer.frontend.views import VIEWS
-from kernellab.designer.ir.extents import Extent
 from kernellab.errors import DesignError
 
 _PRODUCTS = frozenset(("mm", "bmm"))

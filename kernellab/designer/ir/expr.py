@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
 
-from kernellab.designer.ir.extents import Extent, Length, times
+from kernellab.capture.graph import Extent
+from kernellab.designer.ir.extents import Length, times
+from kernellab.task.formula import Formula
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -146,7 +148,7 @@ class Num(Node):
 class SymNum(Node):
     """A size or a scalar argument as a number."""
 
-    expr: str
+    expr: Formula
     dtype: str
     line: int = 0
 

@@ -1,21 +1,18 @@
 """Extents as products: enough algebra to split, merge and compare the axes of a reshaped tensor.
 
-The extent of a dimension is a number or the text of an expression over Dims; an axis may also count the
-:class:`Chunks` of an extent.
+The extent of a dimension is a number or a formula over Dims; an axis may also count the :class:`Chunks` of an extent.
 """
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Union
 
-from kernellab.capture.run import evaluate
-
-Extent = Union[int, str]
+from kernellab.capture.graph import Extent
+from kernellab.task.formula import Formula, Term, named
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,20 @@ class Chunks:
     of: Extent
     size: str
 
+    @property
+    def formula(self) -> Formula:
+        return Formula("ceil", (self.of, named(self.size)))
+
     def __str__(self) -> str:
-        return f"ceil({self.of}, {self.size})"
+        return str(self.formula)
 
 
-Length = Union[int, str, Chunks]
+Length = Union[int, Formula, Chunks]
+
+
+def counted(length: Length) -> Extent:
+    """A length as an extent: of chunks, how many they are."""
+    return length.formula if isinstance(length, Chunks) else length
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,10 @@ class Product:
     """``number`` times the factors: names, and sums or quotients that are kept as they are written."""
 
     number: int
-    factors: tuple[str, ...] = field(default=())
+    factors: tuple[Formula, ...] = field(default=())
 
     def __mul__(self, other: Product) -> Product:
-        return Product(self.number * other.number, tuple(sorted(self.factors + other.factors)))
+        return Product(self.number * other.number, tuple(sorted(self.factors + other.factors, key=str)))
 
     def over(self, other: Product) -> Product | None:
         """The exact quotient, None when ``other`` does not divide this for certain."""
@@ -50,16 +56,15 @@ class Product:
         left.subtract(Counter(other.factors))
         if any(n < 0 for n in left.values()):
             return None
-        return Product(self.number // other.number, tuple(sorted(left.elements())))
+        return Product(self.number // other.number, tuple(sorted(left.elements(), key=str)))
 
     @property
     def extent(self) -> Extent:
         if not self.factors:
             return self.number
-        parts = ([str(self.number)] if self.number != 1 else []) + [
-            f if f.isidentifier() else f"({f})" for f in self.factors
-        ]
-        return "*".join(parts) if len(parts) > 1 or self.number != 1 else self.factors[0]
+        first, *rest = self.factors
+        start = Formula("*", (self.number, first)) if self.number != 1 else first
+        return reduce(lambda a, b: Formula("*", (a, b)), rest, start)
 
 
 ONE = Product(1)
@@ -68,26 +73,26 @@ ONE = Product(1)
 @lru_cache(maxsize=1024)
 def product(extent: Length) -> Product:
     """An extent as a Product; what is no product is one opaque factor."""
-    return Product(extent) if isinstance(extent, int) else _read(ast.parse(str(extent), mode="eval").body)
+    return _read(counted(extent))
+
+
+def _read(term: Term) -> Product:
+    if isinstance(term, Formula):
+        return _read(term.args[0]) * _read(term.args[1]) if term.op == "*" else Product(1, (term,))
+    assert isinstance(term, int), term
+    return Product(term)
 
 
 def names(extent: Length) -> frozenset[str]:
     """The Dims and constexprs that an extent is made of."""
-    if isinstance(extent, int):
-        return frozenset()
-    if isinstance(extent, Chunks):
-        return names(extent.of) | {extent.size}
-    return frozenset(node.id for node in ast.walk(ast.parse(extent, mode="eval")) if isinstance(node, ast.Name))
+    found = counted(extent)
+    return found.names() if isinstance(found, Formula) else frozenset()
 
 
-def _read(node: ast.expr) -> Product:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return Product(node.value)
-    if isinstance(node, ast.Name):
-        return Product(1, (node.id,))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return _read(node.left) * _read(node.right)
-    return Product(1, (ast.unparse(node),))
+def fixed(extent: Length) -> int:
+    """An extent that the caller knows to be a number."""
+    assert isinstance(extent, int), extent
+    return extent
 
 
 def same(a: Length, b: Length) -> bool:
@@ -103,15 +108,21 @@ def times(extents: Iterable[Length]) -> Extent:
 
 def add(a: Length, b: Extent) -> Extent:
     """``a + b``, folded where that is easy."""
+    a = counted(a)
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     if a == 0:
         return b
     if b == 0:
-        return a if isinstance(a, int) else str(a)
-    if isinstance(b, int) and b < 0:
-        return f"{a} - {-b}"
-    return f"{a} + {b}"
+        return a
+    return Formula("-", (a, -b)) if isinstance(b, int) and b < 0 else _follows(a, b)
+
+
+def _follows(a: Term, b: Term) -> Formula:
+    """``a + b``, the terms of ``b`` behind those of ``a``."""
+    if isinstance(b, Formula) and b.op in ("+", "-"):
+        return Formula(b.op, (_follows(a, b.args[0]), b.args[1]))
+    return Formula("+", (a, b))
 
 
 def subtract(a: Extent, b: Extent) -> Extent:
@@ -119,14 +130,10 @@ def subtract(a: Extent, b: Extent) -> Extent:
         return a - b
     if b == 0:
         return a
-    if a == b:
-        return 0
-    shown = b if isinstance(b, int) or b.replace("*", "").isidentifier() else f"({b})"
-    return f"{a} - {shown}"
+    return 0 if a == b else Formula("-", (a, b))
 
 
 def value(extent: Length, sizes: Mapping[str, int]) -> int:
     """The number that an extent has under ``sizes``. Raises KeyError for a name that they lack."""
-    if isinstance(extent, Chunks):
-        return -(-value(extent.of, sizes) // sizes[extent.size])
-    return extent if isinstance(extent, int) else int(evaluate(extent, sizes))
+    found = counted(extent)
+    return found if isinstance(found, int) else int(found.value(sizes))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import (
     Attend,
@@ -30,7 +31,7 @@ from kernellab.designer.ir.expr import (
     Win,
     walk,
 )
-from kernellab.designer.ir.extents import Chunks, Extent, Length
+from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.errors import DesignError
 
 #: how an Output is written at indices that are values: added to what is there, or once an element

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
-from kernellab.designer.passes.split_precision import ON_THE_FLY, STORED
+from kernellab.designer.passes.split.precision import ON_THE_FLY, STORED
 from kernellab.target import Chip
 
 #: bytes that one lane fetches at once; rows of the copy are multiples of it
@@ -96,7 +97,7 @@ def _unfolding(k: Launch, win: Win, rates: _Rates, always: bool) -> tuple[Tap, .
 
 
 def _choices(win: Win) -> Iterator[tuple[Tap, ...]]:
-    inside = int(str(win.sums[0].extent))
+    inside = extents.fixed(win.sums[0].extent)
     free = [tap for tap in win.taps if phases(tap) == 1 and tap.k is not None]
     for count in range(len(free) + 1):
         for taps in combinations(free, count):
@@ -164,10 +165,10 @@ def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout) -> l
     """The copy of the input (and of the weights, where their rows change), and the window that reads them."""
     (c,) = win.sums
     assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
-    inside = int(str(c.extent))
+    inside = extents.fixed(c.extent)
     lane = _LANE // _BYTES[win.a.dtype]
     wide = Axis(-(-inside // lane) * lane)
-    row = Axis(math.prod(tap.kernel for tap in unfolded) * int(str(wide.extent)))
+    row = Axis(math.prod(tap.kernel for tap in unfolded) * extents.fixed(wide.extent))
     x, first = _input(win, unfolded, wide, row, layout)
     made: list[Launch] = [first]
     w = win.b
@@ -203,14 +204,14 @@ def _input(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: L
             read.append(Ix(axes, 0, 1, replace(tap, out=out, k=ks[tap])))
             written.append(Ix((out,)) if out is not None else Ix())
             here.append(Ix((tap.out,)) if tap.out is not None else Ix())
-            shape.append(int(str(out.extent)) if out is not None else 1)
+            shape.append(extents.fixed(out.extent) if out is not None else 1)
             continue
-        extent = tap.size if tap is not None else math.prod(int(str(a.extent)) for a in ix.leaves())
+        extent = tap.size if tap is not None else math.prod(extents.fixed(a.extent) for a in ix.leaves())
         axis = Axis(extent)
         read.append(Ix((axis,)) if ix.leaves() or tap is not None else ix)
         written.append(Ix((axis,)) if ix.leaves() or tap is not None else Ix())
         here.append(ix if ix.leaves() or tap is not None else Ix())
-        shape.append(int(str(extent)))
+        shape.append(extents.fixed(extent))
     name = layout.fresh(f"{source.tensor}_last")
     layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
     value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
@@ -240,7 +241,7 @@ def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout:
             read.append(Ix(axes))
             written.append(Ix(axes))
             here.append(ix)
-            shape.append(int(str(ix.extent)) if leaf is not None else 1)
+            shape.append(extents.fixed(ix.extent) if leaf is not None else 1)
     name = layout.fresh(f"{win.weights}_rows")
     layout.views[name], layout.dtypes[name] = (*shape, row.extent), packed.dtype
     value = Leaf(packed.tensor, tuple(read), packed.dtype, packed.line)

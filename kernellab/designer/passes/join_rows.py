@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Free, Index, Ix, Leaf, Tap, Win, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout
@@ -65,15 +66,17 @@ def _tensors(k: Launch) -> set[str]:
 
 def _join(k: Launch, win: Win, tap: Tap, inner: Axis, layout: Layout) -> Launch:
     assert isinstance(win.a, Leaf) and tap.out is not None
-    wide, outer = int(str(inner.extent)), tap.out
-    row = Axis(int(str(outer.extent)) * wide)
-    longer = replace(tap, out=row, dilation=tap.dilation * wide, pad=tap.pad * wide, size=int(str(tap.size)) * wide)
+    wide, outer = extents.fixed(inner.extent), tap.out
+    row = Axis(extents.fixed(outer.extent) * wide)
+    longer = replace(
+        tap, out=row, dilation=tap.dilation * wide, pad=tap.pad * wide, size=extents.fixed(tap.size) * wide
+    )
     axes = tuple(a for a in (row, tap.k) if a is not None)
     x = Leaf(win.a.tensor, (*win.a.index[:-2], Ix(axes, 0, 1, longer)), win.a.dtype, win.a.line)
     turned = replace(win, a=x, taps=tuple(longer if t is tap else t for t in win.taps))
     instead = Rewrite(lambda e: turned if e is win else None)
     for tensor in {x.tensor, *(o.tensor for o in k.outs)}:
         *rest, high, low = layout.views[tensor]
-        layout.views[tensor] = (*rest, int(str(high)) * int(str(low)))
+        layout.views[tensor] = (*rest, extents.fixed(high) * extents.fixed(low))
     outs = [replace(o, index=(*o.index[:-2], Ix((row,))), expr=instead(o.expr)) for o in k.outs]
     return replace(k, dot=turned, par=k.par - {outer, inner} | {row}, outs=outs)

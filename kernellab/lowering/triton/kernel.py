@@ -257,7 +257,7 @@ class KernelWriter:
         self.out.put(f"for {var} in {head}:")
         outer = self.ints.loops.get(stmt.var)
         self.ints.loops[stmt.var] = stmt
-        self._block(stmt.body, release=True)
+        self._block(stmt.body, release=True, meets=_goes_on(stmt))
         if outer is None:
             del self.ints.loops[stmt.var]
         else:
@@ -276,10 +276,13 @@ class KernelWriter:
             self.out.put("else:")
             self._block(stmt.orelse, release=False)
 
-    def _block(self, body: Sequence[Statement], *, release: bool) -> None:
+    def _block(self, body: Sequence[Statement], *, release: bool, meets: bool = False) -> None:
         self.out.depth += 1
         self.places.enter()
         self._body(body)
+        if meets:
+            self.out.at = 0
+            self.out.put("tl.debug_barrier()")
         self.places.leave(release=release)
         self.out.depth -= 1
 
@@ -303,6 +306,14 @@ _STATEMENTS: Mapping[type, Callable[[KernelWriter, Any], None]] = {
     Assign: KernelWriter._assign, Gemm: KernelWriter._gemm, MultiAssign: KernelWriter._multi, Loop: KernelWriter._loop,
     If: KernelWriter._if,
 }  # fmt: skip
+
+
+def _goes_on(loop: Loop) -> bool:
+    """May an iteration read what an earlier one stored elsewhere? Other threads stored it: all have to have done so."""
+    inner = list(statements(loop.body))
+    stored = [s.region for s in inner if isinstance(s, Store)]
+    loaded = [s.region for s in inner if isinstance(s, Load)]
+    return any(a.tensor.name == b.tensor.name and a.index != b.index for a in stored for b in loaded)
 
 
 def _scattered(region: Region) -> bool:

@@ -14,7 +14,7 @@ from math import prod
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
-from kernellab.errors import NotRunnable, SketchError, TaskError, counted
+from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import Mismatch, compare64, compare_declared
@@ -285,7 +285,7 @@ class _Gate:
 
     def _result(self, state: GateState, reason: str, sizes: dict[str, int] | None = None) -> GateResult:
         if self.whole and self.ended:
-            reason += f" The other sizes were not run: {self.seconds:g} s were over."
+            reason += f" The other sizes were not run: {lasting(self.seconds)} were over."
         return GateResult(
             state=state,
             reason=reason,

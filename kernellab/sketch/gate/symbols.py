@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import isclose
 from typing import Any
 
 from kernellab.errors import SketchError
@@ -23,6 +24,8 @@ from kernellab.task.sample.shrink import free_axes
 
 #: larger numbers that equal a product of extents are taken for it
 _LARGEST_PLAIN = 64
+#: from here on a literal that is an extent's root or reciprocal is taken for it; 0.5 says nothing of 2 or 4
+_LEAST_TOLD = 16
 
 
 def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program, Binding] | None:
@@ -71,9 +74,28 @@ def _symbols(program: Program, task: Task) -> dict[int, str]:
         for dim, extent in enumerate(arg.shape)
         if (position, dim) not in free
     }
-    sizes = sorted({axis.size for axis in free_axes(task)} - fixed)
+    literals = _literals(program)
+    sizes = sorted(s for s in {axis.size for axis in free_axes(task)} - fixed if not _is_told(s, literals))
     taken = {*program.symbols, *(t.name for t in program.tensors), *(c.name for c in program.constexprs)}
     return {size: f"size{size}" for size in sizes if f"size{size}" not in taken}
+
+
+def _literals(program: Program) -> frozenset[float]:
+    """The numbers in arithmetic, indices aside."""
+    found: set[float] = set()
+
+    def note(item: Const) -> Const:
+        found.add(float(item.value))
+        return item
+
+    for kernel in program.kernels:
+        swapped(kernel.body, lambda number: number, note)
+    return frozenset(found)
+
+
+def _is_told(size: int, literals: frozenset[float]) -> bool:
+    """Does a literal follow from ``size``, as an attention's scale does from the width of its heads? Then it stays."""
+    return size >= _LEAST_TOLD and any(isclose(x, size**p, rel_tol=1e-6) for x in literals for p in (-0.5, 0.5, -1))
 
 
 def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:

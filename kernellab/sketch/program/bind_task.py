@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, Task, extent
+from kernellab.task.formula import Term, read
 
 Number = int | float
 _BY_TORCH_NAME = {d.torch_name: d for d in DType}
@@ -131,27 +131,22 @@ class _Symbols:
         whole = next((s for s, e in self.extents.items() if e == expr), None)
         if whole is not None:
             return IntExpr(IntKind.SYMBOL, name=whole)
-        return self._translate(ast.parse(expr, mode="eval").body)
+        return self._translate(read(expr))
 
-    def _translate(self, node: ast.expr) -> IntExpr | None:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return num(node.value)
-        if isinstance(node, ast.Name):
-            symbol = next((s for s, e in self.extents.items() if e == node.id), None)
+    def _translate(self, term: Term) -> IntExpr | None:
+        if isinstance(term, int):
+            return num(term)
+        if isinstance(term, float):
+            return None
+        if term.name:
+            symbol = next((s for s, e in self.extents.items() if e == term.name), None)
             return IntExpr(IntKind.SYMBOL, name=symbol) if symbol else None
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            left, right = self._translate(node.left), self._translate(node.right)
-            return int_op(_OPERATORS[type(node.op)], left, right) if left and right else None
-        return None
+        args = [found for a in term.args if (found := self._translate(a)) is not None]
+        known = term.op in _OPERATORS and len(args) == len(term.args)
+        return int_op(term.op, *args) if known else None
 
 
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-}
+_OPERATORS = ("+", "-", "*", "//", "%")
 
 
 def _scalars(program: Program, task: Task, given: Mapping[str, Number]) -> tuple[dict[str, int], dict[str, Number]]:

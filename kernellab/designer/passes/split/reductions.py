@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, mapped
-from kernellab.designer.ir.extents import Chunks, Length, times
+from kernellab.designer.ir.extents import Chunks, Length, counted, times
 from kernellab.designer.ir.normal import Output, share
+from kernellab.task.formula import named
 
 
 def split_reductions(
@@ -80,11 +81,11 @@ def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
     """
     d = r.dtype
     assert isinstance(chunk.extent, Chunks)
-    name = chunk.extent.size
+    size = named(chunk.extent.size)
     first = r.axes[0]
-    here = Op("mul", (Iota(Ix((chunk,))), SymNum(name, "int64")), "int64")
+    here = Op("mul", (Iota(Ix((chunk,))), SymNum(size, "int64")), "int64")
     left = Op("sub", (_size(first.extent, "int64"), here), "int64")
-    count: Expr = Op("cast", (Op("min", (SymNum(name, "int64"), left), "int64"),), d)
+    count: Expr = Op("cast", (Op("min", (SymNum(size, "int64"), left), "int64"),), d)
     others = times([a.extent for a in r.axes[1:]])
     if others != 1:
         count = Op("mul", (count, _size(others, d)), d)
@@ -98,9 +99,10 @@ def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
 
 
 def _size(extent: Length, dtype: str) -> Expr:
-    if isinstance(extent, int):
-        return Num(float(extent) if "float" in dtype else extent, dtype)
-    return SymNum(str(extent), dtype)
+    found = counted(extent)
+    if isinstance(found, int):
+        return Num(float(found) if "float" in dtype else found, dtype)
+    return SymNum(found, dtype)
 
 
 def _wide(dtype: str) -> str:

@@ -15,8 +15,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from kernellab.capture.graph import Extent
 from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op
-from kernellab.designer.ir.extents import Extent, Length
+from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.passes.plan import Rewrite

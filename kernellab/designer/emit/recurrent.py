@@ -1,0 +1,104 @@
+"""The steps of a recurrent layer as one sketch: the state goes through memory, so that a wide one is made in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kernellab.designer.emit.nodes import Names
+from kernellab.designer.emit.sketch import RESERVED
+from kernellab.designer.frontend.recurrent import GATES, Recurrence
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.tile.recurrent import StepTiles
+from kernellab.sketch.syntax.parse import parse
+from kernellab.sketch.syntax.tree import Sketch
+from kernellab.task import Task
+
+TITLE = "steps"
+_WHY = "One program walks all steps of its rows; what the inputs give the gates was one product for all steps before."
+#: of each cell: what is done with its gates, each the sum of what inputs and state give, and the tiles that are stored
+_CELLS: Mapping[str, tuple[str, ...]] = {
+    "lstm": (
+        "cell = sigmoid(in_1 + sum_1) * before_1 + sigmoid(in_0 + sum_0) * tanh(in_2 + sum_2)",
+        "state = sigmoid(in_3 + sum_3) * tanh(cell)",
+    ),
+    "gru": (
+        "update = sigmoid(in_1 + sum_1)",
+        "offer = tanh(in_2 + sigmoid(in_0 + sum_0) * sum_2)",
+        "state = offer + update * (before_0 - offer)",
+    ),
+    "rnn_tanh": ("state = tanh(in_0 + sum_0)",),
+    "rnn_relu": ("state = relu(in_0 + sum_0)",),
+}
+#: how many of the states one step reads element by element, beside the products: the last of them
+_READS = {"lstm": (1,), "gru": (0,)}
+
+
+def steps_sketch(
+    k: Recurrence, name: str, t: StepTiles, tunables: Iterable[str], roles: Mapping[str, str | None], task: Task
+) -> Sketch:
+    """The sketch ``name``; ``tunables`` are the declarations of its tiles, ``roles`` as in a library call's sketch."""
+    taken = {*RESERVED, *DTYPES, *(a.name for a in task.args), *(d.name for d in task.dims), *roles, *k.made, *k.starts}
+    names = Names({*taken, k.gates, k.weights, k.bias})
+    row, step, col, at = (names.fresh(word) for word in ("b", "t", "j", "k"))
+    rows, made, summed = f"{row}:{row}+{t.rows}", f"{col}:{col}+{t.made}", f"{at}:{at}+{t.summed}"
+    steps, width, gates, dtype = k.steps, k.width, range(GATES[k.cell]), DTYPES[k.dtype]
+    now = f"{steps} - 1 - {step}" if k.backwards else step
+
+    def place(when: str, cols: str) -> str:
+        return f"{rows}, {when}, {cols}" if k.batch_first else f"{when}, {rows}, {cols}"
+
+    def before(n: int, cols: str, tile: str) -> list[str]:
+        """The state of the step before, at the first step the one that was given."""
+        return [
+            f"load({k.made[n]}[{place(f'{step}-1', cols)}] -> {tile})",
+            f"load({k.starts[n]}[0, {rows}, {cols}] -> {tile}_first)",
+            f"{tile} = where({step} < 1, {tile}_first, {tile})",
+        ]
+
+    def indented(depth: int, lines: Iterable[str]) -> list[str]:
+        return [" " * 4 * depth + line for line in lines]
+
+    given = [f"load({k.gates}[{place(now, f'{g}, {made}')}] -> in_{g})" for g in gates]
+    biased = [line for g in gates if k.bias for line in (
+        f"load({k.bias}[{g}, {made}] -> bias_{g})", f"sum_{g} = sum_{g} + bias_{g}",
+    )]  # fmt: skip
+    products = [line for g in gates for line in (
+        f"load({k.weights}[{summed}, {g}, {made}] -> weights_{g})",
+        f'gemm(state_before, weights_{g}, sum_{g}, precision="{t.precision}")',
+    )]  # fmt: skip
+    sums = [f'sum_{g} = alloc([{t.rows}, {t.made}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
+            for g in gates]  # fmt: skip
+    stored = [f"store({tile} -> {tensor}[{place(step, made)}])"
+              for tile, tensor in zip(("state", "cell")[: len(k.made)], k.made, strict=True)]  # fmt: skip
+    lead = f"{k.rows}, {steps}" if k.batch_first else f"{steps}, {k.rows}"
+    shapes = {k.gates: f"{lead}, {len(gates)}, {width}", k.weights: f"{width}, {len(gates)}, {width}"}
+    shapes |= {k.bias: f"{len(gates)}, {width}"} if k.bias else {}
+    shapes |= dict.fromkeys(k.starts, f"1, {k.rows}, {width}") | dict.fromkeys(k.made, f"{lead}, {width}")
+    tensors = [f"{tensor}[{shape}]: {dtype}{_role(roles.get(tensor, 'temp'))};" for tensor, shape in shapes.items()]
+    named = {name for length in k.shape for name in extents.names(length)}
+    symbols = ", ".join(d.name for d in task.dims if d.name in named)
+    lines = [
+        f"sketch {name} {{",
+        *indented(1, [
+            f"# {_WHY}",
+            *([f"symbols: {symbols};"] if symbols else []),
+            f"tensors: {' '.join(tensors)}",
+            f"constexpr: {' '.join(tunables)}",
+            f'@llm_hint("parallel", "{t.core}")',
+            f"for {row} in range(0, {k.rows}, {t.rows}):",
+        ]),
+        *indented(2, [f"for {step} in range({steps}):"]),
+        *indented(3, [f"for {col} in range(0, {width}, {t.made}):"]),
+        *indented(4, [*sums, f"for {at} in range(0, {width}, {t.summed}):"]),
+        *indented(5, [*before(0, summed, "state_before"), *products]),
+        *indented(4, [*biased, *given]),
+        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, made, f"before_{n}")]),
+        *indented(4, [*_CELLS[k.cell], *stored]),
+        "}",
+    ]  # fmt: skip
+    return parse("\n".join(lines) + "\n").sketches[0]
+
+
+def _role(role: str | None) -> str:
+    return f" {role}" if role else ""

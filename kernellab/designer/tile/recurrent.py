@@ -1,0 +1,46 @@
+"""Tiles of a recurrent layer's steps: rows that one program walks through all steps, and blocks of its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.designer.frontend.recurrent import GATES, Recurrence
+from kernellab.designer.ir import extents
+from kernellab.designer.ir.dtypes import item_bytes
+from kernellab.designer.tile.context import Context, near, power
+
+#: rows of a program on a GPU, and elements of the state that it makes and sums at once
+_ROWS, _MOST = 16, 64
+
+
+@dataclass(frozen=True)
+class StepTiles:
+    """``rows``, ``made`` and ``summed`` name the constexprs of the tiles; ``core`` says where programs run."""
+
+    rows: str
+    made: str
+    summed: str
+    core: str
+    precision: str
+
+
+def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
+    """On a CPU rows are shared out among the cores, and a block of weights for all gates stays in half of L2."""
+    rows, width = extents.value(k.rows, dict(ctx.sizes)), extents.value(k.width, {})
+    if ctx.gpu:
+        exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else "tf32x3"
+        # the scalar products of CUDA-C read their factors from 48 KiB of shared memory
+        most = _MOST // 2 if ctx.scalar_products else _MOST
+        block = min(most, max(16, power(width)))
+        return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", block), _add(ctx, "BK", block), "grididx", exact)
+    share = max(1, min(32, -(-rows // ctx.cores)))
+    room = (ctx.chip.l2_bytes or 1 << 20) // 2 // item_bytes(k.dtype) // GATES[k.cell]
+    made = width
+    while made > 32 and made * width > room:
+        made = -(-made // 2)
+    return StepTiles(_add(ctx, "BM", share), _add(ctx, "BN", made), _add(ctx, "BK", width), "coreidx", "ieee")
+
+
+def _add(ctx: Context, name: str, value: int) -> str:
+    least = 16 if ctx.gpu else 1
+    return ctx.consts.add(name, value, tuple(c for c in near(value) if least <= c <= value))

@@ -1,0 +1,93 @@
+"""Recurrent layers that are not unrolled: own launches walk their steps, right in the gate and compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import FALLBACK, RulesDesigner
+from kernellab.lowering import lower
+from kernellab.records import GateState
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import Task, load_task
+from tests.designer.coverage import CPU
+from tests.designer.practice import compare
+
+GPU = Target("triton", Backend.CUDA, Chip("test GPU", "gpu", 132))
+
+LAYERS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = {layer}
+
+    def forward(self, *given):
+        return self.inner(*given){picked}
+
+def get_init_inputs():
+    return []
+
+def get_inputs():
+    return [{given}]
+"""
+#: layer, what of its results is returned, its inputs
+CASES = {
+    "both ways, two deep": ("nn.GRU(5, 6, 2, bidirectional=True)", "", "torch.randn(4, 3, 5), torch.randn(4, 3, 6)"),
+    "cells at the end": ("nn.LSTM(5, 6, bidirectional=True)", "[1][1]", "torch.randn(4, 3, 5)"),
+    "rows first": ("nn.RNN(5, 6, batch_first=True)", "[0]", "torch.randn(3, 4, 5)"),
+    "no bias, relu": ("nn.RNN(5, 6, bias=False, nonlinearity='relu')", "[1]", "torch.randn(4, 3, 5)"),
+    "float64, one row": ("nn.GRU(5, 6, dtype=torch.float64)", "[0]", "torch.randn(4, 1, 5, dtype=torch.float64)"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_steps_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of steps take the gate tens of seconds."""
+    monkeypatch.setattr("kernellab.task.recurrent._MOST_STEPS", 2)
+
+
+def _task(name: str) -> Task:
+    layer, picked, given = CASES[name]
+    return load_task(LAYERS.format(layer=layer, picked=picked, given=given), "layer")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_walked_by_own_launches(name: str) -> None:
+    task = _task(name)
+    reply = RulesDesigner().design(DesignBrief(task, CPU))
+    assert "_steps" in reply.sketch and "library." not in reply.sketch and FALLBACK not in reply.rationale
+    result = gate(reply.sketch, task, seconds=2.0)
+    assert result.state is GateState.RIGHT, result.reason
+    program = load_program(reply.sketch)
+    compare(task, lower(program, bind(program, task, {}, CPU), CPU))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_gpu_s_threads_wait_for_the_state_of_the_step_before(tmp_path: Path) -> None:
+    from tests.lowering.test_triton import call
+
+    task = _task("both ways, two deep")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    program = load_program(sketch)
+    source = lower(program, bind(program, task, {}, GPU), GPU)
+    assert "tl.debug_barrier()" in source.files["kernel.py"]
+    args = task.module().sample(seed=1)
+    for got, want in zip(call(source, tmp_path, *args), task.module().results(args), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_beside_own_work_a_gpu_leaves_layers_to_the_framework() -> None:
+    text = LAYERS.format(layer="nn.GRU(5, 6)", picked="[0].relu().sum(0)", given="torch.randn(4, 3, 5)")
+    reply = RulesDesigner().design(DesignBrief(load_task(text, "layer"), GPU))
+    assert "gru.input" in reply.sketch and FALLBACK in reply.rationale
