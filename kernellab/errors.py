@@ -19,6 +19,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def lasting(seconds: float) -> str:
+    """``0.315 s``, ``90 s``: a time in a sentence, as exact as a reader needs it."""
+    return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
 class KernellabError(Exception):
     """What went wrong, in one sentence, with the remedy in another.
 

@@ -124,6 +124,10 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+#: attributes by which compiled code is handed on as a pointer to call
+_POINTERS = ("address", "ctypes")
+
+
 def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
     """What is called or handed on, or reached as an attribute or by its name as text, outside the functions of
     ``skip``."""
@@ -139,6 +143,8 @@ def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
             names |= {a.id for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Name)}
         elif isinstance(node, ast.Attribute):
             names.add(node.attr)
+            if node.attr in _POINTERS and isinstance(node.value, ast.Name):
+                names.add(node.value.id)
     return names
 
 

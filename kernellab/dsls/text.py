@@ -123,14 +123,22 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
-    """String literals that hold C++, with their first lines: they include something, or define a function's body."""
-    return [
-        (node.value, node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and ("#include" in node.value or ("{" in node.value and ";" in node.value and "(" in node.value))
-    ]
+    """String literals that hold C++, with their first lines: they include something, or define a function's body. Of
+    one that is put together (an f-string, as a kernel for each shape is written with) what stands there for certain."""
+    found: list[tuple[str, int]] = []
+    parts: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            constants = [v for v in node.values if isinstance(v, ast.Constant)]
+            parts |= {id(v) for v in constants}
+            text = "".join(str(v.value) for v in constants)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            text = node.value
+        else:
+            continue
+        if "#include" in text or ("{" in text and ";" in text and "(" in text):
+            found.append((text, node.lineno))
+    return found
 
 
 #: names given to Python by a macro, by pybind11 or by TORCH_LIBRARY (whose name may be a whole schema)

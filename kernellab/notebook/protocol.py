@@ -242,6 +242,7 @@ class VerdictView(TypedDict):
     passed: bool
     stage: str
     reason: str
+    remedy: str
     trust: str
     trust_text: str
     label: str

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.dsls import get_adapter
 from kernellab.dsls.detect import dsl_of
 from kernellab.dsls.sources import read_source, with_constants
 from kernellab.errors import KernellabError
@@ -96,3 +97,12 @@ def test_a_constant_that_is_not_there_names_those_that_are() -> None:
 )
 def test_a_language_is_known_by_what_is_imported_however_it_is_written(text: str, wanted: str | None) -> None:
     assert dsl_of({"kernel.py": text}) == wanted
+
+
+def test_a_callback_of_numba_is_called_by_its_address() -> None:
+    body = "from numba import cfunc\n@cfunc('void()')\ndef work():\n    pass\n"
+    rules = [
+        [f.rule for f in get_adapter("numba").static(Source(dsl="numba", files={"kernel.py": body + use}))]
+        for use in ("call = of(work.address)\ndef kernel(x):\n    call()\n", "def kernel(x):\n    return x\n")
+    ]
+    assert rules == [[], ["no-launch"]]

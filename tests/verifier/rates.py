@@ -1,6 +1,6 @@
 """Where a ranking's and a verdict's seconds go, and how many a minute: ``python -m tests.verifier.rates``.
 
-    [--dsl cpp|triton] [--kinds rank,verdict] [--kernels 12] [--judges 1,3] [--seconds 600] [--json FILE]
+    [--dsl cpp|triton] [--kinds rank,verdict] [--kernels 12] [--judges 1,3] [--seconds 600] [--notes] [--json FILE]
 
 Honest kernels that the rules write for built-in tasks, each judged twice by one warm judge: the second time, when the
 task's baselines are there, counts. Prints each kernel's stages, their median and 95th percentile, and for each number
@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernellab.records import Ranking, Source, StageResult, Verdict
+from kernellab.records import Ranking, Source, Stage, StageResult, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.verifier import RankOptions, Verifier, VerifyOptions
@@ -51,8 +51,9 @@ def by_stage(stages: Sequence[StageResult]) -> dict[str, float]:
     return found
 
 
-def alone(kind: str, given: Sequence[Given], left: Callable[[], float]) -> list[dict[str, float]]:
-    """The seconds of each stage, the total, and what came after the build, of the kernels that there is time for."""
+def alone(kind: str, given: Sequence[Given], left: Callable[[], float], notes: bool = False) -> list[dict[str, float]]:
+    """The seconds of each stage, the total, and what came after the build, of the kernels that there is time for; with
+    ``notes`` also what the stage fast tells of its clocks."""
     rows = []
     print(f"\n{kind}: {'kernel':28s} {'total':>6s} {'after':>6s} " + " ".join(f"{s[:6]:>6s}" for s in STAGES))
     with Verifier() as verifier:
@@ -70,6 +71,9 @@ def alone(kind: str, given: Sequence[Given], left: Callable[[], float]) -> list[
             text = found.text if fine else f"REFUSED at {found.stage.value}: {found.reason}"
             times = " ".join(f"{stages[s]:6.2f}" for s in STAGES)
             print(f"{'':{len(kind)}s}  {one[0]:28s} {total:6.2f} {after:6.2f} {times}  {text}", flush=True)
+            for stage in found.stages if notes else ():
+                if stage.name is Stage.FAST and stage.note:
+                    print(f"{'':{len(kind)}s}    {stage.note}", flush=True)
             rows.append({"total": total, "after": after, **stages})
     if not rows:
         print("  no time was left for one")
@@ -155,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--judges", default="", help="numbers of judges side by side, for example 1,3")
     parser.add_argument("--rate-seconds", type=float, default=20.0, help="for so long each rate is measured")
     parser.add_argument("--seconds", type=float, default=600.0, help="begin no kernel after so many seconds")
+    parser.add_argument("--notes", action="store_true", help="what the stage fast tells of its clocks")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     end = time.monotonic() + options.seconds
@@ -165,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(given)} kernels in {options.dsl}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
     found: dict[str, object] = {}
     for kind in options.kinds.split(","):
-        found[kind] = alone(kind, given, lambda: end - time.monotonic())
+        found[kind] = alone(kind, given, lambda: end - time.monotonic(), options.notes)
         for judges in filter(None, options.judges.split(",")):
             if time.monotonic() < end:
                 found[f"{kind} by {judges}"] = rate(kind, given, int(judges), options.rate_seconds)

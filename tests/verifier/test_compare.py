@@ -92,6 +92,14 @@ def test_wrong_numbers_are_on_the_map_beside_what_is_not_finite() -> None:
     assert numeric(got, reference.want, found) == "edge-tile"
 
 
+def test_a_bool_has_the_byte_of_a_bool() -> None:
+    want = torch.tensor([True, False, True])
+    assert compare(want.clone(), Reference(want, None), Limits.of("bool"))[0] is None
+    strange = torch.tensor([255, 0, 1], dtype=torch.uint8).view(torch.bool)
+    mismatch, _ = compare(strange, Reference(want, None), Limits.of("bool"))
+    assert mismatch is not None and "1 of 3 bools have another byte" in mismatch.message
+
+
 def test_integers_and_bools_are_exact() -> None:
     native = torch.arange(12).reshape(3, 4)
     assert judged(native.clone(), Reference(native, None)) is None

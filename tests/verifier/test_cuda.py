@@ -161,13 +161,14 @@ def test_a_figure_is_never_below_what_the_device_worked() -> None:
     assert clock_of([reading(8.0, 12, 9.5, 64)])[0] == "device"
 
 
-def test_a_ranking_tells_kernels_apart_where_launches_take_most_of_a_call() -> None:
-    """As on an H200: a norm of 4 us that an ordinary Triton call launches in 43 us."""
+def test_a_ranking_tells_kernels_apart_and_not_launches() -> None:
+    """As on an H200: a norm of 4 us that an ordinary Triton call launches in 43 us. All candidates of a task are told
+    apart by the same clock, be launches most of a call or not."""
     ours, eager = reading(43, 44, 4, 64), reading(170, 171, 20, 64)
     assert clock_of([ours, eager]) == ("judge", "")
     clock, why = clock_of([ours, eager], ranking=True)
     assert clock == "device" and "launches" in why
-    assert clock_of([reading(43, 44, 40, 64), reading(170, 171, 160, 64)], ranking=True) == ("judge", "")
+    assert clock_of([reading(43, 44, 40, 64), reading(170, 171, 160, 64)], ranking=True)[0] == "device"
     assert clock_of([ours, reading(170, 171, None, 64)], ranking=True) == ("judge", "")
 
 

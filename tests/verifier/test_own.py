@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.verifier.own.counters import Unseen, executable, rounding_modes
-from kernellab.verifier.own.objects import Kind, kind_of, symbol_at
+from kernellab.verifier.own.objects import Kind, kind_of, makes_code, symbol_at
 from kernellab.verifier.own.share import Counted
 from kernellab.verifier.protocol.rules import HONEST
 
@@ -43,6 +43,28 @@ def test_the_framework_computes_and_an_interpreter_does_not(framework: str) -> N
     assert kind_of(binding, 4096, "/scratch") is Kind.OTHER
     assert kind_of("/usr/lib/libopenblas.so.0", 4096, "/scratch") is Kind.LIBRARY
     assert kind_of("[vdso]", 4096, "/scratch") is Kind.OTHER
+
+
+def test_what_computes_under_the_name_of_a_copy_computes(framework: str) -> None:
+    """Kernels for contiguous numbers, transposed convolutions and the merges of a sort are no moves."""
+    from kernellab.verifier.own import objects
+
+    def moves(name: str) -> bool:
+        return bool(objects._MOVES.search(name)) and not objects._COMPUTES.search(name)
+
+    computing = (
+        "batch_norm_cpu_contiguous_impl searchsorted_cpu_contiguous slow_conv_transpose2d_out_cpu omp_parallel_acopy "
+        "histogramdd_cpu_contiguous __merge_adaptive_resize_stable_sort"
+    )
+    assert not [name for name in computing.split() if moves(name)]
+    moving = "direct_copy_kernel fill_kernel cat_serial_kernel empty_strided_cpu transpose_copy_int"
+    assert all(map(moves, moving.split()))
+    # code without a file is that library's which called it, where the library writes code
+    assert makes_code(framework)
+    import numpy
+
+    assert not makes_code(str(Path(numpy.__file__).parent / "_core" / "_multiarray_umath.cpython-312.so"))
+    assert not makes_code("")
 
 
 def test_a_function_is_named_by_its_place_in_a_file() -> None:

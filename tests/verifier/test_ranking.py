@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -14,6 +16,7 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.protocol.rules import RANK
 from kernellab.verifier.ranking.cases import RankCases
+from kernellab.verifier.ranking.recent import Recent
 from kernellab.verifier.timing.sides import Side, is_sharp
 
 from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET
@@ -114,6 +117,19 @@ def test_the_cases_of_a_ranking_are_of_several_families_at_sizes_that_no_tile_di
     assert [c.sizes for c in fixed.families] == [()] * len(fixed.families)
     assert len(list(fixed.made())) == len(fixed.families) + 3
     assert torch.equal(fixed.smoke.references[0].native, torch.relu(fixed.smoke.args[0]) + fixed.smoke.args[1])
+
+
+def test_rankings_of_a_task_share_their_cases_for_a_while() -> None:
+    relu_add = load_task(RELU_ADD, "relu_add")
+    recent = Recent()
+    found = [recent.of(load_task(SCALE, "scale"), RankCases) for _ in range(RANK.uses + 1)]
+    assert len({id(cases) for cases in found[:-1]}) == 1 and found[-1] is not found[0]
+    assert recent.of(relu_add, RankCases).task == relu_add
+    assert recent.of(SCALED, RankCases) is not found[-1], "the last task alone is kept"
+    strict = replace(SCALED, fidelity="strict")
+    assert recent.of(strict, RankCases).task.fidelity == "strict"
+    static = replace(SCALED, args=tuple(replace(arg, static=True) for arg in SCALED.args))
+    assert recent.of(static, RankCases) is not recent.of(static, RankCases)
 
 
 def _sides(spread: float, pairs: int) -> list[Side]:

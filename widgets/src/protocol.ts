@@ -246,6 +246,8 @@ export interface VerdictView {
   passed: boolean;
   stage: string;
   reason: string;
+  /** what to do about a refusal; "" where it passed */
+  remedy: string;
   trust: string;
   trust_text: string;
   label: string;

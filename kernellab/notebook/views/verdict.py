@@ -71,6 +71,7 @@ def verdict_view(verdict: Verdict) -> VerdictView:
         "passed": verdict.passed,
         "stage": verdict.stage.value,
         "reason": verdict.reason,
+        "remedy": remedy(verdict),
         "trust": verdict.trust.value,
         "trust_text": trust_words(verdict),
         "label": verdict.label,

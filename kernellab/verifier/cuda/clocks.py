@@ -6,7 +6,7 @@ shared out among them. What the judge's clock still cannot tell apart from the h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -86,7 +86,8 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[str, s
 
     The judge's is the only clock that no candidate can reach. It gives way to the device's where a side is too short
     for it, or where it says less than the device worked: what the device's clock says is then the larger number. A
-    ``ranking`` tells kernels apart, not launchers: it takes the device's also where launches are most of a call.
+    ``ranking`` tells kernels apart, not launchers, and all of a task's by the same clock: the device's, where there is
+    one.
     """
     for r in readings:
         if not r.resolved:
@@ -103,10 +104,15 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[str, s
         else:
             continue
         return (DEVICES if all(r.device is not None for r in readings) else EVENTS), why
-    bound = next((r.name for r in readings if r.launch_bound), None)
-    if ranking and bound is not None and all(r.device is not None for r in readings):
-        return DEVICES, f"launches take most of a call of {bound}"
+    if ranking and all(r.device is not None for r in readings):
+        return DEVICES, "a ranking tells kernels apart, not launches"
     return JUDGE, ""
+
+
+def clock_named(labels: Iterable[str]) -> str:
+    """The label of the clock that a figure is from, among a ranking's flags or in a verdict's label; "" the judge's."""
+    named = [label for label in LABELS.values() if label]
+    return next((label for text in labels for label in named if label in text), "")
 
 
 def left_running(tails: tuple[float, float] | None) -> float:

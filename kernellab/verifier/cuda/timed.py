@@ -426,7 +426,7 @@ class _Run:
 
     def _is_sharp(self, done: int) -> bool:
         if self.pace.sharp is not None:
-            # where launches are most of a call, the device's clock decides, and no further round makes that sharper
+            # where the device's clock decides, no further round makes that sharper
             bound = clock_of([self._reading(side) for side in self.sides], ranking=True)[0] == DEVICES
             return bound or is_sharp(self.sides, self.pace.sharp)
         return done >= DEVICE.least and self._settled()

@@ -20,6 +20,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.own.objects import NEUTRAL
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
+from kernellab.verifier.ranking.recent import Recent
 from kernellab.verifier.sandbox import landlock
 
 #: the allocator with guards
@@ -49,6 +50,8 @@ class Pool:
         self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
         #: the allocator that workers on a CPU have, once it was asked for
         self._allocators: list[Path | None] = []
+        #: what a ranking leaves for the next one of its task
+        self.recent = Recent()
         self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
         # a worker may be another user's, and must come to the compile cache that it shares
         self._root.chmod(0o711)
@@ -178,7 +181,8 @@ class Pool:
                 self.drop(worker)
 
     def release(self) -> None:
-        """Ends all baselines' workers; the fork servers stay warm."""
+        """Ends all baselines' workers and forgets what rankings share; the fork servers stay warm."""
+        self.recent = Recent()
         while self._baselines:
             self._baselines.popitem()[1].close()
 

@@ -37,6 +37,7 @@ _GUARDED = re.compile(
 )  # fmt: skip
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
+_AGAIN = "Verify again; kernellab doctor says what this machine lacks."
 
 
 class WorkerFailure(Exception):
@@ -112,7 +113,8 @@ class WorkerProcess:
             os.close(log)
             life.close()
         if "pid" not in answer:
-            raise VerifierError(f"A worker could not be started: {answer.get('error', 'no reason given')}.", "")
+            what = f"A worker could not be started: {answer.get('error', 'no reason given')}."
+            raise VerifierError(what, _AGAIN)
         self.channel = ours
         self.control = Control(control)
         os.close(control)
@@ -230,7 +232,7 @@ class WorkerProcess:
             if children:
                 return int(children[0])
             time.sleep(5e-4)
-        raise VerifierError("A worker ended before it began.", "Run it again.")
+        raise VerifierError("A worker ended before it began.", _AGAIN)
 
     def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         try:

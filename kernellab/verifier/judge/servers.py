@@ -103,5 +103,6 @@ class ForkServer:
         except TimeoutError:
             answer = None
         if answer is None:
-            raise VerifierError("The process that starts workers has ended or does not answer.", "Run it again.")
+            what = "The process that starts workers has ended or does not answer."
+            raise VerifierError(what, "Verify again: it is started anew.")
         return answer

@@ -31,7 +31,12 @@ _SYSTEM = re.compile(
 )
 #: functions that allocate, fill, cast or move; a matrix product's own packing is none of these
 _MOVES = re.compile(r"copy|fill|memcpy|memset|empty|resize|contiguous|cat_serial|transpose", re.IGNORECASE)
-_COMPUTES = re.compile(r"gemm|gemv|blas|mkl|dnnl|copysign", re.IGNORECASE)
+#: though its name has one of those words: a kernel for contiguous numbers, a transposed convolution, a sort's merge
+_COMPUTES = re.compile(
+    r"gemm|gemv|blas|mkl|dnnl|copysign|norm|conv(?!ert)|search|histogram|sort|pool|softmax|reduction|scatter_reduce|"
+    r"fft|bluestein|_lut_|_clamp_|omp_parallel|rankk",
+    re.IGNORECASE,
+)
 
 
 #: a kernel's own object is smaller than a library
@@ -74,6 +79,12 @@ def computes(path: str) -> bool:
     if _in_packages(path):
         return not _BINDINGS.search(name)
     return _installed(path) and bool(_SYSTEM.search(name))
+
+
+def makes_code(path: str) -> bool:
+    """Is a file an object of a library that writes code at run time and calls it? NumPy calls what Numba has compiled
+    for its universal functions, and writes none itself."""
+    return computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
 
 
 def library_of(path: str) -> str:
@@ -119,11 +130,12 @@ def copied_from(code: Sequence[bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _computing() -> tuple[str, ...]:
-    """The packages' largest objects that compute, small ones first."""
-    found = [str(p) for root in _packages() for p in Path(root).glob("*/lib*.so*")]
-    found += [str(p) for root in _packages() for p in Path(root).glob("*/lib/lib*.so*")]
-    named = [p for p in set(found) if _SYSTEM.search(os.path.basename(p)) and os.path.getsize(p) >= _LARGE]
-    return tuple(sorted(named, key=os.path.getsize))
+    """The packages' largest objects that compute, small ones first: libraries, and NumPy's and SciPy's own modules."""
+    patterns = ("*/lib*.so*", "*/lib/lib*.so*")
+    found = [p for root in _packages() for pattern in patterns for p in Path(root).glob(pattern)]
+    named = {str(p) for p in found if _SYSTEM.search(p.name)}
+    named |= {str(p) for root in _packages() for name in ("numpy", "scipy") for p in Path(root, name).rglob("*.so")}
+    return tuple(sorted((p for p in named if os.path.getsize(p) >= _LARGE), key=os.path.getsize))
 
 
 def symbol_at(path: str, place: int) -> str:

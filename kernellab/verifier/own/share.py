@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.verifier.own.counters import Sample, Sampler, Unseen
-from kernellab.verifier.own.objects import Kind, computes, copied_from, kind_of, library_of, may_be_copied
+from kernellab.verifier.own.objects import Kind, copied_from, kind_of, library_of, makes_code, may_be_copied
 from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
@@ -108,7 +108,7 @@ def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Coun
     scratch = str(sampler.worker.scratch)
     kinds = {s: kind_of(s.path, s.place, scratch) for look in sampler.looks for s in look}
     # a library that writes code at run time (oneDNN) calls it itself
-    made = {s for s, kind in kinds.items() if kind is Kind.OWN and s.caller and computes(s.caller)}
+    made = {s for s, kind in kinds.items() if kind is Kind.OWN and makes_code(s.caller)}
     copied = _copied([s for s, kind in kinds.items() if kind is Kind.OWN and s not in made])
     libraries: dict[str, float] = {}
     theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)

@@ -267,7 +267,7 @@ class RankRule:
     """A ranking: what a search may spend on each candidate."""
 
     #: seconds that the timed calls of both sides may take together
-    budget: float = 0.3
+    budget: float = 0.5
     #: pairs of timed calls, at least
     least: int = 4
     #: the interval of the paired ratio reaches this share to either side: sharp enough
@@ -278,6 +278,9 @@ class RankRule:
     calibration_calls: int = 8
     #: cases of a dynamic task have at most so many bytes of inputs; of others float64 is asked only where needed
     case_bytes: int = 1 * MIB
+    #: rankings of a task that share their cases on a CPU, and bytes of inputs that are kept for the next
+    uses: int = 16
+    kept_bytes: int = 256 * MIB
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ class Ranked:
         """Takes the stages; when the build had ended, on a device with the first calls, in which a JIT compiles."""
         from kernellab.verifier.ranking.cases import RankCases
 
-        steps, cases = self.steps, RankCases(stages.task)
+        steps, on_cpu = self.steps, self.context.request.backend is Backend.CPU
+        # a GPU draws in no time, and its memory is others' too
+        cases = stages.context.pool.recent.of(stages.task, RankCases) if on_cpu else RankCases(stages.task)
         with steps.compiling(Stage.BUILD):
             stages.begin_baselines(stages.baselines(), eagers=1)
             self.context.findings.build_seconds = stages.build(cases.made())

@@ -72,6 +72,7 @@ function Outcome({ verdict }: { verdict: VerdictView }) {
         </span>
       ))}
       {verdict.reason && <p class="kl-reason">{verdict.reason}</p>}
+      {verdict.remedy && <p class="kl-reason kl-dim">{verdict.remedy}</p>}
     </div>
   );
 }
