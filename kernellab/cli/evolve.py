@@ -158,13 +158,19 @@ def resume_(run: RunId) -> int:
 
 @run_app.command("inject")
 def inject(
-    run: RunId, sketch: Annotated[Path, typer.Argument(help="A sketch's file.")],
+    run: RunId,
+    candidate: Annotated[Path, typer.Argument(help="A sketch's file; or a kernel's Python file, or its folder.")],
     island: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:  # fmt: skip
-    """Put a sketch of your own among an island's candidates."""
+    """Put a sketch or a kernel of your own among an island's candidates."""
+    from kernellab.dsls.sources import read_source
     from kernellab.evolve.run import open_run
 
-    open_run(run).inject(read_text(sketch, "sketch"), island=island)
+    found = open_run(run)
+    if candidate.is_dir() or candidate.suffix == ".py":
+        found.inject(source=read_source(candidate, found.state.begun.dsl), island=island)
+    else:
+        found.inject(read_text(candidate, "sketch"), island=island)
     return 0
 
 

@@ -15,6 +15,9 @@ from kernellab.target import Target
 from kernellab.task import Task
 from kernellab.verifier import RankOptions, Verifier, VerifyOptions
 
+#: seconds of timed calls in a rank: what goes before takes longer, and a search lives by telling candidates apart
+BUDGET = 1.0
+
 
 class LocalJudge:
     """Takes the Verifier in turn with the sessions of this process, so that a machine has one judge."""
@@ -26,7 +29,9 @@ class LocalJudge:
         """A quick look: a few cases, then the clock, beside the reference. Raises TaskError, TargetError."""
         with self._verifier() as verifier:
             began = time.perf_counter()
-            options = RankOptions(allow_library=allow_library, precision=task.fidelity)  # type: ignore[arg-type]
+            options = RankOptions(
+                allow_library=allow_library, precision=task.fidelity, budget=BUDGET,  # type: ignore[arg-type]
+            )  # fmt: skip
             found = verifier.rank(task, source, target, options=options, cancel=self.cancel)
             seconds = time.perf_counter() - began
         built = found.stage not in (Stage.STATIC, Stage.BUILD)

@@ -5,6 +5,7 @@ A rank is a quick look (T1). What a run calls its best has a verdict; a lead ins
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -22,6 +23,12 @@ T = TypeVar("T")
 _CLOSE = 2
 #: full verdicts in a round, beside one for each island
 _VERDICTS = 2
+#: a new best whose lead is below this is measured again beside the one that it follows
+_SMALL = 1.25
+#: leads by less at a run's end, inside the noise, are not worth a verdict
+_HOPE = 1.02
+#: how often the best and who leads it by the middle alone are measured in turn at a run's end, at most
+_DUELS = 3
 
 
 class Measures(Protocol):
@@ -49,14 +56,24 @@ class Promotion:
         left = _VERDICTS + len(self.state.islands)
         while left and go_on() and (numbers := self.unverified()[: min(left, self.workers.judges)]):
             left -= len(numbers)
+            before = self.state.best()
             yield from self._verified(numbers)
+            if (again := self._again(numbers, before)) and go_on():
+                yield self._remeasured(again)
 
     def leader(self) -> Iterator[Event]:
-        """The best of all where it has no verdict yet, until one has a clean one, or none leads beyond the noise."""
+        """A run's end: the best of all where it has no verdict yet, until one has a clean one, or none leads. One that
+        leads inside the noise of its quick looks has a verdict, whose noise is less."""
         left = _VERDICTS
-        while left and (heads := self._leaders([self.state.evaluations])):
+        while left and (heads := self._leaders([self.state.evaluations]) or self._hoped_for()):
             left -= 1
+            before = self.state.best()
             yield from self._verified(heads)
+            if again := self._again(heads, before):
+                yield self._remeasured(again)
+        for _ in range(_DUELS):
+            if pair := self._undecided():
+                yield self._remeasured(pair)
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
@@ -86,6 +103,30 @@ class Promotion:
                 found.append(head)
         return found
 
+    def _hoped_for(self) -> list[int]:
+        """Who leads the best of all by its middle alone, without a verdict."""
+        best, head = self.state.best(), self._head(self.state.evaluations)
+        if best is None or head is None or head in self.state.verdicts:
+            return []
+        return [head] if self.state.worth(head) > _HOPE * self.state.worth(best) else []
+
+    def _undecided(self) -> list[int]:
+        """The best, and who has a clean verdict too and leads it by the middle, inside its noise."""
+        best, head = self.state.best(), self._head(n for n in self.state.verdicts if self.state.clean(n))
+        if best is None or head is None or head == best:
+            return []
+        return [best, head] if self.state.worth(head) > _HOPE * self.state.worth(best) else []
+
+    def _again(self, numbers: Sequence[int], before: int | None) -> list[int]:
+        """Who is measured again after the verdicts of ``numbers``: the best and the one ``before`` it where it leads by
+        little, for each was measured at a time of its own, and a clock of then is no gain; and those whose quick look,
+        for which they were chosen, no verdict by the same clock has replaced."""
+        now, state = self.state.best(), self.state
+        small = before is not None and now is not None and state.worth(now) < _SMALL * state.worth(before)
+        pair = [n for n in (before, now) if n is not None] if small and now != before else []
+        flattered = [n for n in numbers if state.clean(n) and n in state.scores and state.scores[n].runs == 1]
+        return list(dict.fromkeys([*pair, *flattered]))
+
     def _head(self, numbers: Iterable[int]) -> int | None:
         living = (n for n in numbers if self.state.alive(n))
         return max(living, key=lambda n: (self.state.worth(n), -n), default=None)
@@ -112,8 +153,10 @@ class Promotion:
 
 
 def pooled(first: Score, second: Score) -> Score:
-    """Both measurements as one: medians averaged by their runs, the interval from the lower to the higher of the
-    middles of both, no narrower than the narrower one."""
+    """Both measurements as one: medians averaged by their runs; the interval is as wide as that of the average of two
+    that err independently, and holds the middles of both. The second alone where they are by two clocks."""
+    if first.clock != second.clock:
+        return second
     runs = first.runs + second.runs
     weight = first.runs / runs
 
@@ -127,6 +170,7 @@ def pooled(first: Score, second: Score) -> Score:
         samples=first.time.samples + second.time.samples,
     )
     speedup = between(first.speedup, second.speedup)
-    low = min(between(first.low, second.low), first.speedup, second.speedup)
-    high = max(between(first.high, second.high), first.speedup, second.speedup)
-    return Score(time=timing, speedup=speedup, low=low, high=high, runs=runs)
+    below = math.hypot(weight * (first.speedup - first.low), (1 - weight) * (second.speedup - second.low))
+    above = math.hypot(weight * (first.high - first.speedup), (1 - weight) * (second.high - second.speedup))
+    low, high = min(speedup - below, first.speedup, second.speedup), max(speedup + above, first.speedup, second.speedup)
+    return Score(time=timing, speedup=speedup, low=low, high=high, runs=runs, clock=first.clock)

@@ -118,6 +118,8 @@ class Score(Record):
     high: float
     #: measurements that it pools
     runs: int = 1
+    #: the clock that it is by, as a verdict's label names it; "" the judge's
+    clock: str = ""
 
     def beats(self, other: Score) -> bool:
         """Is the lead larger than the noise of both?"""

@@ -36,6 +36,7 @@ from kernellab.evolve.records import (
 from kernellab.models.ledger import added
 from kernellab.records import Usage, Verdict
 from kernellab.session.record.bounds import Bounds
+from kernellab.verifier.cuda.clocks import clock_named
 
 T = TypeVar("T")
 
@@ -284,10 +285,12 @@ def _verified(state: RunState, event: Verified) -> None:
     state.verdicts.update(said)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
-    if verdict.passed and verdict.time is not None and figure is not None:
+    known, clock = state.scores.get(event.number), clock_named([verdict.label])
+    # a verdict's launches count, and a ranking's on a GPU do not: figures of two clocks put no candidates in order
+    if verdict.passed and verdict.time is not None and figure is not None and (known is None or known.clock == clock):
         # a candidate is chosen for its verdict by the highest of many quick looks, so those flatter it
         state.scores[event.number] = Score(
-            time=verdict.time, speedup=figure.speedup, low=figure.low, high=figure.high, runs=VERDICT_RUNS
+            time=verdict.time, speedup=figure.speedup, low=figure.low, high=figure.high, runs=VERDICT_RUNS, clock=clock
         )
     tally = state.tallies[Step.VERIFY]
     tally.seen += 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from kernellab.errors import ModelError, ModelFault
+from kernellab.errors import ModelError, ModelFault, lasting
 from kernellab.models.keys import scrub_error
 from kernellab.models.settings import Endpoint
 
@@ -105,14 +105,14 @@ def cut(endpoint: Endpoint, reason: str) -> ModelError:
 def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> ModelError:
     what = "sent nothing more" if began else "sent no first token"
     return ModelError(
-        ModelFault.STALLED, f"{endpoint.host} {what} for {seconds:g} s.",
+        ModelFault.STALLED, f"{endpoint.host} {what} for {lasting(seconds)}.",
         f"Resume to ask again, or raise `{setting}` for a slow model.", resumable=True,
     )  # fmt: skip
 
 
 def out_of_time(endpoint: Endpoint, seconds: float) -> ModelError:
     return ModelError(
-        ModelFault.STALLED, f"{endpoint.host} did not finish within {seconds:g} s.",
+        ModelFault.STALLED, f"{endpoint.host} did not finish within {lasting(seconds)}.",
         "Resume to ask again, raise `total_s`, or lower `max_tokens`.", resumable=True,
     )  # fmt: skip
 

@@ -9,9 +9,10 @@ import pytest
 from kernellab.agents.briefs import DesignBrief
 from kernellab.dsls.machine import detect_target
 from kernellab.evolve.policies import Request
-from kernellab.evolve.records import Evaluated, Evaluation, Proposal, Proposed, Status, Step
+from kernellab.evolve.records import Evaluated, Evaluation, Knobs, Proposal, Proposed, Status, Step
 from kernellab.evolve.run import Run
 from kernellab.evolve.state import RunState
+from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.vary.ways import WAYS
 from kernellab.models import Budget
@@ -76,6 +77,15 @@ def test_a_way_that_lacks_what_it_takes_is_not_asked(tried: RunState) -> None:
 def asking(folder: Path, server: FakeServer, **knobs: object) -> Run:
     (folder / "kernellab.toml").write_text(f'[models]\nbase_url = "{server.url}"\nmodel = "fake"\nretries = 0\n')
     return modelled(folder, rounds=1, model="model", analyst="rules", **knobs)
+
+
+def test_a_model_is_asked_nothing_twice_at_once() -> None:
+    found = state([1.0], Knobs(operators=("model",)))
+    found.begun = found.begun.model_copy(update={"model": "model"})
+    mix = Mix(OPERATOR.task, OPERATOR.target, lambda spec: OPERATOR)
+    made = mix.propose(found, [Request(0, (0,)), Request(1, (0,)), Request(0, (0,))], 1)
+    assert {ask.operator for ask in made.asks} == {"model/difference", "model/whole"}, "a third way does not suit"
+    assert len(made.asks) == 2
 
 
 def test_a_model_that_never_gives_a_sketch_ends_no_run(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kernellab.evolve.analyst import suggestion
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
+from kernellab.evolve.jobs import Ranked
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import Request
 from kernellab.evolve.promote import Promotion, pooled
@@ -43,6 +44,7 @@ from kernellab.models.settings import ModelSettings
 from kernellab.records import Author, Exchange, Role, Source, Usage, Verdict
 from kernellab.sketch.rewrite import variants
 from kernellab.task import load_task
+from kernellab.verifier.cuda.clocks import DEVICES, LABELS
 from tests.agents.model_parts import line
 from tests.evolve.runs import TASK, score, state, verdict, verify
 
@@ -133,6 +135,14 @@ def test_the_rules_keep_a_share_beside_a_model_that_gains_and_each_of_them_has_a
     # of all that was tried, the four before included
     assert 0.25 * 72 - 1 <= by_rules + 4 <= 0.35 * 72
     assert often["model/difference"] > often["model/whole"] > 0
+
+
+def test_a_model_that_costs_more_than_it_gains_is_still_heard() -> None:
+    found = state([1.0])
+    children(found, "rules:tile", [2.0] * 8, seconds=3.0)
+    children(found, "model/difference", [1.1] * 4, seconds=3.0, tokens=9000)
+    often = drawn(found, 60)
+    assert 0.125 * 72 - 1 <= sum(often[name] for name in ASKED) + 4 <= 0.25 * 72
 
 
 def test_rewrites_of_numbers_and_of_structure_are_weighed_as_wholes() -> None:
@@ -251,12 +261,15 @@ def test_a_lead_inside_the_noise_is_measured_again_and_a_clear_one_is_not() -> N
     assert clear.close() == []
 
 
-def test_pooled_measurements_hold_both_and_never_pretend_to_know_more() -> None:
+def test_pooled_measurements_hold_the_middles_of_both_and_know_more_than_one() -> None:
     found = pooled(score(1.0), score(1.2))
     assert found.runs == 2
     assert found.speedup == pytest.approx(1.1)
     assert found.low <= 1.0 and found.high >= 1.2
     assert found.time.samples == 100
+    one = score(1.0).model_copy(update={"low": 0.7, "high": 1.3})
+    again = pooled(pooled(one, one), one)
+    assert (again.low, again.high) == pytest.approx((1 - 0.3 / 3**0.5, 1 + 0.3 / 3**0.5))
 
 
 def test_the_first_design_is_verified_then_islands_heads_and_a_refused_one_gives_way() -> None:
@@ -304,6 +317,46 @@ def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_i
     for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
         found.take(found.seq + 1, event)
     assert (list(found.verdicts), found.best()) == ([0, 2, 1], 1)
+
+
+def test_a_leader_by_its_middle_alone_has_a_verdict_at_the_end_and_a_small_lead_is_measured_again() -> None:
+    found = state([1.0, 1.1])
+    verify(found, 0, 1.0)
+    found.scores[1] = score(1.1).model_copy(update={"low": 0.8, "high": 1.4})
+    judged = Judged({1: verdict(1.1)})
+    ranked: list[int] = []
+
+    def rank(number: int) -> Future[Ranked]:
+        ranked.append(number)
+        return _done(Ranked(score(1.0)))
+
+    judged.rank = rank  # type: ignore[attr-defined]
+    for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    assert (list(found.verdicts), ranked) == ([0, 1], [0, 1] * 4), "and thrice more, as nothing is decided"
+    assert found.best() == 0, "measured beside the first design it gained nothing"
+
+
+def test_a_verdict_by_another_clock_orders_no_candidates_and_the_quick_look_is_taken_again() -> None:
+    """As on an H200: 2.9x of eager by the device's clock is 0.7x where launches count."""
+    found = state([2.9, 2.6], Knobs(islands=1))
+    for number, known in list(found.scores.items()):
+        found.scores[number] = known.model_copy(update={"clock": LABELS[DEVICES]})
+    judged = Judged({0: verdict(0.7).model_copy(update={"label": "launch-bound on the device"})})
+    judged.rank = lambda number: _done(  # type: ignore[attr-defined]
+        Ranked(score(2.7).model_copy(update={"clock": LABELS[DEVICES]}))
+    )
+    promotion = Promotion(found, lambda n: n, judged)  # type: ignore[arg-type, return-value]
+    for event in promotion.events(lambda: True):
+        found.take(found.seq + 1, event)
+    assert found.best() == 0 and list(found.verdicts) == [0], "candidate 1 leads by no clock"
+    assert found.scores[0].runs == 2 and found.worth(0) == pytest.approx((2.9 + 2.7) / 2)
+
+
+def _done(ranked: Ranked) -> Future[Ranked]:
+    done: Future[Ranked] = Future()
+    done.set_result(ranked)
+    return done
 
 
 def test_where_there_are_two_judges_they_verify_at_once_and_no_candidate_twice() -> None:

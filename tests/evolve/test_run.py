@@ -135,7 +135,8 @@ def test_a_detached_run_is_watched_steered_and_stopped_from_a_shell(
     deadline = time.monotonic() + 100
     while len(run.state.evaluations) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-    for wish in (("freeze", "1"), ("protect", "0"), ("set", "rounds=400"), ("scratchpad", "so")):
+    Path("mine.py").write_text("def kernel(x):\n    return x\n")
+    for wish in (("freeze", "1"), ("protect", "0"), ("inject", "mine.py"), ("set", "rounds=400"), ("scratchpad", "so")):
         assert main(["evolve", wish[0], name, wish[1]]) == 0
     assert main(["evolve", "set", name, "budget=minutes=0.0001"]) == 0
     assert main(["evolve", "attach", name, "--json"]) == 1, "the cost model's best is no verified kernel"
@@ -144,6 +145,7 @@ def test_a_detached_run_is_watched_steered_and_stopped_from_a_shell(
     assert told["reason"].startswith("The budget minutes=0.0001 is reached")
     state = run.state
     assert (state.frozen, state.protected, state.knobs.rounds, state.scratchpad) == ({1}, {0}, 400, "so")
+    assert [p.operator for p in state.proposals.values() if p.source is not None] == ["person"]
     assert main(["evolve", "stop", name]) != 0, "it has ended"
 
 

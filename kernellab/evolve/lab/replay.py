@@ -80,7 +80,11 @@ class _Known(Mix):
         parent = _point(state.proposals[request.parents[0]].sketch)
         to = [at for edges in self.pool.edges[parent] if edges.rewrite == name for at in edges.to]
         random.shuffle(to)
-        drawn = [at for at in to if rules.key_of(_text(at)) not in taken][: rules.DRAWN]
+        limit = rules.WORSE * (self.pool.points[parent].modelled_ms or math.inf)
+        drawn = [
+            at for at in to
+            if rules.key_of(_text(at)) not in taken and (self.pool.points[at].modelled_ms or 0.0) < limit
+        ][: rules.DRAWN]  # fmt: skip
         found = min(drawn, key=lambda at: self.pool.points[at].modelled_ms or math.inf, default=None)  # type: ignore[union-attr]
         return None if found is None else Variation(operator, _text(found), "")
 

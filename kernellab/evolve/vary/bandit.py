@@ -4,8 +4,9 @@ An operator's worth is the mean logarithm of its children's speedup over their p
 over what making and evaluating them cost; upper confidence bounds (Auer et al. 2002) see to it that none is forgotten.
 They are taken of groups first, and then of the operators of each: of the rules and of the model, so that two dozen
 rewrites do not stand against one good reply; and of the rules that change numbers and those that change structure,
-which are many more and gain less often. The rules keep a share of the proposals whatever a model brings. All of it is
-read from the run's state, so a run that is opened again goes on as it would have.
+which are many more and gain less often. The rules and the model each keep a share of the proposals whatever the other
+brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. All
+of it is read from the run's state, so a run that is opened again goes on as it would have.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _MODEL = "model"
 EXPLORE = 1.0
 #: what an operator that the round's plan or a person's direction prefers gets beside its own worth
 PREFERRED = 0.3
-#: of the proposals, what the rules have at least where a model takes part: they cost seconds and no tokens
-RULES_SHARE = 0.25
+#: of the proposals, what the rules and a model have at least where both take part: the rules cost no tokens, and a
+#: person who gives a model a budget wants it heard
+SHARES = {KIND: 0.25, _MODEL: 0.125}
 #: tokens that count as a second: a hosted model's price of them is near that of a second of a rented GPU
 TOKENS_A_SECOND = 200
 
@@ -69,7 +71,7 @@ def arms(state: RunState) -> dict[str, Arm]:
         found.setdefault(proposal.operator, Arm()).add(
             Arm(
                 tries=1, gain=min(1.0, max(0.0, math.log(after / before))) if gained else 0.0,
-                seconds=proposal.seconds + evaluation.seconds,
+                seconds=evaluation.seconds,
                 tokens=proposal.usage.input_tokens + proposal.usage.output_tokens,
             )
         )  # fmt: skip
@@ -82,8 +84,9 @@ def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()
     preferred = {*state.plan.prefer, *state.directed}
     kinds = _groups(operators, lambda name: KIND if is_rule(name) else _MODEL)
     whole = _wholes(kinds, known, waiting)
-    too_few = KIND in kinds and whole.tries(KIND) < RULES_SHARE * (whole.total + 1)
-    first = sorted(kinds, key=lambda kind: (kind == _MODEL) if too_few else -whole.bound(kind))
+    short = {kind for kind in kinds if whole.tries(kind) < SHARES[kind] * (whole.total + 1)}
+    # of two that have too little at the beginning, the one that costs no tokens
+    first = sorted(kinds, key=lambda kind: (kind not in short, kind == _MODEL if short else -whole.bound(kind)))
     found = []
     for kind in first:
         groups = _groups(kinds[kind], changes_numbers)

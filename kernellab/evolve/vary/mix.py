@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from random import Random
@@ -20,6 +20,8 @@ from kernellab.records import Author, Exchange
 from kernellab.target import Target
 from kernellab.task import Task
 from kernellab.tuning.space import Space
+
+_Question = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 #: the rules' designs that a run begins with, beside what a person gives
 MOST_SEEDS = 12
@@ -96,7 +98,7 @@ class Mix:
     def operators(self, state: RunState) -> list[str]:
         """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind."""
         model = self.model(state.model)
-        known = [(name, name.partition(":")[0]) for name in rules.operators()]
+        known = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
         known += [(name, KIND) for name in (model.operators if model else ())]
         wanted = state.knobs.operators
         return [name for name, kind in known if not wanted or name in wanted or kind in wanted]
@@ -106,11 +108,11 @@ class Mix:
 
         ``under_way`` are the operators of candidates that are evaluated or asked for by now.
         """
-        taken, pending, made = set(state.keys), list(under_way), Made()
+        taken, pending, asked, made = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
         for at, request in enumerate(requests):
-            found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending)
+            found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending, asked)
             if isinstance(found, Variation):
-                taken.add(rules.key_of(found.sketch))
+                taken |= rules.keys_of(found.sketch)
                 pending.append(found.operator)
                 made.proposals.append(
                     Proposal(
@@ -121,20 +123,23 @@ class Mix:
                 )  # fmt: skip
             elif found is not None:
                 pending.append(found)
+                asked.add(_question(request, found))
                 model = self.model(state.model)
                 assert model is not None
                 made.asks.append(_ask(model.ask(state, request, found), request, found))
         return made
 
     def _varied(
-        self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str]
-    ) -> Variation | str | None:
-        """By the first operator that has something new; its name where that is a model's."""
+        self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str],
+        asked: Collection[_Question],
+    ) -> Variation | str | None:  # fmt: skip
+        """By the first operator that has something new; its name where that is a model's, which is asked nothing twice
+        at once."""
         model = self.model(state.model)
-        asked = model.operators if model else []
+        ways = model.operators if model else []
         for operator in bandit.order(state, self.operators(state), pending):
-            if model is not None and operator in asked:
-                if model.suits(state, request, operator):
+            if model is not None and operator in ways:
+                if _question(request, operator) not in asked and model.suits(state, request, operator):
                     return operator
                 continue
             found = self.by_rule(state, request, operator, random, taken)
@@ -147,6 +152,11 @@ class Mix:
     ) -> Variation | None:
         """A child of the request's first parent by one operator of rules; None where it has none that is new."""
         return rules.vary(state, request, operator, random, self.space, taken)
+
+
+def _question(request: Request, operator: str) -> _Question:
+    """What decides a prompt: two of the same say the same."""
+    return operator, request.parents, request.inspirations
 
 
 def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 
@@ -11,7 +13,7 @@ from kernellab.errors import KernellabError
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
-from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, keeps, variants
+from kernellab.sketch.rewrite import REWRITES, Rewritten, crossover, features, keeps, variants
 from kernellab.target import Target
 from kernellab.tuning.space import Space
 
@@ -19,6 +21,8 @@ KIND = "rules"
 CROSS = "cross"
 #: variants of one operator of which the cost model chooses
 DRAWN = 2
+#: times its parent's modelled time from which a variant is not drawn: of ten such in the recorded spaces none gained
+WORSE = 2.05
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Variation:
     why: str
 
 
-def operators() -> list[str]:
-    """Every operator by rules, by name."""
-    return [*(f"{KIND}:{name}" for name in REWRITES), CROSS]
+def operators(target: Target | None = None) -> list[str]:
+    """Every operator by rules, by name; with a ``target`` those that can do something there."""
+    return [*(f"{KIND}:{name}" for name, one in REWRITES.items() if target is None or one.suits(target)), CROSS]
 
 
 def is_rule(operator: str) -> bool:
@@ -47,17 +51,20 @@ def changes_numbers(operator: str) -> bool:
 
 
 def vary(
-    state: RunState, request: Request, operator: str, random: Random, space: Space, taken: Collection[str]
+    state: RunState, request: Request, operator: str, random: Random, space: Space, taken: AbstractSet[str]
 ) -> Variation | None:
     """A child of the request's first parent by ``operator``: of a few drawn ones, the cheapest by the cost model. None
-    where it has none whose key is not ``taken``."""
+    where it has none whose keys are not ``taken`` and that the model gives less than :data:`WORSE` times its parent's
+    time."""
     target, drawn = space.target, []
     found = list(_variations(state, request, operator, target))
     random.shuffle(found)
+    limit = WORSE * _modelled(space, state.proposals[request.parents[0]].sketch)
     for made in found:
-        new = made.text and key_of(made.text) not in taken
+        new = made.text and not taken & keys_of(made.text)
         # checking takes longer than making: a few of many are needed
-        if new and (operator == CROSS or keeps(state.proposals[request.parents[0]].sketch, made, target)):
+        kept = new and (operator == CROSS or keeps(state.proposals[request.parents[0]].sketch, made, target))
+        if kept and not limit <= _modelled(space, made.text) < math.inf:
             drawn.append(made)
         if len(drawn) == DRAWN:
             break
@@ -76,6 +83,20 @@ def _modelled(space: Space, sketch: str) -> float:
 
 def key_of(sketch: str) -> str:
     return Proposal(number=0, round=0, island=0, operator="", sketch=sketch).key
+
+
+def taken(state: RunState) -> frozenset[str]:
+    """The keys of every candidate: what has one of them is nothing new."""
+    return frozenset(state.keys).union(*(keys_of(p.sketch) for p in state.proposals.values() if p.sketch))
+
+
+@functools.lru_cache(maxsize=16384)
+def keys_of(sketch: str) -> frozenset[str]:
+    """The keys of a sketch's text and of its normal form, by which a search refuses what is nothing new."""
+    try:
+        return frozenset({key_of(sketch), features(sketch).key})
+    except KernellabError:
+        return frozenset({key_of(sketch)})
 
 
 def _variations(state: RunState, request: Request, operator: str, target: Target) -> Iterator[Rewritten]:

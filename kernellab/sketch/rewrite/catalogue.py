@@ -16,6 +16,10 @@ from kernellab.target import Chip, Target
 
 _ALL = (
     rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables, numbers=True),
+    # on a GPU it gains more often than tiles beyond their sets do
+    rewrite(
+        "warps", "Another number of warps a program, or of stages of its loads.", hints.warps, numbers=True, needs="gpu"
+    ),
     rewrite("tile", "A tile beyond its set, or a set where a number was written.", tiles.sizes, numbers=True),
     rewrite("interchange", "Two loops, one right inside the other, change places.", loops.interchange),
     rewrite("split", "Each parallel iteration takes several tiles, one after another.", loops.split),
@@ -30,12 +34,14 @@ _ALL = (
         "Loads of later iterations beside this one's work, in a number of stages.",
         hints.pipeline,
         numbers=True,
+        needs="pipeline",
     ),
     rewrite("vectorise", "Iterations of a parallel loop as the lanes of one tile.", lanes.vectorise),
     rewrite("unroll", "The body of a sequential loop, several times in a row.", loops.unroll),
-    rewrite("swizzle", "Tiles of a grid are visited in groups that share a cache.", hints.swizzle),
-    rewrite("precision", "Products split into narrower ones that are at least as exact.", hints.precision),
-    rewrite("warps", "Another number of warps a program, or of stages of its loads.", hints.warps, numbers=True),
+    rewrite("swizzle", "Tiles of a grid are visited in groups that share a cache.", hints.swizzle, needs="swizzle"),
+    rewrite(
+        "precision", "Products split into narrower ones that are at least as exact.", hints.precision, needs="precision"
+    ),
 )
 
 #: name -> rewrite, in the order in which they are tried

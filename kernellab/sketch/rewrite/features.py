@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections import defaultdict
@@ -50,8 +51,9 @@ class Features:
         return min(1.0, sum(min(p) for p in pairs) / most) if most else 1.0
 
 
+@functools.lru_cache(maxsize=16384)
 def features(text: str) -> Features:
-    """The features of a sketch. Raises SketchError: it cannot be read."""
+    """The features of a sketch, worked out once. Raises SketchError: it cannot be read."""
     file = parse(text)
     known = edit.consts(file)
     masks: dict[str, str] = {}

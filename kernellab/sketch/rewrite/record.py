@@ -11,7 +11,7 @@ from kernellab.sketch.program.program import Loop, Program
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import For, SketchFile
-from kernellab.target import Chip
+from kernellab.target import Chip, Target
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,23 @@ class Rewrite:
     apply: Callable[[Setting], Iterator[Rewritten]]
     #: it changes numbers of a schedule alone, not what is done in which order
     numbers: bool = False
+    #: the word that a DSL has to read, or "gpu"; "" where it may apply anywhere
+    needs: str = ""
+
+    def suits(self, target: Target) -> bool:
+        """May any sketch have a variant by it there?"""
+        if self.needs == "gpu":
+            return target.chip.kind == "gpu"
+        return self.needs not in UNREAD.get(target.dsl, frozenset())
 
 
-def rewrite(name: str, doc: str, changes: Callable[[Setting], Iterator[Change]], *, numbers: bool = False) -> Rewrite:
+def rewrite(
+    name: str, doc: str, changes: Callable[[Setting], Iterator[Change]], *, numbers: bool = False, needs: str = ""
+) -> Rewrite:
     """The rewrite of that name whose ``changes`` are trees."""
 
     def apply(setting: Setting) -> Iterator[Rewritten]:
         for file, why in changes(setting):
             yield Rewritten(name, format(file), why)
 
-    return Rewrite(name, doc, apply, numbers)
+    return Rewrite(name, doc, apply, numbers, needs)

@@ -134,6 +134,7 @@ def test_precision_never_becomes_less_exact() -> None:
 def test_hints_that_a_dsl_does_not_read_make_no_variant(name: str) -> None:
     assert _made(MATMUL, GPU, name)[name]
     assert not _made(MATMUL, CPU, name)[name]
+    assert REWRITES[name].suits(GPU) and not REWRITES[name].suits(CPU)
 
 
 def test_a_pinned_line_and_a_constraint_are_kept_by_every_variant() -> None:

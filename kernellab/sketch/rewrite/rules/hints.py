@@ -114,7 +114,7 @@ def _all_sequential(loop: tree.For) -> tree.For:
 
 
 def warps(setting: Setting) -> Iterator[Change]:
-    """Another number of warps a program, or of stages of its loads; a tunable where the launch has none."""
+    """One step more or less of the warps of a program, or of the stages of its loads; a tunable where it has none."""
     if not setting.gpu:
         return
     known = edit.consts(setting.tree)
@@ -129,8 +129,9 @@ def warps(setting: Setting) -> Iterator[Change]:
                     yield edit.with_launch(setting.tree, number, made), f"gave {sketch.name} {word} = {value}"
                 break
             continue
-        now = edit.value_of(tree.Name(word), known)
-        for value in edit.integers(declared.choices):
+        now, choices = edit.value_of(tree.Name(word), known), edit.integers(declared.choices)
+        at = choices.index(now) if now in choices else 0
+        for value in choices[max(0, at - 1) : at + 2]:
             if value != now:
                 yield edit.with_value(setting.tree, word, value), f"set {word} to {value} instead of {now}"
 
