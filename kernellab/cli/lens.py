@@ -31,6 +31,9 @@ def lens(
         str | None, typer.Option(help="Print this text: ttir, ttgir, llir, ptx, sass, gimple, asm.")
     ] = None,
     line: Annotated[int | None, typer.Option(min=1, help="Print what this line of the source became.")] = None,
+    back: Annotated[
+        int | None, typer.Option(min=1, help="Print the source lines that this line of --level came from.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write one page: both sides, linked line by line.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the texts.")] = None,
     counters: Annotated[bool, typer.Option("--counters", help="Run it under ncu and read the GPU's counters.")] = False,
@@ -45,6 +48,8 @@ def lens(
     from kernellab.lens import look
     from kernellab.task import load_task
 
+    if back is not None and (level is None or line is not None):
+        raise SessionError("--back is a line of a level.", "Name that with --level, and leave --line out.")
     loaded = load_task(task) if task is not None else None
     wanted = named_chip(chip) if chip is not None else None
     given = [read_source(path, dsl) for path in (source, other) if path is not None]
@@ -58,11 +63,13 @@ def lens(
     if out is not None:
         write_files(out, {f"{one.name}.txt": one.text for one in found[0].levels})
     if json:
-        emit(_as_json(found, names, change, line))
+        emit(_as_json(found, names, change, line) | _back_json(found[0], level, back))
     elif change is not None:
         _tell_difference(change, names)
     elif line is not None:
         _tell_line(found[0], line, level)
+    elif level is not None and back is not None:
+        _tell_back(found[0], level, back)
     elif level is not None:
         print(_level(found[0], level).text)
     else:
@@ -140,6 +147,25 @@ def _tell_line(found: Lens, line: int, level: str | None) -> None:
         print(f"{one.name}: {len(numbers)} lines")
         for number in numbers:
             print(f"{number:6} {lines[number - 1]}")
+
+
+def _tell_back(found: Lens, name: str, number: int) -> None:
+    """Where a line of a level came from, all places of an inlined chain."""
+    level, text = _level(found, name), found.text.splitlines()
+    lines = level.text.split("\n")
+    if number > len(lines):
+        raise SessionError(f"The level {name} has {len(lines)} lines.", "Name one of them with --back.")
+    print(f"{name}:{number}: {lines[number - 1].strip()}")
+    for line in level.up.get(number, ()):
+        print(f"{found.file}:{line}: {text[line - 1].strip() if line <= len(text) else ''}")
+    if number not in level.up:
+        say(f"No line of {found.file} is known for it.")
+
+
+def _back_json(found: Lens, name: str | None, number: int | None) -> dict[str, object]:
+    if name is None or number is None:
+        return {}
+    return {"back": {"level": name, "line": number, "source": list(_level(found, name).up.get(number, ()))}}
 
 
 def _tell_difference(change: Difference, names: list[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, ProfileError
 from kernellab.task import load_task
 from kernellab.whole.gradient.derive import backward_text
 from kernellab.whole.gradient.pair import Pair
@@ -34,7 +34,8 @@ _BESIDE_PRODUCT, _OF_PRODUCT = 0.6, 0.02
 
 @dataclass(frozen=True)
 class Step:
-    """A row that was tried. ``outcome`` is kept, taken out, refused, no kernel or no faster; ``reason`` in a sentence.
+    """A row that was tried. ``outcome`` is kept, taken out, refused, no kernel or no faster, and of a row
+    that was asked for also not tried; ``reason`` in a sentence.
 
     ``factor`` is of the kernel by itself, ``place`` in its places (on a CPU). ``predicted`` and ``measured`` are of the
     whole model with all kernels installed then, against none; None where nothing was installed."""
@@ -47,6 +48,8 @@ class Step:
     measured: float | None = None
     reason: str = ""
     place: float | None = None
+    #: the session's id: what ``kernellab export`` takes
+    session: str = ""
 
     @property
     def error(self) -> float | None:
@@ -85,6 +88,22 @@ def order(found: Profile) -> list[Row]:
     return sorted(worth, key=likely, reverse=True)
 
 
+def minutes_of(text: str) -> float:
+    """``minutes=30`` or ``30`` as a number.
+
+    Raises:
+        ProfileError: it is no duration.
+    """
+    name, sign, value = text.partition("=")
+    try:
+        number = float(value if sign else name)
+        if (sign and name != "minutes") or not number > 0:
+            raise ValueError
+    except ValueError:
+        raise ProfileError(f"--auto {text} is not a duration.", "Write --auto minutes=30.") from None
+    return number
+
+
 def go_down(
     found: Profile,
     *,
@@ -105,11 +124,19 @@ def go_down(
     kept = 0
     for row in [found.row(which) for which in rows] or order(found):
         left = until - time.monotonic()
-        if left <= 0 or (most is not None and kept >= most):
+        over = "the time was up" if left <= 0 else f"{most} kernels are in" if most is not None and kept >= most else ""
+        if over and not rows:
             break
-        if any(swap.row.taken & row.taken for swap in installed(found)):
+        there = next((swap for swap in installed(found) if swap.row.taken & row.taken), None)
+        if there is not None and not rows:
             continue
-        step = _tried(found, row, min(left, _ONE), options, named=bool(rows))
+        if there is not None:
+            over = f"{there.row.name}, which covers some of the same operations, is installed"
+        # a row that was asked for is told of, whatever becomes of it
+        step = (
+            Step(row, "not tried", 0.0, reason=f"{over}.") if over
+            else _tried(found, row, min(left, _ONE), options, named=bool(rows))
+        )  # fmt: skip
         steps.append(step)
         kept += step.outcome == "kept"
         tell(step)
@@ -118,13 +145,15 @@ def go_down(
 
 def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], named: bool) -> Step:
     begin = time.monotonic()
+    session: Session | None = None
 
     def step(outcome: str, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
         took = time.monotonic() - begin
+        known = session.id if session is not None else ""
         if swap is None:
-            return Step(row, outcome, took, factor, reason=reason)
+            return Step(row, outcome, took, factor, reason=reason, session=known)
         place = swap.place.factor if swap.place else None
-        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place)
+        return Step(row, outcome, took, swap.factor, swap.predicted, swap.measured, reason, place, known)
 
     try:
         session = found.open(row, **options)
@@ -138,7 +167,7 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
         factor = best.verdict.speedup
         if factor is not None and factor < _LEAST_FACTOR and not named and not found.given.train:
             return step("no faster", "", factor)
-        pair = _trained(row, session, seconds, options) if found.given.train else None
+        pair = _trained(row, session, seconds, found.usual(options)) if found.given.train else None
         swap = install(found, row, _better(found, row, best, pair))
     except KernellabError as error:
         return step("refused", error.message)
@@ -188,4 +217,4 @@ def _trained(row: Row, forward: Session, seconds: float, options: dict[str, Any]
     return Pair(task, forward, backward)
 
 
-__all__ = ["Step", "go_down", "order"]
+__all__ = ["Step", "go_down", "minutes_of", "order"]

@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 #: a call's arguments: positional and by name
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+_ALONE = "See that the file runs on its own."
 _FORMS = "Define `model` or Model (with get_init_inputs() where it takes arguments), and inputs() or get_inputs()."
 
 
@@ -50,7 +52,7 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     call's arguments (a tensor, a list, or a mapping of names). ``loss(outputs)`` may be defined for a training step.
 
     Raises:
-        ProfileError: the text does not run, or lacks one of them.
+        ProfileError: the text does not run, or lacks one of them; or there is no such device.
     """
     import torch
 
@@ -69,7 +71,7 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     draw = space.get("inputs", space.get("get_inputs"))
     if not callable(draw):
         raise ProfileError(f"{name} does not say what the model is called with.", _FORMS)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = _device(device)
     model = model.to(where).train(train)
 
     def drawn(seed: int) -> Call:
@@ -83,14 +85,34 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     return given
 
 
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    gpu = torch.cuda.is_available()
+    try:
+        where = torch.device(name or ("cuda" if gpu else "cpu"))
+    except RuntimeError:
+        raise ProfileError(f"torch has no device {name!r}.", "Give cpu or cuda.") from None
+    if where.type == "cuda" and not (gpu and (where.index or 0) < torch.cuda.device_count()):
+        raise ProfileError(f"The device {name} is not on this machine.", "Give cpu, or a GPU that torch finds.")
+    return where
+
+
 def given_model(
     model: Module, args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, loss: Any = None, name: str = ""
 ) -> Given:
     """A model of this process with one call's arguments; other draws keep their support (sign, range, integers).
 
     Raises:
-        ProfileError: it does not run on them.
+        ProfileError: it is no module, or does not run on them.
     """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise ProfileError(
+            f"A {type(model).__name__} is not a torch module.",
+            "Give a torch.nn.Module with its call's arguments, kernellab.profile(model, *inputs), or a file's path.",
+        )
     example: Call = (tuple(args), dict(kwargs))
 
     def drawn(seed: int) -> Call:
@@ -101,7 +123,7 @@ def given_model(
             return other
 
     given = Given(name or type(model).__name__, model, drawn, loss or square_loss, train)
-    _first_call(given)
+    _first_call(given, "Give a call's arguments, kernellab.profile(model, *inputs), with which it runs.")
     return given
 
 
@@ -164,26 +186,26 @@ def _executed(text: str, name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-def _run(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _run(name: str, function: Callable[..., Any], *args: Any, remedy: str = _ALONE, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except KernellabError:
         raise
     except (Exception, SystemExit) as error:
         said = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-        what = getattr(function, "__name__", type(function).__name__)
+        what = getattr(function, "__name__", "its call")
         raise ProfileError(
             f"{name} fails in {'its text' if what == 'exec' else what}: {type(error).__name__}: {said}.",
-            "See that the file runs on its own.",
+            remedy,
         ) from error
 
 
-def _first_call(given: Given) -> None:
+def _first_call(given: Given, remedy: str = _ALONE) -> None:
     import torch
 
     args, kwargs = given.draw(0)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        _run(given.name, given.model, *args, **kwargs)
+        _run(given.name, partial(given.model, *args, **kwargs), remedy=remedy)
 
 
 def _call(value: Any) -> Call:

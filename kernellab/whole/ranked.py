@@ -20,6 +20,7 @@ from kernellab.whole.bound import bound_ms
 from kernellab.whole.given import Given, given_model, model_of
 from kernellab.whole.measure import Event, Measured, join, measure
 from kernellab.whole.regions import Region, propose, region_at
+from kernellab.whole.swap.build import swapped
 from kernellab.whole.text import reference_text, task_text
 from kernellab.whole.unit import Captured, capture_model
 from kernellab.whole.values import stats_of
@@ -130,8 +131,15 @@ class Profile:
 
     def predict(self, speedups: Mapping[int | str, float] | None = None, *, reach: float | None = None) -> float:
         """ms of a step when rows are so many times as fast; with ``reach`` alone, when all of the list gain that share
-        of what they could. Operations that several rows cover count once, for the first."""
+        of what they could. Operations that several rows cover count once, for the first.
+
+        Raises:
+            ProfileError: there is no such row, or a speedup is no number above 0.
+        """
         if speedups is not None:
+            for which, factor in speedups.items():
+                if not factor > 0:
+                    raise ProfileError(f"Row {which!r} cannot be {factor} times as fast.", "Give a number above 0.")
             return self.predict_rows([(self.row(which), factor) for which, factor in speedups.items()])
         share = REACH if reach is None else reach
         return self.predict_rows([(r, r.time_ms / max(r.time_ms - share * r.gain_ms, 1e-9)) for r in self.apart()])
@@ -167,7 +175,17 @@ class Profile:
         from kernellab.session import design
 
         row = self.row(which)
-        return design(row.text, name=row.name, **options)
+        return design(row.text, name=row.name, **self.usual(options))
+
+    def usual(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A design's options; where neither they nor the workspace name a DSL, that of the model's device."""
+        from kernellab.session.config import defaults
+        from kernellab.session.record.journal import find_workspace
+
+        own = "triton" if self.given.device.type == "cuda" else "cpp"
+        workspace = options.get("workspace")
+        place = Path(workspace) if workspace is not None else find_workspace()
+        return {**options, "dsl": options.get("dsl") or defaults(place).dsl or own}
 
     @property
     def _scale(self) -> float:
@@ -205,11 +223,19 @@ def profile(
     defines ``model`` or ``Model`` and ``inputs``. ``train``: a step is forward, loss and backward.
 
     Raises:
-        ProfileError: the model cannot be built or called. What cannot be captured is told in ``captured.problems``.
+        ProfileError: the model cannot be built or called, or holds kernels already. What cannot be captured is told in
+            ``captured.problems``.
     """
+    import torch
+
     if isinstance(model, (str, Path)):
         given = model_of(model, device=device, train=train)
     else:
+        if isinstance(model, torch.nn.Module) and swapped(model):
+            raise ProfileError(
+                f"Kernels are installed in this {type(model).__name__}: its parts are no longer its own.",
+                "Take them out first, kernellab.uninstall(model); the profile from before says what else could gain.",
+            )
         given = given_model(model, args, kwargs, train=train, loss=loss)
     captured = capture_model(given)
     measured = measure(given, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def table(found: Profile, most: int = ROWS) -> str:
     return "\n".join(lines)
 
 
+def sentence(found: Profile, speedups: Mapping[int | str, float]) -> str:
+    """Amdahl's law with rows that become so many times as fast. Raises ProfileError, as :meth:`Profile.predict`."""
+    after = found.predict(speedups)
+    return f"A step takes {found.step_ms:.3g} ms; so it would take {after:.3g} ms: {found.step_ms / after:.2f}x."
+
+
 def _region(row: Row) -> str:
     words = row.words if len(row.words) < 60 else f"{row.words[:57]}..."
     own = " (a module of its own)" if row.module else ""
@@ -82,4 +89,4 @@ def as_dict(found: Profile) -> dict[str, Any]:
     }  # fmt: skip
 
 
-__all__ = ["ROWS", "as_dict", "head", "table"]
+__all__ = ["ROWS", "as_dict", "head", "sentence", "table"]

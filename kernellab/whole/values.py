@@ -14,7 +14,7 @@ from kernellab.whole.unit import Unit, nodes_in
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: what each value of a unit was like, by its module
+#: what each value of a unit was like
 _KEPT: weakref.WeakKeyDictionary[Any, dict[Node, Seen]] = weakref.WeakKeyDictionary()
 
 
@@ -54,7 +54,7 @@ def stats_of(given: Given, region: Region) -> dict[Node, Seen]:
     import torch
 
     unit = region.unit
-    if unit.module not in _KEPT:
+    if unit not in _KEPT:
         found: dict[Node, Seen] = {}
 
         def look(node: Node, value: Any) -> None:
@@ -66,8 +66,8 @@ def stats_of(given: Given, region: Region) -> dict[Node, Seen]:
         args, kwargs = unit.call
         with torch.no_grad(), kept_state(given.model):
             execute(unit, flat_call(unit, args, kwargs), look)
-        _KEPT[unit.module] = found
-    return {node: _KEPT[unit.module][node] for node in region.inputs if node in _KEPT[unit.module]}
+        _KEPT[unit] = found
+    return {node: _KEPT[unit][node] for node in region.inputs if node in _KEPT[unit]}
 
 
 def inputs_of(given: Given, region: Region) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,20 @@ def test_each_line_links_to_what_it_became_and_back_also_where_it_was_inlined() 
         assert all(line in asm.up[n] for n in numbers)
     middle = lens.level("gimple") or lens.level("llir")
     assert middle is not None and 6 in middle.down
+
+
+def test_a_shell_follows_a_line_down_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kernellab.cli.main import main
+
+    for name, text in cpp(CODE).files.items():
+        (tmp_path / name).write_text(text)
+    call = ["lens", str(tmp_path), "--level", "asm"]
+    assert main([*call, "--line", "6"]) == 0
+    number = next(one.split()[0] for one in capsys.readouterr().out.splitlines() if "mulps" in one)
+    assert main([*call, "--back", number]) == 0
+    assert "kernel.cpp:6: " in capsys.readouterr().out
+    assert main([*call, "--back", "99999"]) == 2 and "Name one of them with --back" in capsys.readouterr().err
+    assert main(["lens", str(tmp_path), "--back", "1"]) == 2
 
 
 def test_vector_width_and_loops_are_facts_of_the_code() -> None:

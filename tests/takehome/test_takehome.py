@@ -67,7 +67,7 @@ def kernel(x, w, scale=0.5):
 """
 
 FRESH = """
-import sys, warnings
+import os, sys, warnings
 sys.path[:0] = [sys.argv[1]]
 sys.modules["kernellab"] = None
 import torch, clamped
@@ -125,6 +125,16 @@ compiled = torch.compile(lambda x, w: clamped.clamped(torch.sin(x), w) + 1, full
 same(compiled(x, w), ref(x.sin(), w) + 1)
 compiled(*leaves).sum().backward()
 assert leaves[0].grad is not None and leaves[1].grad is not None
+# where it cannot be built: the reference, said once with what is needed
+os.environ |= {"PATH": "", "TVM_FFI_CACHE_DIR": sys.argv[1] + "/nothing built"}
+bare = type(op)(op.folder)
+(told,) = said(lambda: same(bare.call(x, w), ref(x, w)))
+assert "cannot be built here" in told and "a C++ compiler, or a wheel made with" in told, told
+assert not said(lambda: same(bare.call(x[:5], w), ref(x[:5], w)))
+try:
+    bare.call(x, 3)
+except TypeError as error:
+    assert "w is of type int, where a tensor is meant" in str(error), error
 print("same")
 """
 

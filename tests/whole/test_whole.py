@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import time
@@ -114,6 +115,44 @@ def test_a_kernel_takes_the_places_of_its_row_and_leaves_them(gpt) -> None:
         assert torch.allclose(compiled(*gpt.given.draw(7)[0]), before, atol=1e-4)
     assert uninstall(gpt.given.model) == 1
     assert "forward" not in gpt.given.model.__dict__ and torch.equal(outputs(gpt), before)
+
+
+def test_a_copy_of_a_model_with_kernels_has_them_over_its_own_parameters(gpt) -> None:
+    model, before = gpt.given.model, outputs(gpt)
+    with pytest.raises(ProfileError, match="cannot be 0 times as fast"):
+        gpt.predict({1: 0})
+    with pytest.warns(UserWarning, match=r"the hooks of h\.0 are not called"):
+        handle = model.h[0].register_forward_hook(lambda *_: None)
+        install(model, activation(gpt), gelu, measure=False)
+    handle.remove()
+    with pytest.raises(ProfileError, match="Kernels are installed in this"):
+        profile(model, *gpt.given.draw(7)[0])
+    (args, _), other = gpt.given.draw(7), copy.deepcopy(model)
+    with torch.no_grad():
+        assert torch.allclose(other(*args), before, atol=1e-4)
+        for parameter in other.parameters():
+            parameter.zero_()
+        assert not other(*args).any() and torch.allclose(model(*args), before, atol=1e-4)
+    assert uninstall(other) == 1 and "forward" not in other.__dict__ and uninstall(other) == 0
+    assert uninstall(model) == 1 and uninstall(model) == 0
+
+
+def test_a_kernel_that_writes_into_an_input_is_refused_and_the_weights_stay(gpt) -> None:
+    before = outputs(gpt)
+    product = next(r for r in gpt.rows if r.words == "linear")
+    with pytest.raises(SwapError, match="it writes into its input 1"):
+        install(gpt, product, lambda x, w, *b: torch.nn.functional.linear(x, w.mul_(2), *b), measure=False)
+    assert torch.equal(outputs(gpt), before)
+
+
+def test_a_model_profiled_again_states_the_same_tasks() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.LayerNorm(32), torch.nn.GELU()), torch.rand(64, 8)
+    first, again = profile(model, x), profile(model, x)
+    assert {r.name: r.text for r in again.rows} == {r.name: r.text for r in first.rows}
+    with pytest.raises(ProfileError, match="A function is not a torch module"):
+        profile(gelu, x)
+    with pytest.raises(ProfileError, match=r"missing 1 required .* Give a call's arguments"):
+        profile(model)
 
 
 def test_what_a_kernel_saves_is_timed_in_the_models_own_step(gpt, quick) -> None:
@@ -254,10 +293,17 @@ def test_a_row_is_designed_put_in_and_measured_against_its_prediction(tmp_path, 
     assert main(["profile", str(model), "--device", "cpu", "--open", "layer_norm_tanh", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     (step,) = said["steps"]
+    assert step["session"].startswith("layer_norm_tanh-")
     assert step["outcome"] == "kept" and step["factor"] > 1 and step["predicted"] > 1 and step["measured"] > 0
     assert said["coverage"] > 0.95
     assert main(["profile", str(model), "--auto", "hours=1"]) == 2
     assert "Write --auto minutes=30" in capsys.readouterr().err
+    assert main(["profile", str(model), "--what-if", "1"]) == 2
+    assert "Write --what-if 1=2.5" in capsys.readouterr().err
+    assert main(["profile", str(model), "--device", "cpu", "--what-if", "layer_norm_tanh=2"]) == 0
+    assert re.search(r"so it would take .* ms: 1\.\d\dx\.$", capsys.readouterr().out)
+    assert main(["profile", str(model), "--device", "gpu"]) == 2
+    assert "torch has no device 'gpu'" in capsys.readouterr().err
 
 
 def test_rows_without_a_kernel_are_told_apart(gpt, monkeypatch) -> None:
@@ -267,3 +313,9 @@ def test_rows_without_a_kernel_are_told_apart(gpt, monkeypatch) -> None:
     monkeypatch.setattr(Profile, "open", no_session)
     (step,) = go_down(gpt, minutes=1, rows=[1])
     assert step.outcome == "refused" and "Nothing can be designed" in step.text
+    install(gpt, activation(gpt), gelu, measure=False)
+    other = next(row for row in gpt.rows if not row.taken & activation(gpt).taken)
+    late, over = go_down(gpt, minutes=0, rows=[other.name, "h.0.mlp"])
+    assert late.outcome == over.outcome == "not tried" and "the time was up" in late.text
+    assert f"{activation(gpt).name}, which covers some of the same" in over.text
+    uninstall(gpt)

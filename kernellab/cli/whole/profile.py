@@ -19,6 +19,12 @@ def profile(
     train: Annotated[bool, typer.Option("--train", help="A step is forward, loss and backward.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 15,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if", metavar="ROW=TIMES", help="Predict the model with a row so many times as fast; repeatable."
+        ),
+    ] = None,
     open_row: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,47 +43,56 @@ def profile(
 
     Exit 1 when --open or --auto put no kernel in.
     """
-    minutes = _minutes(auto)
+    from kernellab.session.start import check_coder
     from kernellab.whole import go_down
     from kernellab.whole import profile as profiled
-    from kernellab.whole.shown import as_dict, table
+    from kernellab.whole.auto import minutes_of
+    from kernellab.whole.shown import as_dict, sentence, table
 
+    assumed: dict[int | str, float] = dict(_assumed(text) for text in what_if or [])
+    minutes = minutes_of(auto) if auto is not None else None
+    if dsl is not None:
+        check_coder(dsl)
     found = profiled(model, train=train, device=device)
     if not json:
         print(table(found, rows), flush=True)
+        if assumed:
+            print(sentence(found, assumed), flush=True)
     steps: list[Step] = []
     if open_row or minutes is not None:
-        options: dict[str, Any] = {"dsl": dsl or ("triton" if found.given.device.type == "cuda" else "cpp")}
         chosen = open_row or []
         # what is wrong with a name is told before anything is designed
         for which in chosen:
             found.row(which)
         steps = go_down(
             found, minutes=30.0 if minutes is None else minutes, most=most, rows=chosen,
-            tell=lambda step: say(step.text), **options,
+            tell=lambda step: say(step.text), dsl=dsl,
         )  # fmt: skip
+        if not steps:
+            say("No row was tried: no kernel is likely to save a hundredth of the step.")
+        kept = next((step for step in steps if step.outcome == "kept"), None)
+        if kept is not None:
+            say(f"`kernellab export {kept.session} --out {kept.row.name}.py` takes a kernel home.")
     if json:
-        emit({**as_dict(found), "steps": [_plain(step) for step in steps]})
+        expected = {"what_if": {"speedups": assumed, "step_ms": found.predict(assumed)}} if assumed else {}
+        emit({**as_dict(found), **expected, "steps": [_plain(step) for step in steps]})
     asked = bool(open_row) or minutes is not None
     return 1 if asked and not any(step.outcome == "kept" for step in steps) else 0
 
 
-def _minutes(auto: str | None) -> float | None:
-    if auto is None:
-        return None
-    name, sign, value = auto.partition("=")
+def _assumed(text: str) -> tuple[str, float]:
+    row, sign, value = text.rpartition("=")
     try:
-        number = float(value if sign else name)
-        if (sign and name != "minutes") or not number > 0:
+        if not sign:
             raise ValueError
+        return row, float(value)
     except ValueError:
-        raise ProfileError(f"--auto {auto} is not a duration.", "Write --auto minutes=30.") from None
-    return number
+        raise ProfileError(f"--what-if {text} is not ROW=TIMES.", "Write --what-if 1=2.5.") from None
 
 
 def _plain(step: Step) -> dict[str, Any]:
     return {
         "row": step.row.number, "name": step.row.name, "outcome": step.outcome, "seconds": step.seconds,
         "factor": step.factor, "predicted": step.predicted, "measured": step.measured, "error": step.error,
-        "reason": step.reason, "factor_in_place": step.place,
+        "reason": step.reason, "factor_in_place": step.place, "session": step.session,
     }  # fmt: skip

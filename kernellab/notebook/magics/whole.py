@@ -23,8 +23,7 @@ class WholeMagics(KernelMagic):
     @argument("--device", help="cpu or cuda; default: a GPU where there is one")
     @argument(
         "--auto",
-        type=float,
-        metavar="MINUTES",
+        metavar="minutes=30",
         help="design kernels row by row with the rules, install and measure them",
     )
     @command
@@ -42,15 +41,17 @@ class WholeMagics(KernelMagic):
 
         from kernellab.notebook.views.amdahl import sliders
         from kernellab.whole import go_down, profile
+        from kernellab.whole.auto import minutes_of
 
         if not args.name.isidentifier():
             raise UsageError(
                 f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
             )
+        minutes = minutes_of(args.auto) if args.auto else None
         found = profile(f"\n{cell}", train=args.train, device=args.device)
         self.namespace[args.name] = found
         print(found)
-        if args.auto:
-            go_down(found, minutes=args.auto, tell=lambda step: print(step.text, flush=True))
+        if minutes is not None:
+            go_down(found, minutes=minutes, tell=lambda step: print(step.text, flush=True))
         elif found.rows:
             display(sliders(found))

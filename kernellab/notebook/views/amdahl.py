@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernellab.whole.shown import sentence
+
 if TYPE_CHECKING:
     from kernellab.whole import Profile
     from kernellab.whole.ranked import Row
@@ -43,12 +45,6 @@ def sliders(found: Profile) -> Any:
 def fastest(row: Row) -> float:
     """How many times as fast a kernel at the bound is."""
     return min(_FASTEST, max(1.1, row.time_ms / row.bound_ms)) if row.bound_ms else _FASTEST
-
-
-def sentence(found: Profile, speedups: dict[int | str, float]) -> str:
-    """Amdahl's law with the numbers that the sliders say."""
-    after = found.predict(speedups)
-    return f"A step takes {found.step_ms:.3g} ms; so it would take {after:.3g} ms: {found.step_ms / after:.2f}x."
 
 
 __all__ = ["fastest", "sentence", "sliders"]

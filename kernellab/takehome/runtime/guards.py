@@ -89,6 +89,8 @@ class ShapeClass:
 
     def _tensor(self, parameter: Parameter, given: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
         name = parameter.name
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(given).__name__}, where a tensor is meant")
         if given.device.type != self.device:
             return "device", f"{name} is on {given.device}, not on {self.device}"
         dtype = str(given.dtype).removeprefix("torch.")

@@ -28,6 +28,12 @@ _KINDS = {"int64": "SymInt", "float64": "float", "bool": "bool"}
 #: the kinds of a refusal, in the order in which guards are asked
 _NEARER = ("number", "device", "dtype", "shape", "dim", "strides", "alignment")
 _COUNT = itertools.count(2)
+#: what a kernel is built with where it is used
+_NEEDS = {
+    "cpp": "apache-tvm-ffi, ninja and a C++ compiler, or a wheel made with `kernellab export --wheel DIR --prebuilt`",
+    "triton": "triton and a C compiler",
+    "cuda_c": "apache-tvm-ffi or cuda-core, and NVIDIA's compiler",
+}
 
 
 class Operator:
@@ -51,6 +57,8 @@ class Operator:
         self.check_values = check_values
         self._looks: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
+        #: folders of kernels that cannot be built here
+        self._unbuilt: set[str] = set()
         #: calls whose guards hold by what they look like alone
         self._straight_to: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._loading = threading.RLock()
@@ -116,6 +124,8 @@ class Operator:
                 found = refusal
         if isinstance(found, Refusal):
             return self._by_reference(found, args)
+        if not self._built(found):
+            return self._by_the_reference(args)
         try:
             result = self._by_kernel(found, args)
         except (TypeError, ValueError) as error:  # a kernel's own checks of its arguments are guards too
@@ -154,7 +164,30 @@ class Operator:
             f"{self.name}: {refusal.reason}, which its kernel was not verified for; the reference runs instead.",
             f"{id(self)} {refusal.key}",
         )
+        return self._by_the_reference(args)
+
+    def _by_the_reference(self, args: Sequence[Any]) -> Any:
         return self._packed(self._own(self.reference(*args), args))
+
+    def _built(self, found: ShapeClass) -> bool:
+        """Is there a kernel of this class? One that cannot be built here is tried once, and said once."""
+        if found.folder in self._kernels:
+            return True
+        with self._loading:
+            if found.folder not in self._unbuilt:
+                try:
+                    self._kernel(found)
+                    return True
+                except Exception as error:  # whatever a compiler or a runtime that is not there raises
+                    self._unbuilt.add(found.folder)
+                    lines = str(error).strip().splitlines() or [""]
+                    line = next((line for line in lines if "not found" in line or "error:" in line), lines[0])
+                    said(
+                        f"{self.name}: its kernel cannot be built here ({type(error).__name__}: {line.strip()[:200]}), "
+                        f"so the reference runs instead. It needs {_NEEDS.get(found.dsl, found.dsl)}.",
+                        f"{id(self)} {found.folder} build",
+                    )
+        return False
 
     def _kernel(self, found: ShapeClass) -> Callable[..., Any]:
         kernel = self._kernels.get(found.folder)

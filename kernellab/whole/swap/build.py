@@ -12,6 +12,7 @@ import linecache
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kernellab.whole.regions import Region
@@ -56,7 +57,11 @@ def build(unit: Unit, swaps: Sequence[tuple[Region, Callable[..., Any]]]) -> Cal
 
 
 def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
-    """A module's forward: ``rewritten`` for calls like the captured one, else the module's own."""
+    """A module's forward: ``rewritten`` for calls like the captured one, else the module's own.
+
+    It is a method of the module: a deep copy of a model calls it with the copy's own parameters, and a pickled model
+    has its own forward again where it is loaded.
+    """
     import torch
     from torch.utils._pytree import tree_leaves, tree_unflatten
 
@@ -69,7 +74,7 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
     own = type(module).forward
     told: list[bool] = []
 
-    def forward(*given: Any, **named: Any) -> Any:
+    def forward(module: Any, *given: Any, **named: Any) -> Any:
         leaves = list(given) if plain and not named else tree_leaves((given, named))
         fits = module.training == training and len(leaves) == len(wanted)
         if not fits or [_guard(leaf) for leaf in leaves] != wanted:
@@ -84,7 +89,14 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
         made = rewritten(module, *leaves)
         return made[0] if single else tree_unflatten(list(made), outputs_spec)
 
-    return forward
+    forward.__dict__["of_kernels"] = True
+    return MethodType(forward, module)
+
+
+def swapped(model: Any) -> list[Any]:
+    """The modules of a model whose call holds kernels, also where the model is a copy of one with kernels in it."""
+    calls = ((module, module.__dict__.get("forward")) for module in model.modules())
+    return [module for module, call in calls if getattr(getattr(call, "__func__", None), "of_kernels", False)]
 
 
 def _guard(value: Any) -> Any:
@@ -162,4 +174,4 @@ def _ordered(unit: Unit, swaps: Sequence[Any], region_of: dict[Node, int]) -> li
     return found
 
 
-__all__ = ["build", "calling", "guarded"]
+__all__ = ["build", "calling", "guarded", "swapped"]

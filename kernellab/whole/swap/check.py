@@ -47,12 +47,23 @@ class Expected:
 
 
 def misfit(given: Given, row: Row, stand: Stand) -> str:
-    """How the kernel's results differ in number, shape or dtype from the region's, "" where they do not."""
+    """How the kernel's results differ in number, shape or dtype from the region's, or which input it writes into, ""
+    where there is nothing."""
     import torch
 
-    values = inputs_of(given, row.places[0])
+    region = row.places[0]
+    # the kernel is given no parameter itself: what writes into one would leave the model changed
+    values = [
+        value.clone() if node in region.unit.state or node in region.unit.constants else value
+        for node, value in zip(region.inputs, inputs_of(given, region), strict=True)
+    ]
     with torch.no_grad():
-        want, made = stand.reference(*values), stand.function(*values)
+        want = stand.reference(*values)
+        before = [_version(value) for value in values]
+        made = stand.function(*values)
+    for i, (value, version) in enumerate(zip(values, before, strict=True)):
+        if _version(value) != version:
+            return f"it writes into its input {i}"
     if len(want) != len(made):
         return f"it gives {len(made)} results, and the region has {len(want)}"
     for w, m in zip(want, made, strict=True):
@@ -62,6 +73,11 @@ def misfit(given: Given, row: Row, stand: Stand) -> str:
                 "torch.", ""
             )
     return ""
+
+
+def _version(value: Any) -> int:
+    """How often a tensor was written to by torch; 0 where it does not count."""
+    return 0 if value.is_inference() else int(value._version)
 
 
 def expected(given: Given, draws: int = DRAWS) -> list[Expected]:

@@ -6,6 +6,7 @@ the kernels were not made for (another shape, dtype, layout, device or mode) run
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from kernellab.errors import ProfileError, SwapError
 from kernellab.whole.given import Given
 from kernellab.whole.ranked import Profile, Row, profile_of
 from kernellab.whole.regions import Region
-from kernellab.whole.swap.build import build, calling, guarded
+from kernellab.whole.swap.build import build, calling, guarded, swapped
 from kernellab.whole.swap.call import Stand, callable_of, stand_of
 from kernellab.whole.swap.check import expected, fault, misfit
 from kernellab.whole.swap.clock import Paired, alone, backward_alone, paired
@@ -171,6 +172,7 @@ def install(
             f"With {label} at {row.where} the model fails: {type(error).__name__}: {_said(error)}.",
             "It was taken out again; see that the kernel takes the row's inputs in order.",
         ) from error
+    _tell_of_hooks({unit for unit, *_ in places})
     back = backward_alone(found.given, row, stands[0][1]) if place is None else 1.0
     profiled, predicted = found.step_ms, _predicted(found, state, (row, factor, back, place))
     time = step = None
@@ -221,7 +223,7 @@ def _predicted(found: Profile, state: Installed, new: tuple[Row, float, float, I
 
 
 def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int:
-    """Take a kernel out again, or all of them; how many there were.
+    """Take a kernel out again, or all of them; how many there were (of a copy of a model: in how many modules).
 
     Raises:
         SwapError: there is none at ``at``.
@@ -231,7 +233,10 @@ def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int
     state = _INSTALLED.get(owner)
     if state is None or not state.swaps:
         if at is None:
-            return 0
+            copied = swapped(owner)
+            for module in copied:
+                del module.__dict__["forward"]
+            return len(copied)
         raise SwapError(
             "No kernel is installed in this model.", "Install one with kernellab.install(model, row, kernel)."
         )
@@ -256,6 +261,12 @@ def installed(model: Module | Profile) -> tuple[Swap, ...]:
 
 
 def _check_free(state: Installed, row: Row) -> None:
+    for region in row.places:
+        if state.places.get(region.unit.path) and state.units[region.unit.path] is not region.unit:
+            raise SwapError(
+                f"{row.name} is a row of another profile of this model than the kernels that are in it.",
+                "Take a row of the profile that they are of, or kernellab.uninstall(model) first.",
+            )
     for swap in state.swaps:
         if swap.row.taken & row.taken:
             raise SwapError(
@@ -275,6 +286,23 @@ def _check_fits(given: Given, row: Row, stand: Stand) -> None:
         ) from error
     if wrong:
         raise SwapError(f"{stand.label} does not fit {row.where}: {wrong}.", remedy)
+
+
+def _tell_of_hooks(units: set[Unit]) -> None:
+    """A unit's call is one function: the modules within it are not called, and so are not their hooks."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = [
+        f"{unit.path}.{name}".lstrip(".")
+        for unit in units
+        for name, module in unit.module.named_modules()
+        if name and any(getattr(module, kind, None) for kind in kinds)
+    ]
+    if hooked:
+        warnings.warn(
+            f"While kernels are installed the hooks of {', '.join(hooked[:3])}{' ...' if hooked[3:] else ''} are not "
+            "called; what they computed when the model was profiled is computed as then.",
+            stacklevel=3,
+        )
 
 
 def _said(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.whole.given import Given
@@ -151,15 +152,10 @@ class _Place:
         return made
 
 
-_BESIDE: list[Any] = []
-
-
+@lru_cache(maxsize=1)
 def _beside() -> Any:
     """The region as one operation of autograd's, so that its backward can be timed too."""
     import torch
-
-    if _BESIDE:
-        return _BESIDE[0]
 
     class Beside(torch.autograd.Function):
         @staticmethod
@@ -179,7 +175,6 @@ def _beside() -> Any:
             del ahead
             return (None, *found)
 
-    _BESIDE.append(Beside)
     return Beside
 
 
