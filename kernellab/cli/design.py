@@ -277,6 +277,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
         "sketch": designed.sketch if designed else None,
         "constexpr": dict(candidate.constexpr) if candidate else {},
         "usage": usage(session),
+        "memory_fault": session.memory_fault,
         "session": session.id,
         "dsl": state.target.dsl if state.target else state.created.dsl,
         "chip": state.target.chip if state.target else None,

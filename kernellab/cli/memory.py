@@ -106,24 +106,27 @@ def seed(store: Store = "", json: Json = False) -> int:
 
 @memory_app.command("verify")
 def verify(
-    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all that are stale.")] = [],  # noqa: B006
+    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all of yours that are stale.")] = [],  # noqa: B006
+    library: Annotated[bool, typer.Option("--library", help="The shipped library's stale kernels as well.")] = False,
     store: Store = "",
     json: Json = False,
 ) -> int:
     """Verify entries again on this machine; one that fails is forgotten. Exit 1 when one did not pass."""
-    from kernellab.session.memories import refresh, verify_again
+    from kernellab.bench.known import tasks_of_library
+    from kernellab.session.memories import refresh, to_verify, verify_again
     from kernellab.verifier import Verifier
 
     memory = _open(store)
     refresh(memory)
-    own = {event.kernel.id for event in memory.events() if event.kind == "remembered"}
-    wanted = ids or [r.kernel.id for r in memory.store.kernels() if r.kernel.stale and r.kernel.id in own]
+    wanted = ids or to_verify(memory, library)
+    left = 0 if ids or library else len(to_verify(memory, library=True)) - len(wanted)
     with Verifier() as verifier:
-        passed = verify_again(memory, verifier, wanted, say)
+        passed = verify_again(memory, verifier, wanted, say, tasks_of_library())
     if json:
-        emit({"judged": len(wanted), "passed": passed})
+        emit({"judged": len(wanted), "passed": passed, "library_left": left})
     else:
-        print(f"{passed} of {counted(len(wanted), 'entry').replace('entrys', 'entries')} passed")
+        more = f"; {counted(left, 'kernel')} of the library: --library" if left else ""
+        print(f"{passed} of {counted(len(wanted), 'entry').replace('entrys', 'entries')} passed{more}")
     return 0 if passed == len(wanted) else 1
 
 

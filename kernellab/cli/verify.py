@@ -64,6 +64,8 @@ def verify(
     values = settings(set_ or [])
     if source is None:
         return _verify_capsule(task, options, json)
+    if task.suffix == ".json":
+        raise KernellabError(f"{task} is no task's Python file.", "A capsule brings its own source: name it alone.")
     candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
     if dsl is None and dsl_of(candidate.files) is None:
         say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")

@@ -6,6 +6,7 @@ whole record as JSON beside the columns that are searched, so a store can be rea
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -48,8 +49,9 @@ _MOST_FILES = 48
 _TRIES = 8
 #: more rows that a search reads where some are left out; where that is too few, it is asked again without them
 _LEFT_OUT = 8
-#: cells of the vector index that a search looks into
-_PROBES = 24
+#: cells of the vector index that a search looks into: at a million rows, of a thousand cells, 24 find 0.91 of the
+#: nearest ten, 32 find 0.98, 40 all
+_PROBES = 40
 T = TypeVar("T")
 
 
@@ -62,6 +64,8 @@ class Store:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        # it warns of tables that a rebuild makes anew and of small indexes: nothing that a person can act on
+        os.environ.setdefault("LANCEDB_LOG", "error")
         try:
             import lancedb
         except ImportError as error:
@@ -149,7 +153,7 @@ class Store:
             if column not in have:
                 self._write(partial(table.create_index, column, config=BTree()))
         if rows >= _INDEXED_FROM:
-            parts = max(16, int(rows**0.5) // 2)
+            parts = max(16, int(rows**0.5))
             # a byte a number: near enough to the vectors that only those which are returned are read again to compare
             # them exactly, which is what a query costs most; and trained in a tenth of product quantisation's time
             config = IvfSq(distance_type="cosine", num_partitions=parts, max_iterations=15, sample_rate=64)

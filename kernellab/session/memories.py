@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
+from kernellab.dsls import get_adapter
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, MemoryStoreError, ModelError
 from kernellab.lowering.headers import with_headers
@@ -39,6 +42,8 @@ class Found:
     shape: float | None = None
     value: float | None = None
     relaxed: tuple[str, ...] = ()
+    #: why its figures do not hold on this machine; "" where they do
+    stale: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         scores = {"logic": self.logic, "shape": self.shape, "value": self.value, "score": self.score}
@@ -46,7 +51,7 @@ class Found:
         return {
             "id": kernel.id, "task": kernel.name, "why": self.why, "relaxed": list(self.relaxed), "scores": scores,
             "speedup": kernel.measured.speedup, "sketch": kernel.sketch, "dsl": kernel.dsl, "chip": kernel.chip,
-            "stale": kernel.stale, "thumb": kernel.thumb, "pinned": kernel.pinned,
+            "stale": self.stale, "thumb": kernel.thumb, "pinned": kernel.pinned,
             "draft": kernel.draft.model_dump(), "refine": kernel.refine.model_dump(),
             "provenance": kernel.provenance.model_dump(mode="json"),
         }  # fmt: skip
@@ -56,15 +61,18 @@ def by_task(
     memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, said: Sequence[str] = ()
 ) -> list[Found]:
     """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``said`` are operations that somebody
-    names beside the graph's. Raises CaptureError, TargetError."""
+    names beside the graph's. Raises CaptureError, TargetError: there is no such DSL."""
+    if dsl:
+        get_adapter(dsl)
     graph = capture(task)
-    seen, target = features(task, graph, said=said), detect_target(dsl) if dsl else None
-    backend, chip = (target.backend.value, target.chip.name) if target else ("", "")
+    seen = features(task, graph, said=said)
+    # a machine without the device still finds what was made for it elsewhere
+    backend, chip = (dsl and _machine(dsl)) or ("", "")
     query = Query(
         seen, dsl, backend, family_of(graph).value, chip, without=(seen.hash,) if leave_out else ()
     )  # fmt: skip
-    hits = [h.on(stale(h.kernel, chip)) if chip else h for h in memory.search(query, k)]
-    return [Found(h.kernel, h.why, h.score, h.logic, h.shape, h.value, h.relaxed) for h in hits]
+    hits = [hit.on(stale_here(hit.kernel)) for hit in memory.search(query, k)]
+    return [Found(h.kernel, h.why, h.score, h.logic, h.shape, h.value, h.relaxed, h.stale) for h in hits]
 
 
 def by_words(
@@ -90,22 +98,23 @@ def by_words(
         row = None if id in found else memory.store.get(id)
         if row is not None:
             found[id] = row.kernel
-    return [Found(found[id], f"{found[id].name}: {figures(found[id])}") for id in ranked if id in found]
+    told = [(found[id], stale_here(found[id])) for id in ranked if id in found]
+    return [Found(kernel, f"{kernel.name}: {figures(kernel, old)}", stale=old) for kernel, old in told]
 
 
-def figures(kernel: Kernel) -> str:
-    """``cpp on a CPU, 1.50x eager, T2``."""
+def figures(kernel: Kernel, old: str = "") -> str:
+    """``cpp on a CPU, 1.50x eager, T2``, and why they do not hold here where they do not."""
     speedup = kernel.measured.speedup
     fast = f"{speedup:.2f}x {kernel.measured.baseline}" if speedup is not None else "not compared"
-    old = f", stale: {kernel.stale}" if kernel.stale else ""
-    return f"{kernel.dsl} on {kernel.chip}, {fast}, {kernel.measured.trust.value}{old}"
+    stale = f", stale: {old}" if old else ""
+    return f"{kernel.dsl} on {kernel.chip}, {fast}, {kernel.measured.trust.value}{stale}"
 
 
 def stats(memory: Memory) -> dict[str, int]:
     """How many entries there are, by table, DSL and class of operators."""
     kernels = [row.kernel for row in memory.store.kernels()]
     columns = Counter(word for k in kernels for word in (k.dsl, k.operator_class or "other"))
-    return {**memory.store.count(), **dict(sorted(columns.items())), "stale": sum(bool(k.stale) for k in kernels)}
+    return {**memory.store.count(), **dict(sorted(columns.items())), "stale": sum(bool(stale_here(k)) for k in kernels)}
 
 
 def export(memory: Memory, out: Path) -> int:
@@ -135,12 +144,35 @@ def refresh(memory: Memory) -> int:
     return memory.mark_stale(lambda kernel: stale(kernel, _chip(kernel.dsl)))
 
 
-def verify_again(memory: Memory, verifier: Verifier, ids: Sequence[str], tell: Callable[[str], None]) -> int:
+def stale_here(kernel: Kernel) -> str:
+    """Why the kernel's figures do not hold on this machine; "" where they do."""
+    return kernel.stale or stale(kernel, _chip(kernel.dsl))
+
+
+def to_verify(memory: Memory, library: bool = False) -> list[str]:
+    """Ids of stale entries that this machine can judge and has not judged before, ``library``: the shipped ones too."""
+    own = {event.kernel.id for event in memory.events() if event.kind == "remembered"}
+    held = {row.kernel.id: row.kernel for row in memory.store.kernels()}
+    found = []
+    for id, kernel in held.items():
+        machine = _machine(kernel.dsl)
+        if machine is None or not stale_here(kernel) or (id not in own and not library):
+            continue
+        here = held.get(kernel.model_copy(update={"chip": machine[1]}).id)
+        if here is None or here.id == id or stale_here(here):
+            found.append(id)
+    return found
+
+
+def verify_again(
+    memory: Memory, verifier: Verifier, ids: Sequence[str], tell: Callable[[str], None],
+    known: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+) -> int:  # fmt: skip
     """Judge entries anew on this machine: one that passes is remembered with today's figures, one that fails is
-    forgotten. How many passed.
+    forgotten. How many passed. ``known`` are texts and names of tasks of the shipped library, by their places.
 
     Raises:
-        MemoryStoreError: there is no such entry, or its task is not in the journal (the shipped library's are not).
+        MemoryStoreError: there is no such entry, or its task is neither in the journal nor among ``known``.
     """
     texts = {
         event.kernel.id: (event.text, event.kernel.name) for event in memory.events() if event.kind == "remembered"
@@ -148,11 +180,12 @@ def verify_again(memory: Memory, verifier: Verifier, ids: Sequence[str], tell: C
     passed = 0
     for id in ids:
         row = memory.store.get(id)
-        if row is None or id not in texts:
+        given = texts.get(id) or (known.get(row.kernel.provenance.place) if row is not None else None)
+        if row is None or given is None:
             raise MemoryStoreError(f"The task of {id!r} is not in the journal.", "`kernellab memory search` shows ids.")
         kernel = row.kernel
         try:
-            task = load_task(*texts[id])
+            task = load_task(*given)
             target = detect_target(kernel.dsl)
             verdict = verifier.verify(task, with_headers(kernel.source), target)
         except KernellabError as error:
@@ -167,15 +200,35 @@ def verify_again(memory: Memory, verifier: Verifier, ids: Sequence[str], tell: C
         again = kernel_of(task, capture(task), kernel.source, where, verdict, made)
         kept = {"sketch": kernel.sketch, "constexpr": kernel.constexpr, "rationale": kernel.rationale}
         memory.remember(again.model_copy(update=kept), task.text)
+        tell(f"{kernel.name}: {figures(again)}")
         passed += 1
     return passed
 
 
-def _chip(dsl: str) -> str:
+@lru_cache(maxsize=8)
+def _machine(dsl: str) -> tuple[str, str] | None:
+    """Backend and chip on which the DSL runs here; None where this machine has no such device."""
     try:
-        return detect_target(dsl).chip.name
+        target = detect_target(dsl)
     except KernellabError:
-        return "no device of this machine"
+        return None
+    return target.backend.value, target.chip.name
 
 
-__all__ = ["Found", "by_task", "by_words", "export", "figures", "refresh", "stats", "verify_again"]
+def _chip(dsl: str) -> str:
+    found = _machine(dsl)
+    return found[1] if found else "no device of this machine"
+
+
+__all__ = [
+    "Found",
+    "by_task",
+    "by_words",
+    "export",
+    "figures",
+    "refresh",
+    "stale_here",
+    "stats",
+    "to_verify",
+    "verify_again",
+]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
-from kernellab.errors import KernellabError, SessionError
+from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
@@ -115,6 +115,11 @@ class Session:
         """The memory that the session asks; None where it is off, where there is none, or where it failed."""
         recall = self._bench.recall()
         return recall.memory if recall else None
+
+    @property
+    def memory_fault(self) -> str:
+        """Why the memory is left out, in a sentence with its remedy; "" where it is not."""
+        return self._bench.memory_fault
 
     def remember(self) -> int:
         """Put what the session has verified into the workspace's memory; how many kernels were new to it.
@@ -310,7 +315,7 @@ class Session:
 
         self._request(lambda: self._driver.compare(baselines or ("eager", "compile"), tell))
         if not done.wait(timeout):
-            raise SessionError(f"{self.name} is still being compared after {timeout:g} s.", "Wait longer.")
+            raise SessionError(f"{self.name} is still being compared after {lasting(timeout or 0)}.", "Wait longer.")
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
@@ -375,7 +380,7 @@ class Session:
         if wait is None:
             return None
         if not done.wait(wait):
-            raise SessionError(f"The Analyst is still busy after {wait:g} s.", "Wait longer.")
+            raise SessionError(f"The Analyst is still busy after {lasting(wait)}.", "Wait longer.")
         return self.state.turns[made[0]]
 
     def pin(self, line: int, reason: str = "") -> None:

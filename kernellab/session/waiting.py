@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kernellab.errors import KernellabError, SessionError
+from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.view import turn_line
 
@@ -47,6 +47,9 @@ class Awaited(Protocol):
     @property
     def failure(self) -> KernellabError | None: ...
 
+    @property
+    def memory_fault(self) -> str: ...
+
     def subscribe(self, callback: Callable[[Any], None]) -> Callable[[], None]: ...
 
 
@@ -66,7 +69,7 @@ def wait(
             while not session.resting:
                 left = 0.2 if until is None else min(0.2, until - time.monotonic())
                 if left <= 0:
-                    what = f"{session.name} was still running after {timeout:g} s."
+                    what = f"{session.name} was still running after {lasting(timeout or 0)}."
                     raise SessionError(what, "Wait longer, or stop it.")
                 changed.wait(left)
                 tell()
@@ -130,7 +133,7 @@ def _left(session: Awaited) -> str:
 
 
 class Teller:
-    """Prints the line of each turn that has ended, once."""
+    """Prints the line of each turn that has ended, and why the memory is left out, once."""
 
     def __init__(self, session: Awaited) -> None:
         self._session = session
@@ -138,11 +141,17 @@ class Teller:
 
     def __call__(self) -> None:
         for turn in self._session.turns:
-            if turn.state is not TurnState.RUNNING and turn.id not in self._told:
-                self._told.add(turn.id)
-                # stderr is a red box in a notebook, and the place of a script's or a command's progress
-                stream = sys.stdout if _in_notebook() else sys.stderr
-                print(f"{self._session.name} {turn_line(turn)}", file=stream)
+            if turn.state is not TurnState.RUNNING:
+                self._once(turn.id, turn_line(turn))
+        fault = self._session.memory_fault
+        if fault:
+            self._once("memory", f"goes on without the memory. {fault}")
+
+    def _once(self, id: str, line: str) -> None:
+        if id not in self._told:
+            self._told.add(id)
+            # stderr is a red box in a notebook, and the place of a script's or a command's progress
+            print(f"{self._session.name} {line}", file=sys.stdout if _in_notebook() else sys.stderr)
 
 
 def _in_notebook() -> bool:

@@ -123,6 +123,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["verify", "task.py", "foreign.py", "--set", "BLOCK=4"], "sets no constant BLOCK"),
         (["verify", "foreign.py", "foreign.py"], "inputs"),
         (["verify", "task.py"], "without a source and is not a capsule"),
+        (["verify", "op.capsule.json", "task.py"], "A capsule brings its own source: name it alone"),
         (["sketch", "check", "nowhere.sketch"], "cannot be read"),
         (["sketch", "run", "op.sketch"], "--task"),
         (["sketch", "run", "nowhere.sketch"], "nowhere.sketch cannot be read"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernellab.bench.known import tasks_of_library
 from kernellab.bench.suites import load_suite
 from kernellab.capture import capture
 from kernellab.capture.family import Family
@@ -19,6 +20,7 @@ from kernellab.memory.records import Purpose
 from kernellab.memory.stale import stale
 from kernellab.memory.store import Row
 from kernellab.records import Trust
+from kernellab.session.memories import by_words, stats, to_verify
 from kernellab.sketch.check import load_program
 from kernellab.task import load_task
 
@@ -67,3 +69,19 @@ def test_a_workspace_takes_it_once_forgets_for_good_and_holds_out_a_tasks_own(ro
     assert found
     assert own not in {hit.kernel.graph for hit in found}
     assert own in {hit.kernel.graph for hit in Recall(memory, task, detect_target("cpp")).hits(Purpose.DRAFT, 5)}
+
+
+def test_elsewhere_it_is_labelled_and_can_be_verified_until_it_was(rows: list[Row], tmp_path: Path) -> None:
+    assert {row.kernel.provenance.place for row in rows} <= tasks_of_library().keys()
+    memory, (row,) = Memory.open(tmp_path), [r for r in rows if r.kernel.name == "softmax" and r.kernel.dsl == "cpp"]
+    there = row.kernel.model_copy(update={"chip": "another chip"})
+    memory.store.put([Row(there, row.logic, row.shape)])
+    (found,) = by_words(memory, "softmax")
+    assert found.stale == "measured on another chip" and found.stale in found.why
+    assert stats(memory)["stale"] == 1
+    assert to_verify(memory) == []
+    assert to_verify(memory, library=True) == [there.id]
+    measured = there.measured.model_copy(update={"verifier": "", "versions": {}})
+    here = there.model_copy(update={"chip": detect_target("cpp").chip.name, "measured": measured})
+    memory.store.put([Row(here, row.logic, row.shape)])
+    assert to_verify(memory, library=True) == []

@@ -62,9 +62,9 @@ def test_each_word_of_the_magic(
     Memory.open(tmp_path).propose(skill)
     assert "state: proposed" in says("skills")
     assert "Use rows." in says(f"approve {skill.id}")
-    assert says("export all.jsonl") == "1 kernels written.\n"
-    assert says(f"forget {id}") == "1 entries forgotten.\n"
-    assert says("rebuild") == "0 kernels in the store.\n"
+    assert says("export all.jsonl") == "1 kernel written.\n"
+    assert says(f"forget {id}") == "1 entry forgotten.\n"
+    assert says("rebuild") == says("compact") == "0 kernels in the store.\n"
     with pytest.raises(UsageError, match="needs a session or words"):
         says("search")
     with pytest.raises(UsageError, match="not a command of %kernel_memory"):
@@ -97,3 +97,15 @@ def test_a_broken_store_is_one_sentence_in_the_panel(page: Page, tmp_path: Path)
     reply = page.reply(page.post({"ask": "memory", "words": "rows"}))
     assert "cannot be" in reply["error"]
     assert "rebuild" in reply["error"]
+
+
+def test_a_session_says_that_it_goes_on_without_its_memory(
+    rows: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".kernellab" / "memory").mkdir()
+    (tmp_path / ".kernellab" / "memory" / "meta.lance").write_text("nothing")
+    assert rows.memory() is None
+    rows.wait(progress=True)
+    rows.wait(progress=True)
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("goes on without the memory. The memory at") == 1

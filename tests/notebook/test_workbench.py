@@ -370,7 +370,9 @@ def test_a_sketch_with_a_typo_says_so_in_its_own_cell(
     assert re.search(r"^line \d+: error SK\d+: .*laod", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_the_magics_do_what_the_buttons_do(shell: InteractiveShell, session: Session) -> None:
+def test_the_magics_do_what_the_buttons_do(
+    shell: InteractiveShell, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     shell.run_cell_magic("kernel_sketch", "add_one", SKETCH)
     session.wait(60)
     assert [turn.author.value for turn in session.turns if turn.sketch] == ["human"]
@@ -379,7 +381,11 @@ def test_the_magics_do_what_the_buttons_do(shell: InteractiveShell, session: Ses
     assert "designer" in repr(shell.run_line_magic("kernel_show", "turns"))
     assert "no verdict yet" in repr(shell.run_line_magic("kernel_show", "add_one verdict"))
     assert "x + 1" in repr(shell.run_line_magic("kernel_show", "add_one brief"))
+    capsys.readouterr()
     shell.run_line_magic("kernel_note", "add_one coder keep it simple")
+    assert "The coder reads this note" in capsys.readouterr().out
+    shell.run_line_magic("kernel_note", "add_one conductor go on")
+    assert "played by rules, which read no notes" in capsys.readouterr().out
     shell.run_line_magic("kernel_pin", "add_one 8 --reason the layout is fixed")
     assert "#: pin" in session.sketch
     with pytest.raises(SessionError, match="You are the Coder"):

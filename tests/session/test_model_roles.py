@@ -23,6 +23,7 @@ from kernellab.models import write_replay
 from kernellab.records import Author, Finish, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
+from kernellab.session.record.view import turn_line
 from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from tests.waiting import until
 
@@ -169,6 +170,7 @@ def test_a_role_falls_back_along_its_list_and_says_why(speak: Any) -> None:
     designed = session.turns[0]
     assert designed.author is Author.RULES
     assert "model:a gave no answer" in designed.rationale and "model:b gave no answer" in designed.rationale
+    assert turn_line(designed).endswith("(model:a and model:b gave no answer)")
     # each is asked once more before the next is
     assert [request.body["model"] for request in server.requests] == ["a", "a", "b", "b"]
 

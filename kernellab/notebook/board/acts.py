@@ -116,7 +116,12 @@ def _note(desk: Desk, body: Body) -> str:
     if not text:
         raise SessionError("The note is empty.", "Write what the role is to keep in mind.")
     desk.session.note(role, text)
-    if desk.session.state.roles.get(Role(role), "rules") == "rules":
+    return who_reads(desk.session, role)
+
+
+def who_reads(session: Session, role: str) -> str:
+    """What becomes of a note for ``role``: rules read none."""
+    if session.state.roles.get(Role(role), "rules") == "rules":
         return f"Kept. The {role} is played by rules, which read no notes; a model or a person in the role does."
     return f"The {role} reads this note in each of its turns from now on."
 

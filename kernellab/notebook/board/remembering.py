@@ -69,7 +69,7 @@ def _hit(found: Found) -> MemoryHit:
     return {
         "id": kernel.id, "name": kernel.name, "why": found.why, "score": found.score, "logic": found.logic,
         "shape": found.shape, "value": found.value, "draft": _learnt(kernel.draft), "refine": _learnt(kernel.refine),
-        "thumb": kernel.thumb, "pinned": kernel.pinned, "stale": kernel.stale,
+        "thumb": kernel.thumb, "pinned": kernel.pinned, "stale": found.stale,
         "provenance": _from(kernel.provenance), "sketch": kernel.sketch or "",
     }  # fmt: skip
 

@@ -26,7 +26,7 @@ class MemoryMagics(KernelMagic):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("word", help="search, add, forget, judge, stats, skills, approve, seed, import, export or rebuild")
+    @argument("word", help="search, add, forget, judge, verify, stats, skills, approve, seed, import, export, ...")
     @argument("what", nargs="*", help="a session or words (search), a session or a run (add), ids, a file")
     @argument("-k", type=int, default=5, help="how many hits; default 5")
     @argument("--thumb", type=int, choices=(-1, 0, 1), help="judge: -1 never shows it, 1 prefers it")
@@ -43,7 +43,8 @@ class MemoryMagics(KernelMagic):
             %kernel_memory forget ID              out of the store and of every later prompt
             %kernel_memory import kernels.jsonl   verify others' kernels in the background
 
-        The others: judge ID --thumb 1, stats, skills, approve ID, seed, export FILE, rebuild.
+        The others: judge ID --thumb 1, verify (what is stale, or IDs), stats, skills, approve ID, seed, export FILE,
+        compact, rebuild.
         """
         act = _WORDS.get(args.word)
         if act is None:
@@ -99,7 +100,8 @@ def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 
 def _forget(magic: MemoryMagics, args: argparse.Namespace) -> None:
-    print(f"{magic.memory().forget(*_needs(args, 'ids'))} entries forgotten.")
+    gone = magic.memory().forget(*_needs(args, "ids"))
+    print(f"{counted(gone, 'entry').replace('entrys', 'entries')} forgotten.")
 
 
 def _judge(magic: MemoryMagics, args: argparse.Namespace) -> None:
@@ -128,7 +130,7 @@ def _approve(magic: MemoryMagics, args: argparse.Namespace) -> None:
 def _seed(magic: MemoryMagics, args: argparse.Namespace) -> None:
     from kernellab.memory.library import seed
 
-    print(f"{seed(magic.memory())} kernels of the library added.")
+    print(f"{counted(seed(magic.memory()), 'kernel')} of the library added.")
 
 
 def _import(magic: MemoryMagics, args: argparse.Namespace) -> Any:
@@ -142,15 +144,34 @@ def _import(magic: MemoryMagics, args: argparse.Namespace) -> Any:
 def _export(magic: MemoryMagics, args: argparse.Namespace) -> None:
     from kernellab.session.memories import export
 
-    print(f"{export(magic.memory(), Path(_needs(args, 'a file')[0]))} kernels written.")
+    print(f"{counted(export(magic.memory(), Path(_needs(args, 'a file')[0])), 'kernel')} written.")
 
 
 def _rebuild(magic: MemoryMagics, args: argparse.Namespace) -> None:
     held = magic.memory().rebuild(lambda said: print(said, file=sys.stderr))
-    print(f"{held} kernels in the store.")
+    print(f"{counted(held, 'kernel')} in the store.")
+
+
+def _compact(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    memory = magic.memory()
+    memory.compact()
+    print(f"{counted(memory.store.count()['kernels'], 'kernel')} in the store.")
+
+
+def _verify(magic: MemoryMagics, args: argparse.Namespace) -> None:
+    from kernellab.bench.known import tasks_of_library
+    from kernellab.session.memories import to_verify, verify_again
+    from kernellab.verifier import Verifier
+
+    memory = magic.memory()
+    wanted = args.what or to_verify(memory)
+    with Verifier() as verifier:
+        passed = verify_again(memory, verifier, wanted, print, tasks_of_library())
+    print(f"{passed} of {len(wanted)} passed.")
 
 
 _WORDS: Mapping[str, Callable[[MemoryMagics, argparse.Namespace], Any]] = {
     "search": _search, "add": _add, "forget": _forget, "judge": _judge, "stats": _stats, "skills": _skills,
     "approve": _approve, "seed": _seed, "import": _import, "export": _export, "rebuild": _rebuild,
+    "verify": _verify, "compact": _compact,
 }  # fmt: skip

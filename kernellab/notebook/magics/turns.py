@@ -84,7 +84,11 @@ class TurnMagics(KernelMagic):
     @command
     def kernel_note(self, args: argparse.Namespace) -> None:
         """Tell a role something: "keep BLOCK <= 128, I will fuse this later"."""
-        self.session(args.name).note(args.role, _words(args.words) or "")
+        from kernellab.notebook.board.acts import who_reads
+
+        session = self.session(args.name)
+        session.note(args.role, _words(args.words) or "")
+        print(who_reads(session, args.role))
 
     @no_var_expand
     @line_magic

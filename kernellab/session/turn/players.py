@@ -13,6 +13,7 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import DesignError, KernellabError, LoweringError, ModelError, ModelFault, SketchError
 from kernellab.records import Author
 from kernellab.session.record.state import State
+from kernellab.session.record.view import NO_ANSWER
 
 Answer = TypeVar("Answer")
 
@@ -42,7 +43,7 @@ def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
         except KernellabError as error:
             if number + 1 == len(players) or not _anothers(error):
                 raise
-            failures.append(f"{player} gave no answer: {error.message}")
+            failures.append(f"{player} {NO_ANSWER} {error.message}")
         else:
             author = None if number == 0 else Author.MODEL if is_model(player) else Author(player)
             return Played(answer, author, "".join(f"{failure} " for failure in failures))
