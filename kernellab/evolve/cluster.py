@@ -124,9 +124,7 @@ class DaskWorkers:
     def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
         """Nobody waits for it any more, so that no device need have it."""
         if ours.cancelled() and self._taken(hand):
-            for theirs in hand.theirs:
-                with suppress(Exception):  # a scheduler that is gone has nothing to call off
-                    theirs.cancel()
+            _cancel(hand.theirs)
 
     def _taken(self, hand: _Hand) -> bool:
         """The one who takes a piece of work from the others ends it."""
@@ -165,6 +163,8 @@ class DaskWorkers:
                     if hand.job is not None and len(hand.theirs) == 1 and hand.began < late:
                         with suppress(WorkersLost):
                             self._give_out(hand)
+                        if hand.ours.cancelled():  # called off meanwhile, by one who did not see this future
+                            _cancel(hand.theirs)
 
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
@@ -214,6 +214,12 @@ class DaskWorkers:
         options = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"}
         scheduler = {"cls": dask.Scheduler, "options": options}
         return dask.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.ERROR)
+
+
+def _cancel(futures: list[Any]) -> None:
+    for theirs in futures:
+        with suppress(Exception):  # a scheduler that is gone has nothing to call off
+            theirs.cancel()
 
 
 def _visible() -> list[str]:

@@ -37,11 +37,6 @@ TASKS = {
     ),
     "complex_inside": _task("x", "torch.fft.rfft(x).abs() * 2 + x.sum()", "torch.randn(5, 8)"),
     "before_and_after": _task("x", "torch.softmax(torch.polygamma(2, x.abs() + 1), -1)", "torch.randn(5, 9)"),
-    "long_recurrence": _task(
-        "x, h, a, b",
-        "torch.rnn_tanh(x, h, [a, b], False, 1, 0.0, False, False, True)[0][:, -1].relu() * 2",
-        "torch.randn(2, 300, 4), torch.zeros(1, 2, 5), torch.randn(5, 4), torch.randn(5, 5) * 0.1",
-    ),
     "of_sizes": """import torch
 from kernellab import Dim
 

@@ -74,20 +74,29 @@ def test_steps_are_walked_by_own_launches(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_gpu_s_threads_wait_for_the_state_of_the_step_before(tmp_path: Path) -> None:
-    from tests.lowering.test_triton import call
-
     task = _task("both ways, two deep")
     sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    assert "tl.debug_barrier()" in _interpreted(task, sketch, tmp_path)
+
+
+def _interpreted(task: Task, sketch: str, folder: Path) -> str:
+    """The Triton kernel of a sketch, which gives what the layer does."""
+    from tests.lowering.test_triton import call
+
     program = load_program(sketch)
     source = lower(program, bind(program, task, {}, GPU), GPU)
-    assert "tl.debug_barrier()" in source.files["kernel.py"]
     args = task.module().sample(seed=1)
-    for got, want in zip(call(source, tmp_path, *args), task.module().results(args), strict=True):
+    found = call(source, folder, *args)
+    found = found if isinstance(found, tuple) else (found,)
+    for got, want in zip(found, task.module().results(args), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    return source.files["kernel.py"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_beside_own_work_a_gpu_leaves_layers_to_the_framework() -> None:
+def test_beside_own_work_a_gpu_leaves_layers_to_the_framework(tmp_path: Path) -> None:
     text = LAYERS.format(layer="nn.GRU(5, 6)", picked="[0].relu().sum(0)", given="torch.randn(4, 3, 5)")
-    reply = RulesDesigner().design(DesignBrief(load_task(text, "layer"), GPU))
+    task = load_task(text, "layer")
+    reply = RulesDesigner().design(DesignBrief(task, GPU))
     assert "gru.input" in reply.sketch and FALLBACK in reply.rationale
+    _interpreted(task, reply.sketch, tmp_path)

@@ -1,9 +1,8 @@
-"""The search lab: recorded spaces are closed, replays are repeatable, and a knob's curves come at once."""
+"""The search lab: recorded spaces are closed, replays are repeatable, and a knob moves the curves."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,9 @@ def test_a_replay_stays_in_its_space_and_is_the_same_again() -> None:
     assert exact == sorted(exact), "without noise what is held to be the best only gets better"
 
 
-def test_a_knob_moves_the_curves_at_once() -> None:
-    began = time.process_time()
+def test_a_knob_moves_the_curves() -> None:
     one = band("islands", USUAL.model_copy(update={"elites": 3}))
-    assert time.process_time() - began < 2
+    assert one.middle != band("islands", USUAL).middle
     assert all(low <= middle <= high for low, middle, high in zip(one.low, one.middle, one.high, strict=True))
     assert 0 < standing(one).share <= 1
     assert contender(ALONE, USUAL).migrate_every == 0

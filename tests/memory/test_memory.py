@@ -203,10 +203,10 @@ def poisoned_or_outdated(memory: Memory, kernel: Kernel, task: str, capsys: pyte
     false = kernel.model_copy(update={"source": source, "measured": measured})
     assert memory.remember(false, task)
     assert main(["memory", "verify", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 0}
+    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 0, "library_left": 0}
     assert [row.kernel.id for row in memory.store.kernels()] == [kernel.id]
     assert main(["memory", "verify", kernel.id, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 1}
+    assert json.loads(capsys.readouterr().out) == {"judged": 1, "passed": 1, "library_left": 0}
     (again,) = memory.store.kernels()
     assert again.kernel.provenance.origin == "verified again"
     assert again.kernel.provenance.licence == "MIT"

@@ -82,8 +82,8 @@ def computes(path: str) -> bool:
 
 
 def makes_code(path: str) -> bool:
-    """Is a file an object of a library that writes code at run time and calls it? NumPy calls what Numba has compiled
-    for its universal functions, and writes none itself."""
+    """Is a file an object of a library that writes code at run time and calls it? NumPy calls loops that a compiler has
+    registered as universal functions, and writes none itself."""
     return computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
 
 
