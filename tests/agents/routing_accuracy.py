@@ -4,8 +4,10 @@
                                             [--record FILE] [--keep] [NAME ...]
 
 By the evidence that was recorded (planted/evidence.json, second.json, third.json), so that models can be compared and
-replayed; ``--keep`` records it anew: every fault through the real sketch gate and, where that lets it through, the real
-Verifier, some seconds each. ``--record`` keeps a model's exchanges as a replay file. Exit 1 below ``--aim`` (0.95).
+replayed. A model is asked only where the evidence leaves a choice: how often that was stands beside the share, which is
+the rules' where it was not asked. ``--keep`` records the evidence anew: every fault through the real sketch gate and,
+where that lets it through, the real Verifier, some seconds each. ``--record`` keeps a model's exchanges as a replay
+file. Exit 1 below ``--aim`` (0.95).
 """
 
 from __future__ import annotations
@@ -59,15 +61,20 @@ def main() -> int:
                 print(f"looked at {fault.name}: {described(looked)[:100]}", flush=True)
         write_evidence(evidence, kept)
     for fault in faults:
-        seen = evidence[fault.name]
+        seen, said = evidence[fault.name], len(exchanges)
         route = role.route(brief_of(fault, seen))
-        right = route.to is fault.owner
+        right, asked = route.to is fault.owner, len(exchanges) > said
         rows.append({"name": fault.name, "fault": fault.fault, "owner": fault.owner.value, "to": route.to.value,
-                     "right": right, "seen": described(seen), "reason": route.reason})  # fmt: skip
-        mark = "ok   " if right else "WRONG"
+                     "right": right, "asked": asked, "seen": described(seen), "reason": route.reason})  # fmt: skip
+        mark = ("ok   " if right else "WRONG") + (" asked" if asked else "      ")
         print(f"{mark} {fault.name:34} {fault.owner.value:8} -> {route.to.value:8} {described(seen)[:100]}", flush=True)
-    good = sum(row["right"] for row in rows)
+    good, answered = sum(row["right"] for row in rows), [row for row in rows if row["asked"]]
     print(f"{given.conductor}: {good} of {len(rows)} to their owner ({100 * good / max(len(rows), 1):.1f} %)")
+    if given.conductor != "rules":
+        owned = sum(row["right"] for row in answered)
+        print(
+            f"asked {len(answered)} of {len(rows)}, {owned} of these to their owner; the others by the evidence alone"
+        )
     if given.out:
         given.out.write_text(json.dumps(rows, indent=1))
     if given.record and exchanges:

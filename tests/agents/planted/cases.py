@@ -62,8 +62,8 @@ def planted() -> list[Planted]:
     for path in sorted(HERE.glob("sketches/*.sketch")):
         lines = path.read_text().splitlines(keepends=True)
         head = dict(line[2:].rstrip().split(": ", 1) for line in lines[:2])
-        # what the file says of its fault is not for the role to read; its lines keep their numbers
-        sketch = "#\n#\n" + "".join(lines[2:])
+        # what the file says of its fault is not for the role to read, nor that it said something
+        sketch = "".join(lines[2:])
         found.append(Planted(path.stem, head["task"], head["fault"], RouteKind.DESIGNER, sketch=sketch))
     found += [Planted(w.name, w.task, w.fault, RouteKind.CODER, lowering=w) for w in LOWERINGS]
     return found
@@ -91,7 +91,7 @@ def by_documents() -> list[tuple[Planted, str]]:
     for path in sorted(HERE.glob("sketches/third/*.sketch")):
         lines = path.read_text().splitlines(keepends=True)
         head = dict(line[2:].rstrip().split(": ", 1) for line in lines[:4])
-        right = "#\n" * 4 + "".join(lines[4:])
+        right = "".join(lines[4:])
         wrong = right.replace(head["right"], head["wrong"])
         found.append((Planted(path.stem, head["task"], head["fault"], RouteKind.DESIGNER, sketch=wrong), right))
     return found
@@ -157,7 +157,7 @@ def read_evidence(path: Path = EVIDENCE) -> dict[str, Seen]:
 
 
 def write_evidence(seen: dict[str, Seen], path: Path = EVIDENCE) -> None:
-    """Without the cells that reproduce a failure: they are long, and no Conductor reads them."""
+    """Without the cells that reproduce a failure and the machine that it was seen on: no Conductor reads them."""
     rows = {
         name: {"gate": _plain(s.gate), "verdict": s.verdict and _plain(s.verdict)} for name, s in sorted(seen.items())
     }
@@ -165,7 +165,9 @@ def write_evidence(seen: dict[str, Seen], path: Path = EVIDENCE) -> None:
 
 
 def _plain(record: Record) -> Any:
-    return record.model_dump(mode="json", exclude_defaults=True, exclude={"evidence": {"reproduction"}})
+    return record.model_dump(
+        mode="json", exclude_defaults=True, exclude={"evidence": {"reproduction"}, "environment": True}
+    )
 
 
 def described(seen: Seen) -> str:
