@@ -30,12 +30,18 @@ def design(
     yes: Annotated[bool, typer.Option("--yes", help="Approve the task that a model wrote from --words.")] = False,
     dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
     roles: Annotated[
-        str | None, typer.Option(help='"rules", "model", "human", or "designer=model:NAME,coder=replay:FILE".')
+        str | None,
+        typer.Option(
+            help='"rules", "model", "human", or "designer=model:NAME,coder=replay:FILE"; "model:A>rules" falls back.'
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600; stops within one request.")
+        str | None,
+        typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600; a request that does not fit is not sent."),
     ] = None,
-    max_turns: Annotated[int | None, typer.Option(min=1, help="Stop after this many turns (20).")] = None,
+    max_turns: Annotated[
+        int | None, typer.Option(min=1, help="Begin no design or code after this many turns (20).")
+    ] = None,
     improve: Annotated[
         bool | None, typer.Option(help="Go on after a kernel passed; default: when a model designs or codes.")
     ] = None,

@@ -242,7 +242,9 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.sol_ms:
         lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
     if verdict.own_share is not None:
-        lines.append(f"  {verdict.own_share:.0%} of the time in its own code")
+        unseen = any(flag.startswith("ghost: no launch") for flag in verdict.flags)
+        where = "outside the framework's operators" if unseen else "in its own code"
+        lines.append(f"  {verdict.own_share:.0%} of the time {where}")
     if verdict.precision:
         lines.append(f"  precision class {verdict.precision}")
     lines += [f"  flag: {flag}" for flag in verdict.flags]

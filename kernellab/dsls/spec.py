@@ -167,7 +167,9 @@ def read_spec(path: Path) -> DslSpec:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the file"
-        raise SpecError(f"{path}: {field}: {first['msg']}.", "See kernellab.dsls.spec.DslSpec.") from None
+        raise SpecError(
+            f"{path}: {field}: {first['msg']}.", "`kernellab docs new NAME` writes an annotated one."
+        ) from None
     if spec.name != path.parent.name:
         raise SpecError(f"{path} names {spec.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")
     return spec

@@ -15,7 +15,7 @@ from kernellab.knowledge.cut import Shorten, cut, shorten
 from kernellab.knowledge.examples import Example, read_example
 from kernellab.knowledge.modules import short_signature
 from kernellab.knowledge.names import dotted
-from kernellab.knowledge.pages import Page, Section, read_page
+from kernellab.knowledge.pages import DocumentError, Page, Section, read_page
 from kernellab.knowledge.passage import Passage, tokens
 from kernellab.knowledge.rank import scores
 from kernellab.knowledge.toolchain import Name, toolchain
@@ -50,11 +50,11 @@ class Knowledge:
         """The knowledge of this installation and of ``workspace`` (default: the one around the current folder).
 
         Raises:
-            KernellabError: there are no documents at all.
+            DocumentError: there are no documents at all.
         """
         found = cls(target, Path(workspace) if workspace is not None else None)
         if not found.roots:
-            raise KernellabError("There is no knowledge folder.", "Install kernellab again from its wheel.")
+            raise DocumentError("There is no knowledge folder.", "Install kernellab again from its wheel.")
         return found
 
     # -- the sketch language

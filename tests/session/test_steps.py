@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.records import (
     Author,
     Candidate,
@@ -34,6 +35,7 @@ from kernellab.session.record.records import (
     TurnState,
 )
 from kernellab.session.record.state import State, fold
+from kernellab.session.turn.players import first_answer
 
 NEVER = stops_for("none")
 RIGHT = GateResult(state=GateState.RIGHT, reason="Right on 6 small cases.")
@@ -92,6 +94,23 @@ def test_it_begins_with_the_designer() -> None:
 def test_a_right_sketch_goes_to_the_coder_and_a_wrong_one_to_the_conductor() -> None:
     assert next_action(Story().sketch().state, NEVER) == Do(Role.CODER)
     assert next_action(Story().sketch(WRONG).state, NEVER) == Do(Role.CONDUCTOR)
+
+
+def test_a_prompt_that_is_too_long_for_a_coder_is_no_fault_of_the_sketch() -> None:
+    for fault, asked in (("PromptError", True), ("LoweringError", False)):
+        story = Story().sketch().turn(Role.CODER, state=TurnState.FAILED, fault=fault, error="It does not fit.")
+        action = next_action(story.state, NEVER)
+        assert isinstance(action, Ask) is asked and (asked or action == Do(Role.CONDUCTOR))
+
+
+def test_the_next_player_is_asked_where_a_prompt_is_too_long_for_one() -> None:
+    def ask(player: str) -> str:
+        if player != "rules":
+            raise PromptError("The prompt is 900 tokens over its budget of 16000.")
+        return "code"
+
+    played = first_answer("model:A>rules", ask)
+    assert (played.answer, played.author) == ("code", Author.RULES) and "900 tokens over" in played.note
 
 
 def test_a_sketch_that_cannot_run_is_coded_unless_the_checker_names_a_fault() -> None:

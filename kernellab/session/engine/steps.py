@@ -17,6 +17,8 @@ HUMAN = "human"
 NO_BUDGET = "model:budget"
 #: faults of documents and settings: no role's work is wrong, and none can put it right
 ENVIRONMENT = frozenset(("DocumentError", "SpecError", "TargetError"))
+#: the fault of a turn whose prompt is longer than a model is given
+TOO_LONG = "PromptError"
 
 #: says after which turns a person is asked
 Stops = Callable[[Turn], bool]
@@ -67,12 +69,12 @@ def next_action(state: State, stops: Stops) -> Action:
 def failed_for_a_person(turn: Turn) -> bool:
     """Did the turn fail in a way that no other role can fix?
 
-    A Coder that cannot write a sketch as code is answered by another sketch; one whose model gave no answer, or whose
-    documents cannot be read, is not.
+    A Coder that cannot write a sketch as code is answered by another sketch; one whose model gave no answer or could
+    not be told all, or whose documents cannot be read, is not.
     """
     if turn.state is not TurnState.FAILED:
         return False
-    return turn.role is not Role.CODER or turn.of_model or turn.fault in ENVIRONMENT
+    return turn.role is not Role.CODER or turn.of_model or turn.fault in ENVIRONMENT or turn.fault == TOO_LONG
 
 
 def stops_for(approval: str) -> Stops:

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError
+from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.roles import is_model, players_of
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import DesignError, KernellabError, LoweringError, ModelError, ModelFault, SketchError
@@ -54,7 +55,7 @@ def _anothers(error: KernellabError) -> bool:
     """May another player answer where this one could not?"""
     if isinstance(error, ModelError):
         return error.kind not in _NOT_ANOTHERS
-    return isinstance(error, (AnswerError, DesignError))
+    return isinstance(error, (AnswerError, DesignError, PromptError))
 
 
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
