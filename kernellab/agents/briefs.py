@@ -145,6 +145,8 @@ class CodeBrief(Brief):
 
     sketch: str
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
+    #: why the Designer made the sketch as it is, in its own words
+    design: str = ""
     route: Route | None = None
     #: the last source of this line of turns
     previous: Source | None = None

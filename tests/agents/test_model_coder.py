@@ -19,6 +19,8 @@ BRIEF = CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH, constexpr={"BLOCK": 12
 LOWERED = RulesCoder().code(BRIEF).source
 CPP = LOWERED.files["kernel.cpp"]
 STORE = next(row for row in CPP.splitlines() if "+ 1.0" in row)
+#: as a prompt shows it
+SHOWN = STORE.partition(": store")[0]
 
 
 def edit(search: str, new: str, file: str = "kernel.cpp") -> str:
@@ -45,11 +47,22 @@ def test_an_edit_changes_its_lines_alone_and_the_map_to_the_sketch_moves_along()
 
 
 def test_a_search_text_that_differs_in_blanks_is_found_and_the_new_text_takes_the_indentation() -> None:
-    loose = "  ".join(STORE.split())
+    loose = "  ".join(SHOWN.split())
     with line(Role.CODER, edit(loose, "// new\n" + STORE.strip())) as to:
         source = ModelCoder(to.talk).code(BRIEF).source
     indent = STORE[: len(STORE) - len(STORE.lstrip())]
     assert f"\n{indent}// new\n{STORE}\n" in source.files["kernel.cpp"]
+
+
+def test_comments_that_quote_the_sketch_are_told_as_numbers_and_kept_in_full() -> None:
+    assert f"{SHOWN}: store(x_tile * scale + 1.0 -> y[m, n:n+BLOCK])" == STORE
+    for search in (SHOWN, STORE):
+        with line(Role.CODER, edit(search, f"// new\n{SHOWN}")) as to:
+            source = ModelCoder(to.talk).code(BRIEF).source
+        assert source.files["kernel.cpp"] == CPP.replace(STORE, f"// new\n{STORE}")
+    told = to.asked[0][-1]["content"]
+    assert f"{SHOWN}\n" in told and STORE not in told
+    assert "10 |             store(x_tile * scale + 1.0 -> y[m, n:n+BLOCK])" in told
 
 
 def test_a_whole_file_replaces_its_file_and_the_helpers_stay() -> None:
@@ -94,7 +107,7 @@ def test_a_finding_names_no_file_that_its_author_has_not_seen() -> None:
 def test_the_nearest_lines_are_shown_when_a_search_text_is_not_found() -> None:
     with line(Role.CODER, edit(STORE.replace("1.0", "9.0"), "x"), "KEEP") as to:
         ModelCoder(to.talk).code(BRIEF)
-    assert STORE in to.asked[1][-1]["content"]
+    assert SHOWN in to.asked[1][-1]["content"]
 
 
 def test_the_rounds_end_with_the_last_fault() -> None:

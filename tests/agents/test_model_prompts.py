@@ -13,9 +13,11 @@ from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.facts import bound_lines
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.knowledge import Knowledge
 from kernellab.records import (
+    Candidate,
     Comparison,
     CompilerLine,
     Evidence,
@@ -109,7 +111,10 @@ def test_examples_and_known_designs_can_be_left_out(knowledge: Knowledge) -> Non
     assert not names & {"similar designs", "examples"} and {"language", "helpers"} <= names
 
 
-@pytest.mark.parametrize("task", ["softmax/softmax", "matmul/linear_relu", "normalisation/layer_norm", "loss/huber"])
+@pytest.mark.parametrize(
+    "task",
+    ["softmax/softmax", "matmul/linear_relu", "normalisation/layer_norm", "loss/huber", "attention/causal"],
+)
 def test_first_prompts_are_short(task: str, knowledge: Knowledge) -> None:
     loaded = load_task(TASKS / f"{task}.py")
     design = DesignBrief(task=loaded, target=CPU)
@@ -171,3 +176,39 @@ def test_one_message_of_the_compiler_is_said_once_with_the_line_that_it_is_about
     assert lines[1:2] == ["kernel.cpp:2: 'y' was not declared: `y = x;`"]
     assert sum("not declared" in said for said in lines) == 1
     assert error_map(verdict) == "", "a map of crosses tells nothing"
+
+
+def test_a_designer_is_shown_what_was_changed_by_hand_in_the_fastest_kernel(knowledge: Knowledge) -> None:
+    lowered = RulesCoder().code(briefs(CPU)["code"]).source
+    files = {
+        **lowered.files,
+        "kernel.cpp": lowered.files["kernel.cpp"].replace("static void", "// by hand\nstatic void"),
+    }
+    tried = []
+    for ms, source in ((2.0, lowered), (1.0, lowered.model_copy(update={"files": files})), (3.0, lowered)):
+        passed = FAILED.model_copy(update={"passed": True, "time": Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=9)})
+        tried.append(Attempt(Candidate(id="c", source=source, sketch=NORM_SKETCH), NORM_SKETCH, GATE, passed))
+    brief = replace(briefs(CPU)["design"], previous=NORM_SKETCH, history=tuple(tried))
+    told = prompt(brief, knowledge).messages[-1].content
+    assert "# What was changed by hand in the fastest kernel" in told and "+// by hand" in told
+    plain = prompt(replace(brief, history=tuple(tried[:1])), knowledge).messages[-1].content
+    assert "by hand" not in plain
+
+
+def test_a_coder_is_told_why_the_sketch_changed(knowledge: Knowledge) -> None:
+    before = NORM_SKETCH.replace("eps = 1e-06", "eps = 1e-05")
+    source = RulesCoder().code(replace(briefs(CPU)["code"], sketch=before)).source
+    brief = replace(briefs(CPU)["code"], design="The eps is the task's.", previous=source, previous_sketch=before)
+    told = prompt(brief, knowledge).messages[-1].content
+    assert "since the last code was written, and says: The eps is the task's." in told
+
+
+def test_how_to_read_errors_is_told_where_there_is_one(knowledge: Knowledge) -> None:
+    brief = briefs(CPU)["code"]
+    source = RulesCoder().code(brief).source
+    source = source.model_copy(update={"files": {**source.files, "kernel.cpp": source.files["kernel.cpp"] + "}"}})
+    for stage, told in ((Stage.BUILD, True), (Stage.CORRECT, False)):
+        tried = Attempt(Candidate(id="c", source=source), verdict=FAILED.model_copy(update={"stage": stage}))
+        made = prompt(replace(brief, previous=source, history=(tried,)), knowledge)
+        assert ("reading errors" in {s.name for s in made.sections}) is told
+        assert ("The first error of g++ counts" in made.messages[-1].content) is told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
@@ -11,10 +12,11 @@ from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
 from kernellab.agents.model.prompts.code import Base, base_of, code_prompt, judged
 from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.marks import in_full, in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.reply.edits import apply_edits, carry_lines
-from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, finish, parse_code, parse_done
+from kernellab.agents.model.reply.reading import AnswerError, CodeAnswer, Edit, finish, parse_code, parse_done
 from kernellab.errors import TargetError
 from kernellab.lowering.carried import same_code
 from kernellab.records import Author, Route, Source
@@ -119,9 +121,10 @@ def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) ->
         if base.source is None:
             raise AnswerError("There is no code to keep.", f"Write FILE: {base.main_file} and the file in a block.")
         return base.source
-    files = {**base.files, **answer.files}
+    files = {**base.files, **base.shown, **answer.files}
     if answer.edits:
-        files = apply_edits(files, answer.edits)
+        files = apply_edits(files, [_as_shown(edit, base) for edit in answer.edits])
+    files |= {name: in_full(name, files[name], base.sketch) for name in base.in_short}
     source = base.source or Source(dsl=brief.target.dsl, files={}, origin=author)
     line_map = {
         name: carry_lines(source.files[name], files[name], lines)
@@ -133,6 +136,14 @@ def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) ->
         # to the byte what the rules write: it may run as theirs does
         return base.lowered
     return changed
+
+
+def _as_shown(edit: Edit, base: Base) -> Edit:
+    """``edit`` of the text that a prompt shows, also where it quotes the file's own."""
+    if edit.file not in base.in_short:
+        return edit
+    search, new = (in_short(edit.file, text, base.sketch) for text in (edit.search, edit.replace))
+    return replace(edit, search=search, replace=new)
 
 
 def _check(source: Source) -> None:

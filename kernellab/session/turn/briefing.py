@@ -43,6 +43,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
         target=bench.target(),
         sketch=designed.sketch or "" if designed else "",
         constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
+        design=designed.rationale if designed else "",
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
         previous=earlier.source if earlier else None,

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from difflib import unified_diff
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
-from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, time_lines
+from kernellab.agents.model.prompts.facts import bound_lines, history_text, limit_lines, numbered, time_lines
+from kernellab.agents.model.prompts.hand import by_hand, diff_of, lowered_code
 from kernellab.agents.model.prompts.helpers import helpers_page, is_helper
+from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.memory import code_parts
-from kernellab.agents.model.prompts.quotes import Library, Quote, untitled
+from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
-from kernellab.errors import KernellabError
 from kernellab.lowering.carried import bare, same_code
-from kernellab.records import GateState, Source, Verdict
+from kernellab.records import GateState, Source, Stage, Verdict
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
+#: the section of a DSL's suggestions that is told after an error
+_ERRORS = "Reading errors"
 _LAST_ROUNDS = 3
+#: of what the Designer says of a new sketch
+_DESIGN_CHARACTERS = 600
 _FENCES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".c": "c"}
 _SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
 
@@ -41,6 +46,8 @@ class Base:
     why_not_lowered: str = ""
     #: what somebody changed by hand in the code of the sketch before, as a diff of each file; empty where nothing was
     by_hand: str = ""
+    #: the sketch that a prompt has beside the code; empty where it has none
+    sketch: str = ""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -49,55 +56,42 @@ class Base:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The files that a prompt shows: the kernel's own. A lowered source's helpers and host code come with it."""
+        """The kernel's own files as a prompt shows them: comments that quote the sketch give its lines' numbers.
+
+        A lowered source's helpers and host code come with it.
+        """
+        return {name: in_short(name, self.files[name], self.sketch) for name in self._own}
+
+    @property
+    def _own(self) -> list[str]:
         if self.lowered is None or self.source is None or self.lowered.files.keys() != self.source.files.keys():
-            return {name: text for name, text in self.files.items() if not is_helper(name)}
+            return [name for name in self.files if not is_helper(name)]
         rules = bare(self.lowered).files
         same = {name for name, text in self.files.items() if text == rules.get(name)}
-        return {n: t for n, t in self.files.items() if n == self.main_file or not (is_helper(n) or n in same)}
+        return [name for name in self.files if name == self.main_file or not (is_helper(name) or name in same)]
+
+    @property
+    def in_short(self) -> frozenset[str]:
+        """The files that a prompt shows in another text than theirs."""
+        return frozenset(name for name, text in self.shown.items() if text != self.files[name])
 
 
 def base_of(brief: CodeBrief, options: Options) -> Base:
     """The files to start from. A sketch that cannot be lowered leaves the reason."""
-    lowered, why = (None, "") if without_sketch(brief, options) else lowered_code(brief)
+    blind = without_sketch(brief, options)
+    lowered, why = (None, "") if blind else lowered_code(brief)
+    sketch = "" if blind else brief.sketch
     previous = brief.previous if brief.previous is not None and brief.previous.dsl == brief.target.dsl else None
     if brief.redesigned and lowered is not None:
-        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), why, _by_hand(brief, previous))
+        hand = by_hand(brief, previous, brief.previous_sketch, brief.previous_constexpr)
+        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), why, hand, sketch)
     source = previous or lowered
-    return Base(source, lowered, _main_file(brief.target.dsl, source), why)
-
-
-def _by_hand(brief: CodeBrief, previous: Source | None) -> str:
-    """How the last code differs from the lowering of the sketch that it was made from."""
-    if previous is None or brief.previous_sketch is None:
-        return ""
-    before, _ = lowered_code(replace(brief, sketch=brief.previous_sketch, constexpr=brief.previous_constexpr))
-    if before is None:
-        return ""
-    rules = bare(before).files
-    pairs = [(name, rules.get(name, ""), text) for name, text in sorted(bare(previous).files.items())]
-    return "\n".join(diff_of(old, new, name) for name, old, new in pairs if old != new and not is_helper(name))
-
-
-def diff_of(before: str, after: str, name: str) -> str:
-    """The lines that differ, with two lines around them, as ``diff -U2`` shows them."""
-    lines = unified_diff(before.splitlines(), after.splitlines(), f"{name} before", name, lineterm="", n=2)
-    return "\n".join(lines)
+    return Base(source, lowered, _main_file(brief.target.dsl, source), why, sketch=sketch)
 
 
 def without_sketch(brief: CodeBrief, options: Options) -> bool:
     """Does this Coder work from the task alone?"""
     return not brief.sketch.strip() or "sketch" in options.ablation | brief.ablation
-
-
-def lowered_code(brief: CodeBrief) -> tuple[Source | None, str]:
-    """The rules Coder's source for the brief, or why there is none."""
-    from kernellab.agents.rules.coder import RulesCoder
-
-    try:
-        return RulesCoder().code(brief).source, ""
-    except KernellabError as error:
-        return None, error.message  # its remedy is a person's
 
 
 def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
@@ -141,7 +135,8 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     verdict = judged(brief)
     if sketched:
         values = sorted(brief.constexpr.items())
-        parts.append(Part("sketch", "the Designer", render("coder", "sketch", sketch=brief.sketch, constexpr=values)))
+        text = render("coder", "sketch", numbered=numbered(brief.sketch), constexpr=values)
+        parts.append(Part("sketch", "the Designer", text))
     if sketched and brief.redesigned:
         parts += _redesign_parts(brief, base)
     if base.lowered is None:
@@ -152,6 +147,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     parts += code_parts(brief)
     parts += _code_parts(base, judged_before=verdict is not None)
     parts += _feedback(brief, verdict)
+    parts += _reading_errors(documents, verdict)
     if sketched and "intermediates" not in options.ablation | brief.ablation:
         expected = expected_lines(brief, verdict)
         text = render("coder", "expected", lines=expected) if expected else ""
@@ -170,7 +166,9 @@ def _unrun(brief: CodeBrief) -> bool:
 def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
     """What the Designer changed, and what was made by hand in the code before."""
     changed = diff_of(brief.previous_sketch or "", brief.sketch, "the sketch")
-    parts = [Part("sketch's changes", "the Designer", render("coder", "redesign", diff=changed), rank=5, trims=True)]
+    why = textwrap.shorten(brief.design, _DESIGN_CHARACTERS, placeholder=" ...")
+    text = render("coder", "redesign", diff=changed, why=why)
+    parts = [Part("sketch's changes", "the Designer", text, rank=5, trims=True)]
     if base.by_hand:
         text = render("coder", "by_hand", diff=base.by_hand)
         parts.append(Part("changes by hand", "the journal", text, rank=5, trims=True))
@@ -184,11 +182,21 @@ def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
     parts = []
     basics = () if base.lowered is not None else (("basics", documents.basic, 2),)
     for name, passage, rank in (*basics, ("suggestions", documents.suggestions, 7)):
-        if untitled(passage.text).strip():
-            text = render("coder", "documents", title=passage.title, text=untitled(passage.text))
+        told, _ = apart(untitled(passage.text), _ERRORS)
+        if told.strip():
+            text = render("coder", "documents", title=passage.title, text=told)
             name = f"{documents.spec.name} {name}"
             parts.append(Part(name, passage.source, text, rank=rank, stable=True, trims=True))
     return parts
+
+
+def _reading_errors(documents: DslDocuments | None, verdict: Verdict | None) -> list[Part]:
+    """What the DSL's suggestions say of its errors, where one was met."""
+    if documents is None or verdict is None or verdict.passed or verdict.stage not in (Stage.BUILD, Stage.SMOKE):
+        return []
+    _, told = apart(documents.suggestions.text, _ERRORS)
+    text = render("coder", "documents", title=_ERRORS, text=told.partition("\n")[2])
+    return [Part("reading errors", documents.suggestions.source, text, rank=7, trims=True)] if told else []
 
 
 def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Verdict | None) -> list[Part]:
@@ -234,7 +242,7 @@ def _code_parts(base: Base, judged_before: bool) -> list[Part]:
         else "Your last code"
     )
     text = render(
-        "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden,
+        "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden, marked=bool(base.in_short),
         fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"

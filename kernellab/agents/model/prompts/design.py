@@ -6,6 +6,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, limit_lines, numbered
+from kernellab.agents.model.prompts.hand import fastest_by_hand
 from kernellab.agents.model.prompts.memory import design_parts
 from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cores
 from kernellab.agents.model.prompts.templates import render
@@ -73,6 +74,9 @@ def _revision_parts(brief: DesignBrief) -> list[Part]:
         cost = "\n".join(cost_lines(brief.previous, brief.task, brief.target, given))
         text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
+    if changed := fastest_by_hand(brief):
+        text = render("designer", "by_hand", diff=changed)
+        parts.append(Part("changes by hand", "the journal", text, rank=6, trims=True))
     pins, requires = kept_lines(brief)
     if pins or requires:
         text = render("designer", "keep", pins=pins, requires=requires, constexpr=())

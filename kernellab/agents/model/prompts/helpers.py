@@ -16,6 +16,10 @@ _C = re.compile(
 )
 _PYTHON = re.compile(r"^def (?P<signature>(?P<name>\w+)\([^\n]*\)):", re.MULTILINE)
 _BUDGET = 320
+#: characters of a comment that are told whole
+_SAID = 90
+#: files of functions of single numbers
+_NUMBERS = re.compile(r"_(math|special|half)\.")
 
 
 def is_helper(name: str) -> bool:
@@ -26,22 +30,29 @@ def is_helper(name: str) -> bool:
 def helpers_page(files: Mapping[str, str], main: str) -> str:
     """Signatures of the helpers that ``main`` calls, then the other helpers' names, in about 450 tokens.
 
-    ``files`` are a lowered source's, its helpers among them; empty where it has none.
+    ``files`` are a lowered source's, its helpers among them; empty where it has none. Helpers of tiles stand before
+    those of numbers, and a comment gives way before a signature does.
     """
     used = set(re.findall(r"\b(?:kl::)?(\w+)\s*[(<]", main))
-    lines: list[str] = []
+    called: dict[str, tuple[str, str]] = {}
     others: list[str] = []
-    for file, text in sorted(files.items()):
+    for file, text in sorted(files.items(), key=lambda item: (bool(_NUMBERS.search(item[0])), item[0])):
         if not is_helper(file):
             continue
-        for name, signature, said in _functions(file, text):
-            if name not in used:
+        functions = _functions(file, text)
+        names = {name for name, _, _ in functions}
+        for name, signature, said in functions:
+            if name in used:
+                called.setdefault(name, (f"{signature};", said))
+            elif name.partition("_")[0] not in names - {name}:  # exp_tail is a part of exp
                 others.append(name)
-            elif not any(signature in line for line in lines):
-                lines.append(f"{signature};" + (f"  // {said}" if said else ""))
-    page = "\n".join(_within(lines, _BUDGET))
+    lines = _within([signature for signature, _ in called.values()], _BUDGET)
+    left = _BUDGET - sum(estimate(line) + 1 for line in lines)
+    for number, (_, said) in enumerate(list(called.values())[: len(lines)]):
+        if said and (left := left - estimate(said) - 2) >= 0:
+            lines[number] += f"  // {said}"
     rest = ", ".join(_within([n for n in dict.fromkeys(others) if n.strip("_") and len(n) > 1], _BUDGET // 3))
-    return f"{page}\n// also in kl: {rest}" if rest else page
+    return "\n".join([*lines, f"// also in kl: {rest}"] if rest else lines)
 
 
 def _functions(file: str, text: str) -> list[tuple[str, str, str]]:
@@ -57,13 +68,20 @@ def _functions(file: str, text: str) -> list[tuple[str, str, str]]:
 
 
 def _comment(before: str) -> str:
-    """The first sentence of the comment that ends where the function begins."""
+    """The first sentence of the comment that ends where the function begins, or as much of a long one as can stand."""
     lines: list[str] = []
     for line in reversed(before.rstrip("\n").splitlines()):
         if not line.startswith(("// ", "# ")) or "--" in line:
             break
         lines.insert(0, line.lstrip("/# ").strip())
-    return re.split(r"(?<=[a-z\])])[.;] ", " ".join(lines))[0].rstrip(".") if lines else ""
+    if not lines:
+        return ""
+    said = re.split(r"(?<=[a-z\])])[.;] ", " ".join(lines).replace("``", "`"))[0].rstrip(".")
+    if len(said) <= _SAID:
+        return said
+    # what follows a colon explains; else whole clauses
+    found = re.search(r": ", said[:_SAID]) or re.search(r"[;,] (?!.*[;,] )", said[:_SAID])
+    return said[: found.start()] if found else said
 
 
 def _within(lines: list[str], budget: int) -> list[str]:

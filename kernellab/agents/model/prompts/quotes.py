@@ -173,6 +173,14 @@ def plain_fences(text: str) -> str:
     return re.sub(r"^(?:family|task|sizes|note|Sketch operations): ?[^\n]*\n\n?", "", text, flags=re.MULTILINE)
 
 
+def apart(text: str, title: str) -> tuple[str, str]:
+    """``text`` without its section of that title, and that section; empty where there is none."""
+    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        return text, ""
+    return text[: found.start()] + text[found.end() :], found[0]
+
+
 def untitled(text: str) -> str:
     """``text`` without its first heading: the prompt has the title already."""
     first, _, rest = text.lstrip().partition("\n")

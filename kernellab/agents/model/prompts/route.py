@@ -9,6 +9,7 @@ from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, history_text, numbered, verdict_figures
 from kernellab.agents.model.prompts.helpers import is_helper
+from kernellab.agents.model.prompts.marks import in_short
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end
@@ -59,7 +60,8 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         text = render("conductor", "sketch", numbered=numbered(brief.sketch))
         parts.append(Part("sketch", "the Designer", text, rank=4, trims=True))
     if brief.candidate is not None:
-        files = [(n, numbered(t)) for n, t in _own_files(brief.candidate.source)]
+        own = _own_files(brief.candidate.source)
+        files = [(n, numbered(in_short(n, t, brief.sketch or ""))) for n, t in own]
         parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
     parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
     if brief.history:

@@ -1,0 +1,48 @@
+"""Lowered code says behind each line which line of the sketch it is; a prompt that has the sketch says its number.
+
+    acc[l] = acc[l] * keep[l];    // 27: acc = acc * keep[:, None]
+    acc[l] = acc[l] * keep[l];    // 27
+
+An answer is made to the numbers and gets the words again (:func:`in_full`), so the rest of the program never sees it.
+"""
+
+from __future__ import annotations
+
+import re
+
+_C = re.compile(r"// (?P<number>\d+): (?P<text>[^\n]*)$", re.MULTILINE)
+_C_SHORT = re.compile(r"// (?P<number>\d+)[ \t]*$", re.MULTILINE)
+_PYTHON = re.compile(r"# (?P<text>[^\n]*)$", re.MULTILINE)
+_PYTHON_SHORT = re.compile(r"# (?P<number>\d+)[ \t]*$", re.MULTILINE)
+
+
+def in_short(file: str, text: str, sketch: str) -> str:
+    """``text`` whose comments give the numbers of the sketch's lines that they quote; as it is where none does."""
+    if sketch.startswith("\n"):
+        return text  # a prompt numbers its lines otherwise
+    lines = [line.strip() for line in sketch.split("\n")]
+    first = {line: number for number, line in reversed(list(enumerate(lines, start=1))) if line}
+
+    def c(match: re.Match[str]) -> str:
+        number = int(match["number"])
+        return f"// {number}" if 0 < number <= len(lines) and lines[number - 1] == match["text"] else match[0]
+
+    def python(match: re.Match[str]) -> str:
+        return f"# {first[match['text']]}" if match["text"] in first else match[0]
+
+    short = _PYTHON.sub(python, text) if file.endswith(".py") else _C.sub(c, text)
+    return short if in_full(file, short, sketch) == text else text
+
+
+def in_full(file: str, text: str, sketch: str) -> str:
+    """``text`` with the words of the sketch's lines whose numbers stand alone in its comments."""
+    lines = [line.strip() for line in sketch.split("\n")]
+    python = file.endswith(".py")
+
+    def said(match: re.Match[str]) -> str:
+        number = int(match["number"])
+        if not 0 < number <= len(lines) or not lines[number - 1]:
+            return match[0]
+        return f"# {lines[number - 1]}" if python else f"// {number}: {lines[number - 1]}"
+
+    return (_PYTHON_SHORT if python else _C_SHORT).sub(said, text)
