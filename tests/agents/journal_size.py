@@ -1,16 +1,19 @@
 """How large is a journal of many candidates of six exchanges each, and how much of that are prompts said before?
 
-    python -m tests.agents.journal_size [--candidates 400] [--of 5000]
+    python -m tests.agents.journal_size [--candidates 400] [--of 5000] [--anew] [--only REGEX]
 
-The prompts are those of the roles for built-in tasks, with the documents; each candidate has a sketch and a source of
-its own, a verdict that fails and one that passes. Prints the file's size at a half and at all of ``--candidates``, what
-the same lines take whole, and the size that ``--of`` candidates come to at that rate.
+The prompts are those of the roles for built-in tasks, with the documents; each candidate is a session and has a sketch
+and a source of its own, a verdict that fails and one that passes. They differ from others' of the task in a few lines,
+as revisions do, or, with ``--anew``, in every name of their own, as if nobody had looked at another. Prints the file's
+size at a half and at all of ``--candidates``, what the same lines take whole, and the size that ``--of`` candidates
+come to at that rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import sqlite3
 import tempfile
 import time
@@ -54,7 +57,11 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.stages.evidence import reproduction
 from tests.agents.model_parts import CPU
 
-ONLY = "^(softmax|layer_norm|rms_norm|matmul|gelu|cross_entropy|conv2d|attention)"
+#: as long as kernels are on average; ``--only attention`` takes the longest
+ONLY = (
+    "^(softmax/softmax|normalisation/layer_norm|matmul/linear_relu|pointwise/silu|loss/cross_entropy|scan/cumsum|"
+    "convolution/conv2d|attention/causal)$"
+)
 
 
 @dataclass(frozen=True)
@@ -66,14 +73,16 @@ class Seed:
     source: Source
 
 
-def seeds() -> list[Seed]:
+def seeds(only: str = ONLY) -> list[Seed]:
     found = []
-    for entry in load_suite("builtin", ONLY)[:8]:
+    for entry in load_suite("builtin", only)[:8]:
         task = load_task(entry.text, entry.name)
-        reply = RulesDesigner().design(DesignBrief(task=task, target=CPU))
-        code = RulesCoder().code(CodeBrief(task=task, target=CPU, sketch=reply.sketch, constexpr=reply.constexpr))
-        found.append(Seed(task, reply.sketch, code.source))
+        found.append(seed_of(task, RulesDesigner().design(DesignBrief(task=task, target=CPU)).sketch))
     return found
+
+
+def seed_of(task: Task, sketch: str) -> Seed:
+    return Seed(task, sketch, RulesCoder().code(CodeBrief(task=task, target=CPU, sketch=sketch)).source)
 
 
 def varied(text: str, chance: random.Random) -> str:
@@ -85,6 +94,15 @@ def varied(text: str, chance: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
+def renamed(sketch: str, chance: random.Random) -> str:
+    """``sketch`` with other names of its tiles and loops, which its code has too: few lines are another candidate's."""
+    names = set(re.findall(r"-> (\w+)[,)]|^ *(\w+) = |\bfor (\w+) in ", sketch, re.MULTILINE))
+    ending = f"_{chance.getrandbits(40):x}"
+    for name in sorted(filter(None, (name for found in names for name in found))):
+        sketch = re.sub(rf"\b{name}\b(?!=)", name + ending, sketch)
+    return sketch
+
+
 def exchange(role: Role, prompt: Prompt, reply: str, more: tuple[ChatMessage, ...] = ()) -> Exchange:
     return Exchange(
         id=f"{random.getrandbits(128):032x}", role=role, purpose=prompt.purpose or "route", model="a-model",
@@ -93,9 +111,13 @@ def exchange(role: Role, prompt: Prompt, reply: str, more: tuple[ChatMessage, ..
     )  # fmt: skip
 
 
-def candidate_events(seed: Seed, number: int, library: Library, chance: random.Random) -> list[Event]:
+def candidate_events(
+    seed: Seed, number: int, library: Library, chance: random.Random, anew: bool = False
+) -> list[Event]:
     """A design, its repair, code that fails, its fix, a route and a last edit; each turn begun and ended."""
     task, options = seed.task, Options()
+    if anew:
+        seed = seed_of(task, renamed(seed.sketch, chance))
     sketch = varied(seed.sketch, chance).replace("//", "#")
     files = dict(seed.source.files)
     main = next(name for name in files if name.endswith(".cpp"))
@@ -137,48 +159,74 @@ def candidate_events(seed: Seed, number: int, library: Library, chance: random.R
             exchange(Role.CONDUCTOR, route_prompt(route, RulesConductor().route(route), library, options), "{}"),
         ),
     }  # fmt: skip
-    events: list[Event] = []
+    roles = dict.fromkeys((Role.DESIGNER, Role.CODER, Role.CONDUCTOR), "model")
+    events: list[Event] = [Created(name=task.name, text=task.text, key=f"{number}", roles=roles)]
     works = (
         (Role.DESIGNER, {"sketch": sketch, "gate": gate}), (Role.CODER, {"candidate": failed}),
         (Role.VERIFIER, {"verdict": wrong}), (Role.CONDUCTOR, {}), (Role.CODER, {"candidate": passed}),
         (Role.VERIFIER, {"verdict": right}),
     )  # fmt: skip
     for place, (role, fields) in enumerate(works):
-        turn = Turn(id=f"t{6 * number + place}", number=6 * number + place, parent=None, role=role, author=Author.MODEL)
+        turn = Turn(
+            id=f"{number}t{place}",
+            number=place + 1,
+            parent=f"{number}t{place - 1}" if place else None,
+            role=role,
+            author=Author.MODEL,
+        )
         asked = said.get(role, ()) if place < 4 else ()
         exchanged = [Exchanged(turn=turn.id, exchange=each) for each in asked]
         events += [TurnStarted(turn=turn), *exchanged, TurnEnded(turn=turn.model_copy(update=fields))]
     return events
 
 
+@dataclass(frozen=True)
+class Size:
+    """Of a journal with ``candidates`` candidates: the file's bytes, and those of its lines if none shared anything."""
+
+    candidates: int
+    file: int
+    whole: int
+    exchanges: int
+
+
+def written(journal: Journal, count: int, anew: bool = False, only: str = ONLY) -> tuple[Size, Size]:
+    """What the journal of ``count`` candidates takes, at a half of them and at all."""
+    random.seed(0)
+    library, chance, starts = Library(Knowledge.load(CPU, None)), random.Random(0), seeds(only)
+    whole = exchanges = 0
+    sizes = []
+    for number in range(count):
+        events = candidate_events(starts[number % len(starts)], number, library, chance, anew)
+        whole += sum(len(event.model_dump_json()) for event in events)
+        exchanges += sum(isinstance(event, Exchanged) for event in events)
+        journal.acquire(f"s{number}", "me")
+        journal.append(f"s{number}", "me", events)
+        journal.release(f"s{number}", "me")
+        if number + 1 in (count // 2, count):
+            sizes.append(Size(number + 1, _bytes(journal), whole, exchanges))
+    return sizes[0], sizes[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=400)
     parser.add_argument("--of", type=int, default=5000)
+    parser.add_argument("--anew", action="store_true")
+    parser.add_argument("--only", default=ONLY, help="which built-in tasks, as a regular expression; the first eight")
     given = parser.parse_args()
-    random.seed(0)
-    library, chance, starts = Library(Knowledge.load(CPU, None)), random.Random(0), seeds()
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder))
-        journal.acquire("s", "me")
-        journal.append("s", "me", [Created(name="op", text="x", key="k")])
-        whole = exchanges = 0
-        sizes = []
-        for number in range(given.candidates):
-            events = candidate_events(starts[number % len(starts)], number, library, chance)
-            whole += sum(len(event.model_dump_json()) for event in events)
-            exchanges += sum(isinstance(event, Exchanged) for event in events)
-            journal.append("s", "me", events)
-            if number + 1 in (given.candidates // 2, given.candidates):
-                sizes.append((number + 1, _bytes(journal)))
+        half, size = written(journal, given.candidates, given.anew, given.only)
         began = time.perf_counter()
-        read = len(journal.read("s"))
+        read = sum(len(journal.read(session)) for session in journal.sessions())
         seconds = time.perf_counter() - began
-    (half, before), (count, after) = sizes
-    rate = (after - before) / (count - half)
-    print(f"{count} candidates of {exchanges / count:.0f} exchanges on {len(starts)} tasks: {after / 1e6:.1f} MB")
-    print(f"the same lines whole: {whole / 1e6:.1f} MB; {rate / 1e3:.1f} kB a candidate from the {half}th on")
-    print(f"{given.of} candidates: {(after + (given.of - count) * rate) / 1e6:.0f} MB")
+    count = size.candidates
+    rate = (size.file - half.file) / (count - half.candidates)
+    print(f"{count} candidates of {size.exchanges / count:.0f} exchanges: {size.file / 1e6:.1f} MB")
+    print(f"the same lines whole: {size.whole / 1e6:.1f} MB")
+    print(f"{rate / 1e3:.1f} kB a candidate from the {half.candidates}th on")
+    print(f"{given.of} candidates: {(size.file + (given.of - count) * rate) / 1e6:.0f} MB")
     print(f"{read} events are read in {seconds:.1f} s")
 
 
