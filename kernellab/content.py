@@ -1,4 +1,5 @@
-"""Where the documents are: ``knowledge/`` and ``notebooks/`` of this installation, and the person's workspace."""
+"""Where the documents are: ``knowledge/`` and ``notebooks/`` of this installation, and the person's workspace; and
+texts that are written to files of a person's choice."""
 
 from __future__ import annotations
 
@@ -34,3 +35,13 @@ def find_workspace(start: Path | None = None) -> Path:
         if (folder / "kernellab.toml").is_file() or (folder / WORKSPACE).is_dir():
             return folder
     return start
+
+
+def written(path: Path, text: str) -> Path:
+    """``text`` in a file, whose folder is made. Raises KernellabError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
+    return path

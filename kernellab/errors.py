@@ -14,9 +14,9 @@ from typing import Any
 MOST_BYTES = 4_000_000
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 error``, ``2 errors``: a number of things in a sentence."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, many: str = "") -> str:
+    """``1 error``, ``2 errors``: a number of things in a sentence; ``many`` where the plural is not made by an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {many or f'{noun}s'}"
 
 
 def lasting(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import ask_to_remember, emit, read_text, say, settings, write_files
+from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, settings, write_files
 from kernellab.errors import CaptureError, SessionError
 from kernellab.fidelity import FRAMEWORK, PRECISION
 
@@ -79,7 +79,7 @@ def design(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
-    """Design a kernel for a task: one whole session. Exit 0 when a kernel was verified, whatever its speed.
+    """Design a kernel for a task: one whole session. Exit 0 when a kernel was verified at --level, whatever its speed.
 
     A role that is yours (--roles designer=human) gets its brief as a file, or in $EDITOR at a terminal.
     """
@@ -92,6 +92,7 @@ def design(
     given = person.read_answer(answer) if answer is not None else ""
     resume = resume or answer is not None
     _check_call(dsl, roles, budget, chip)
+    check_folder(out)
     if from_ is None:  # else there is code already, which the Verifier may pass
         check_coder(dsl, roles)
     began = time.perf_counter()
@@ -110,7 +111,7 @@ def design(
         found |= {"asked": role.value, "brief": str(brief)}
     if out is not None:
         found["files"] = _write(session, out)
-    found |= _backward(session, request) if found["passed"] else {}
+    found |= _backward(session, request) if session.state.best() is not None else {}
     if json:
         emit(found)
     else:
@@ -124,6 +125,8 @@ def _options(
     """What the Verifier is asked beside its defaults."""
     if not (baseline or level or repeat > 1 or allow_library or precision):
         return {}
+    if level == "T0":
+        raise SessionError("--level T0 runs no kernel, so it verifies none.", "Choose T1, T2, T3 or T4.")
     from kernellab.verifier.protocol.requested import verify_options
 
     wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
@@ -176,8 +179,10 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
     if session.ledger()["text"]:
         print(session.ledger()["text"])
     print(f"session {session.id}")
-    if found["passed"]:
+    if session.state.best() is not None:
         _offer(session)
+    elif found["passed"]:
+        say(f"{found['trust']} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
 
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
@@ -264,7 +269,8 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
     eager = verdict.against("eager") if verdict else None
     compiled = verdict.against("compile") if verdict else None
     return {
-        "passed": best is not None,
+        # a quick look is nobody's best, and is what --level T1 asks for
+        "passed": verdict is not None and verdict.passed,
         "status": session.status.value,
         "reason": session.reason,
         "turns": len(session.turns),

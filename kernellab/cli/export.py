@@ -114,14 +114,16 @@ def _taken(session: str) -> Taken:
 
     found = open_session(session, resume=False)
     if found.state.best() is None:
-        raise SessionError(f"{found.name} has no kernel that passed.", "Design it to its end first.")
+        raise SessionError(
+            f"{found.name} has no kernel that passed.", "Design it to its end first, at --level T2 or above."
+        )
     return found.taken()
 
 
 def _write(made: Package, layout: str, out: Path, licence: str) -> Path:
+    from kernellab.content import written
     from kernellab.takehome import module_text
     from kernellab.takehome.layouts import write_kernels
-    from kernellab.takehome.package import written
 
     if layout == "module":
         return written(out, module_text(made))

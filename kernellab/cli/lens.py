@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.output import emit, say, write_files
-from kernellab.errors import KernellabError, SessionError, counted
+from kernellab.content import written
+from kernellab.errors import SessionError, counted
 
 if TYPE_CHECKING:
     from kernellab.lens import Difference, Lens
+    from kernellab.lens.records import Level
+    from kernellab.records import Source
     from kernellab.task import Task
 
 _Kernel = Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")]
@@ -77,7 +80,7 @@ def lens(
     return 0
 
 
-def _counted(found: Lens, kernel, task: Task | None, unsandboxed: bool) -> Lens:  # type: ignore[no-untyped-def]
+def _counted(found: Lens, kernel: Source, task: Task | None, unsandboxed: bool) -> Lens:
     """With counters where they can be read, else with a note that says why not, and how they could be."""
     from kernellab.lens.counters.read import counters
 
@@ -100,12 +103,7 @@ def _difference(found: list[Lens], names: list[str], level: str | None) -> Diffe
 def _write_page(path: Path, found: list[Lens], names: list[str]) -> None:
     from kernellab.lens.page import page
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(" and ".join(names), found, names), encoding="utf-8")
-    except OSError as error:
-        raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
-    say(f"wrote {path}")
+    say(f"wrote {written(path, page(' and '.join(names), found, names))}")
 
 
 def _as_json(found: list[Lens], names: list[str], change: Difference | None, line: int | None) -> dict[str, object]:
@@ -119,7 +117,7 @@ def _as_json(found: list[Lens], names: list[str], change: Difference | None, lin
     }  # fmt: skip
 
 
-def _level(found: Lens, name: str):  # type: ignore[no-untyped-def]
+def _level(found: Lens, name: str) -> Level:
     level = found.level(name)
     if level is None:
         raise SessionError(

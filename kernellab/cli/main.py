@@ -43,6 +43,7 @@ STOPPED = 130
 _KEPT = {
     "design": "Its turns are kept: the same call with --resume goes on from there.",
     "evolve": "What was evaluated is kept: `kernellab evolve --resume RUN` goes on.",
+    "evolve-run attach": "The search goes on, unwatched.",
     "bench": "Each finished task is kept: the same call with --resume runs the others.",
 }
 
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _stopped(given: Sequence[str]) -> int:
     """Ctrl-C: what became of the work so far."""
-    kept = _KEPT.get(given[0]) if given else None
+    kept = _KEPT.get(" ".join(given[:2])) or _KEPT.get(given[0]) if given else None
     say("Stopped.")
     if kept:
         say(f"  -> {kept}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import typer
 
+from kernellab.content import written
 from kernellab.errors import MOST_BYTES, KernellabError, counted
 
 
@@ -79,13 +81,17 @@ def read_text(path: Path, what: str) -> str:
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[str]:
     """Write ``files`` under ``folder``; the paths written. Raises KernellabError when that fails."""
-    written = []
+    return [str(written(folder / name, text)) for name, text in files.items()]
+
+
+def check_folder(folder: Path | None) -> None:
+    """Makes the folder that a long command writes to at its end. Raises KernellabError now where that will not do."""
+    if folder is None:
+        return
     try:
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            written.append(str(path))
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK) else "Permission denied"
     except OSError as error:
-        raise KernellabError(f"{folder} cannot be written: {error.strerror}.", "Choose another --out.") from None
-    return written
+        why = error.strerror or type(error).__name__
+    if why:
+        raise KernellabError(f"{folder} cannot be written: {why}.", "Choose another folder.")

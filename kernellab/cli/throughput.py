@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kernellab.cli.output import emit, say
+from kernellab.content import written
 from kernellab.errors import KernellabError
 
 
@@ -45,8 +46,7 @@ def throughput(
     if out is not None:
         import json as to_json
 
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(to_json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+        written(out, to_json.dumps(plain, indent=2) + "\n")
     if json:
         emit(plain)
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.agents.roles import check_spec, parse_role
+from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
@@ -32,7 +33,6 @@ from kernellab.session.turn.explaining import Explanation, explain
 from kernellab.session.turn.work import rank
 from kernellab.session.waiting import Teller, rest, wait
 from kernellab.takehome import Taken, module_text, package
-from kernellab.takehome.package import written
 from kernellab.target import Backend, Target
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernellab.content import written
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.records import Author, Record, Source, StageResult, Verdict
-from kernellab.takehome.package import written
 from kernellab.takehome.taken import Taken
 from kernellab.task import load_task
 from kernellab.task.audit import admit

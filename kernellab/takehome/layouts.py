@@ -11,8 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from kernellab.content import written
 from kernellab.errors import KernellabError
-from kernellab.takehome.package import Package, written
+from kernellab.takehome.package import Package
 from kernellab.takehome.reference import reference_text
 from kernellab.takehome.taken import Taken
 from kernellab.task import TaskForm

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kernellab.content import written
 from kernellab.errors import KernellabError
 from kernellab.takehome.reference import reference_text
 from kernellab.takehome.taken import Taken
@@ -65,16 +66,6 @@ class Package:
         for name, text in self.files.items():
             written(folder / self.name / name, text)
         return folder / self.name
-
-
-def written(path: Path, text: str) -> Path:
-    """``text`` in a file, whose folder is made. Raises KernellabError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise KernellabError(f"{path} cannot be written: {error.strerror}.", "Give another path.") from None
-    return path
 
 
 def package(kernels: Sequence[Taken], *, graph: bool = False) -> Package:

@@ -19,30 +19,29 @@ def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool 
     Raises:
         TaskError: no reference, a reference that raises, inputs that do not fit, a syntax error with its line.
     """
-    text, name = _read(text_or_path, name)
+    text, name = read_task(text_or_path, name)
     task = _load(name, text)
     return replace(task, flags=quality(task)) if audit else task
 
 
-def read_task(text_or_path: str | Path, name: str | None = None) -> tuple[str, str]:
-    """A task's text and name, read but not run. Raises TaskError for a file that cannot be read."""
-    return _read(text_or_path, name)
-
-
-def _read(text_or_path: str | Path, name: str | None) -> tuple[str, str]:
+def read_task(text_or_path: str | Path, name: str | None = None, what: str = "task") -> tuple[str, str]:
+    """A task's text and name, read but not run. Raises TaskError for a file of ``what`` that cannot be read."""
     is_path = isinstance(text_or_path, Path) or ("\n" not in text_or_path and text_or_path.strip().endswith(".py"))
     if not is_path:
-        return str(text_or_path), name or "task"
+        return str(text_or_path), name or what
     path = Path(text_or_path)
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise TaskError(
-                f"The task file {path} has {size / 1e6:.0f} MB.", "Give a task's text; weights and data stay out of it."
+                f"The {what} file {path} has {size / 1e6:.0f} MB.",
+                f"Give a {what}'s text; weights and data stay out of it.",
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise TaskError(f"The task file {path} cannot be read: {reason}.", "Give the path of a Python file.") from None
+        raise TaskError(
+            f"The {what} file {path} cannot be read: {reason}.", "Give the path of a Python file."
+        ) from None
     return text, name or identifier(path.stem)
 
 

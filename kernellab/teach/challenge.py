@@ -62,7 +62,7 @@ def challenge(name: str) -> SuiteTask:
     if found:
         which = ", ".join(f"{t.category}/{t.name}" for t in found)
         raise CourseError(f"{len(found)} challenges are called {name!r}.", f"Write one of {which}.")
-    known = [t.name for t in challenges()]
+    known = list(dict.fromkeys(t.name for t in challenges()))
     near = difflib.get_close_matches(name.rpartition("/")[2], known, 3)
     remedy = f"Did you mean {' or '.join(near)}?" if near else "%kernel_challenge lists them."
     raise CourseError(f"There is no challenge {name!r}.", remedy)
@@ -113,7 +113,7 @@ def hints(task: Task, target: Target) -> tuple[str, ...]:
         limit = "" if not ridge else f" (the roof bends near {ridge:.0f})"
         says.append(
             f"The rules' kernel does {intensity:.2g} operations for each byte that has to move{limit}. It makes "
-            f"{counted(found.launches, 'sketch').replace('sketchs', 'sketches')} of it, a launch each, and names "
+            f"{counted(found.launches, 'sketch', 'sketches')} of it, a launch each, and names "
             f"{found.traffic:.2g} times the bytes of the inputs and outputs."
         )
     says.append(f"The outline of the rules' sketch, without its expressions:\n{outline(rival.sketch)}")

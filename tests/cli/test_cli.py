@@ -109,6 +109,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["lens", "foreign.py", "--task", "task.py", "--chip", "h2oo"], "h2oo"),
         (["design", "task.py", "--set", "BLOCK"], "NAME=NUMBER"),
         (["design", "task.py", "--max-turns", "0"], "--max-turns"),
+        (["design", "task.py", "--level", "T0"], "T0 runs no kernel"),
+        (["design", "task.py", "--out", "task.py"], "task.py cannot be written"),
+        (["evolve", "task.py", "--out", "task.py/deep"], "cannot be written"),
+        (["profile", "task.py", "--rows", "0"], "--rows"),
+        (["evolve", "nowhere.py", "--estimate"], "nowhere.py cannot be read"),
+        (["evolve", "task.py", "--model", "model"], "No endpoint is configured"),
+        (["evolve", "protect", "RUN", "x"], "kernellab evolve protect --help"),
         (["design", "task.py", "--baseline", "fast"], "--baseline"),
         (["design", "task.py", "--from", "nowhere.sketch"], "nowhere.sketch cannot be read"),
         (["verify", "task.py", "nowhere.py"], "does not exist"),
@@ -257,6 +264,14 @@ def test_lower_writes_the_files(run: Callable[..., Ran], tmp_path: Path, dsl: st
 
 
 # -- design, export, verify --------------------------------------------------------------------------------------------
+
+
+def test_a_quick_look_that_was_asked_for_is_good_and_exports_nothing(run: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = run("design", "task.py", "--dsl", "cpp", "--level", "T1", "--out", "quick", "--json")
+    assert (ran.code, ran.json["passed"], ran.json["trust"]) == (0, True, "T1")
+    assert not list((tmp_path / "quick").glob("*.py"))
+    ran = run("export", ran.json["session"], "--out", "quick.py")
+    assert ran.code == 2 and "no kernel that passed" in ran.err
 
 
 def test_design_verify_and_export_agree(run: Callable[..., Ran], tmp_path: Path) -> None:

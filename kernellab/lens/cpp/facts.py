@@ -138,7 +138,8 @@ def _loop(hot: Loop, main: str) -> list[Fact]:
             Fact("calls in the loop", str(len(calls)), f"The loop calls {names}, which keeps it from being vectorised.")
         )
     if divisions:
-        sentence = f"{divisions} divisions or square roots an iteration, which take several times as long as a product."
+        what = counted(divisions, "division or square root", "divisions or square roots")
+        sentence = f"{what} an iteration: each takes several times as long as a product."
         found.append(Fact("divisions in the loop", str(divisions), sentence))
     return found
 

@@ -51,7 +51,7 @@ def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
     near = [
         match[0]
         for word in said.split()
-        if word.startswith("--") and word not in known
+        if word.startswith("--") and word.rstrip(":") not in known
         for match in [difflib.get_close_matches(word, known, 1)]
         if match
     ]
@@ -129,6 +129,13 @@ class KernelMagic(Magics):
     @classmethod
     def parsers(cls) -> dict[str, MagicArgumentParser]:
         return {name: getattr(cls, name).parser for kind in ("line", "cell") for name in cls.names(kind)}
+
+
+def positive(text: str) -> int:
+    """An argument's type: a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def session_names(shell: InteractiveShell) -> list[str]:

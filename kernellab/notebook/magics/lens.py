@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.content import written
 from kernellab.errors import SessionError
 from kernellab.notebook.magics.base import ONE, KernelMagic, command
 
@@ -49,8 +50,7 @@ class LensMagics(KernelMagic):
         theme = "" if self.lab.theme == "auto" else self.lab.theme
         html = page(title, found, names, theme)
         if args.html:
-            Path(args.html).write_text(html, encoding="utf-8")
-            print(f"wrote {args.html}")
+            print(f"wrote {written(Path(args.html), html)}")
         return Shown(f"{title}\n{as_text(found[0])}", framed(html))
 
     def _look(self, source: Source, known: Any, args: argparse.Namespace) -> Lens:

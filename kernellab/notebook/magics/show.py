@@ -12,6 +12,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import TraitError
 
+from kernellab.content import written
 from kernellab.errors import SessionError, counted
 from kernellab.notebook.magics.base import ONE, KernelMagic, command
 
@@ -99,8 +100,7 @@ class ShowMagics(KernelMagic):
         found = comparison(state, args.a, args.b)
         one, other = (named(state, state.turn(which)) for which in (args.a, args.b))
         if args.csv:
-            Path(args.csv).write_text(compared_csv(found, one, other), encoding="utf-8")
-            print(f"wrote {args.csv}")
+            print(f"wrote {written(Path(args.csv), compared_csv(found, one, other))}")
         return plain(as_text(found, one, other))
 
     @no_var_expand

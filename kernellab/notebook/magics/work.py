@@ -14,6 +14,7 @@ from kernellab.notebook.magics.base import (
     KernelMagic,
     command,
     counted_as_shown,
+    positive,
     session_names,
     usage,
 )
@@ -179,7 +180,7 @@ class WorkMagics(KernelMagic):
         "--baseline", action="append", metavar="WHAT",
         help="eager, compile, max-autotune, or the file of a kernel of yours; may be repeated; default eager",
     )  # fmt: skip
-    @argument("--repeat", type=int, default=1, metavar="N", help="how many times to repeat the timing")
+    @argument("--repeat", type=positive, default=1, metavar="N", help="how many times to repeat the timing")
     @argument("--allow-library", action="store_true", help="accept a kernel that calls the framework's operators")
     @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--unsandboxed", action="store_true", help="run it without a sandbox, which this machine lacks")
