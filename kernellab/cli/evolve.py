@@ -5,21 +5,31 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from kernellab.cli.output import ask_to_remember, emit, read_text, say, write_files
-from kernellab.content import find_workspace
-from kernellab.errors import EvolveError
+from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
+from kernellab.content import WORKSPACE, written
+from kernellab.errors import EvolveError, counted
 from kernellab.fidelity import PRECISION
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
 
+
+class _AsTyped(TyperGroup):
+    """A group that help and errors call `evolve`, whatever the program calls it."""
+
+    def make_context(self, info_name: str | None, *args: Any, **options: Any) -> Any:
+        return super().make_context("evolve", *args, **options)
+
+
 #: commands on a run that there is: ``kernellab evolve status RUN``
-run_app = typer.Typer(help="A run of `kernellab evolve`.", no_args_is_help=True, rich_markup_mode=None)
+run_app = typer.Typer(help="A run of `kernellab evolve`.", no_args_is_help=True, rich_markup_mode=None, cls=_AsTyped)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Number = Annotated[int, typer.Argument(min=0)]
@@ -27,9 +37,15 @@ Words = Annotated[str, typer.Argument()]
 RunId = Annotated[str, typer.Argument(help="A run's id, or its task's name for the newest.")]
 
 _LOOK = 0.5
+#: how a process says that it works on a run, and the seconds that one of its own may take until then: it imports torch,
+#: and may start a cluster
+_AT_WORK, _BEGINS = "At work on", 120.0
+#: options that mean something where a run goes on; the others were decided when it began
+_GOING_ON = frozenset({"--resume", "--cluster", "--out", "--detach", "--json"})
 
 
 def evolve(
+    context: typer.Context,
     task: Annotated[Path | None, typer.Argument(help="The task's Python file.")] = None,
     dsl: Annotated[str, typer.Option(help="triton, cpp, cuda_c.")] = "cpp",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds after the seeds.")] = 3,
@@ -66,8 +82,7 @@ def evolve(
     search policies on recorded kernels.
     """
     from kernellab.evolve.estimate import estimate as estimated
-    from kernellab.evolve.records import Knobs
-    from kernellab.evolve.run import begin, make_knobs, open_run, runs
+    from kernellab.evolve.run import begin, open_run, planned, readable
 
     knobs: dict[str, Any] = {
         "rounds": rounds, "parallel": parallel, "islands": islands, "select": select, "score": score,
@@ -75,41 +90,49 @@ def evolve(
     }  # fmt: skip
     if (task is None) == (not resume):
         raise EvolveError("Give a task file, or a run to --resume.", "`kernellab evolve list` shows the runs.")
+    if not estimate:
+        check_folder(out)
     if resume:
+        _check_going_on(context, resume)
         run = open_run(resume, cluster=cluster)
     else:
-        earlier = [open_run(name).state for name in runs()[-5:]]
-        cost = estimated(make_knobs(Knobs(), knobs), dsl, bool(model), earlier)
+        assert task is not None
+        asked: dict[str, Any] = {
+            "chip": chip, "sketches": [read_text(path, "sketch") for path in from_ or ()], "model": model,
+            "allow_library": allow_library, "precision": precision or "", **knobs,
+        }  # fmt: skip
+        earlier = [run.state for run in readable(5)[0]]
+        cost = estimated(planned(task, dsl, **asked).knobs, dsl, bool(model), earlier)
         if estimate:
             emit(cost.model_dump()) if json else print(cost.text)
             return 0
         say(cost.text)
-        assert task is not None
-        sketches = [read_text(path, "sketch") for path in from_ or ()]
-        run = begin(
-            task, dsl, chip=chip, sketches=sketches, model=model, allow_library=allow_library,
-            precision=precision or "", cluster=cluster, **knobs,
-        )  # fmt: skip
-    if detach:
-        _detached(run.id, cluster)
-        emit({"run": run.id}) if json else print(f"{run.id} goes on by itself: kernellab evolve attach {run.id}")
+        run = begin(task, dsl, cluster=cluster, **asked)
+    if detach and not run.state.status.ended:
+        log = _detached(run, cluster, out)
+        done = f"{run.id} goes on by itself: kernellab evolve attach {run.id}"
+        emit({"run": run.id, "log": str(log)}) if json else print(done)
         return 0
     run.work()
+    if run.works_here:
+        say(f"{_AT_WORK} {run.id}.")
     return _watched(run, out, json)
 
 
 @run_app.command("list")
 def list_(json: Json = False) -> int:
     """The workspace's runs, oldest first. Exit 1 when there is none."""
-    from kernellab.evolve.run import open_run, runs
-    from kernellab.evolve.summary import summary
+    from kernellab.evolve.run import readable
+    from kernellab.evolve.summary import line
 
-    found = [summary(name, open_run(name).state) for name in runs()]
+    found, faults = readable()
     if json:
-        emit({"runs": [one.model_dump(mode="json") for one in found]})
+        emit({"runs": [_as_json(run) for run in found], "unreadable": faults})
     else:
-        for one in found:
-            print(f"{one.run}  {one.status.value:9}  {one.evaluations} candidates  {one.text}".rstrip())
+        for run in found:
+            print(line(run.id, run.state, run.unattended))
+    for name, why in faults.items():
+        say(f"{name} cannot be read: {why}")
     return 0 if found else 1
 
 
@@ -130,30 +153,23 @@ def attach(run: RunId, json: Json = False) -> int:
 
 
 @run_app.command("stop")
-def stop(run: RunId, why: Annotated[str, typer.Option(help="The reason that is kept.")] = "") -> int:
+def stop(
+    run: RunId, why: Annotated[str, typer.Option(help="The reason that is kept.")] = "", json: Json = False
+) -> int:  # fmt: skip
     """End a run; what was found stays."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).stop(why)
-    return 0
+    return _steered(run, json, lambda found: found.stop(why))
 
 
 @run_app.command("pause")
-def pause(run: RunId) -> int:
+def pause(run: RunId, json: Json = False) -> int:
     """Finish what runs, begin nothing new."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).pause()
-    return 0
+    return _steered(run, json, lambda found: found.pause())
 
 
 @run_app.command("resume")
-def resume_(run: RunId) -> int:
+def resume_(run: RunId, json: Json = False) -> int:
     """Go on after a pause."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).resume()
-    return 0
+    return _steered(run, json, lambda found: found.resume())
 
 
 @run_app.command("inject")
@@ -161,114 +177,93 @@ def inject(
     run: RunId,
     candidate: Annotated[Path, typer.Argument(help="A sketch's file; or a kernel's Python file, or its folder.")],
     island: Annotated[int, typer.Option(min=0)] = 0,
+    json: Json = False,
 ) -> int:  # fmt: skip
     """Put a sketch or a kernel of your own among an island's candidates."""
     from kernellab.dsls.sources import read_source
-    from kernellab.evolve.run import open_run
 
-    found = open_run(run)
     if candidate.is_dir() or candidate.suffix == ".py":
-        found.inject(source=read_source(candidate, found.state.begun.dsl), island=island)
-    else:
-        found.inject(read_text(candidate, "sketch"), island=island)
-    return 0
+        return _steered(
+            run, json, lambda found: found.inject(source=read_source(candidate, found.state.begun.dsl), island=island)
+        )
+    sketch = read_text(candidate, "sketch")
+    return _steered(run, json, lambda found: found.inject(sketch, island=island))
 
 
 @run_app.command("protect")
-def protect(run: RunId, candidate: Number) -> int:
+def protect(run: RunId, candidate: Number, json: Json = False) -> int:
     """Keep a candidate among its island's elites."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).protect(candidate)
-    return 0
+    return _steered(run, json, lambda found: found.protect(candidate))
 
 
 @run_app.command("drop")
-def drop(run: RunId, candidate: Number) -> int:
+def drop(run: RunId, candidate: Number, json: Json = False) -> int:
     """Nothing comes from a candidate any more, and it is not the best."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).drop(candidate)
-    return 0
+    return _steered(run, json, lambda found: found.drop(candidate))
 
 
 @run_app.command("freeze")
-def freeze(run: RunId, island: Number) -> int:
+def freeze(run: RunId, island: Number, json: Json = False) -> int:
     """No proposals for an island, and no migration to or from it."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).freeze(island)
-    return 0
+    return _steered(run, json, lambda found: found.freeze(island))
 
 
 @run_app.command("thaw")
-def thaw(run: RunId, island: Number) -> int:
+def thaw(run: RunId, island: Number, json: Json = False) -> int:
     """Go on with an island that was frozen."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).thaw(island)
-    return 0
+    return _steered(run, json, lambda found: found.thaw(island))
 
 
 @run_app.command("set")
-def set_(run: RunId, knobs: Annotated[list[str], typer.Argument(help="rounds=5 model=rules budget=minutes=10")]) -> int:
+def set_(
+    run: RunId,
+    knobs: Annotated[list[str], typer.Argument(help="rounds=5 model=rules budget=minutes=10")],
+    json: Json = False,
+) -> int:
     """Change a run's knobs while it goes on."""
-    from kernellab.evolve.run import open_run
-
     pairs = dict(word.partition("=")[::2] for word in knobs)
     if not all("=" in word for word in knobs):
         raise EvolveError("Say which knob and its value.", f"kernellab evolve set {run} rounds=5")
-    open_run(run).set(**pairs)
-    return 0
+    return _steered(run, json, lambda found: found.set(**pairs))
 
 
 @run_app.command("direct")
-def direct(run: RunId, words: Words) -> int:
+def direct(run: RunId, words: Words, json: Json = False) -> int:
     """A direction for what a model proposes from now on."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).direct(words)
-    return 0
+    return _steered(run, json, lambda found: found.direct(words))
 
 
 @run_app.command("scratchpad")
-def scratchpad(run: RunId, words: Words) -> int:
+def scratchpad(run: RunId, words: Words, json: Json = False) -> int:
     """What a model is told beside the Analyst's plan."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).write_scratchpad(words)
-    return 0
+    return _steered(run, json, lambda found: found.write_scratchpad(words))
 
 
 @run_app.command("accept")
 def accept(
-    run: RunId, words: Annotated[str, typer.Option(help="The direction in words of your own.")] = ""
+    run: RunId, words: Annotated[str, typer.Option(help="The direction in words of your own.")] = "", json: Json = False
 ) -> int:  # fmt: skip
     """Take up the direction that is proposed where the run gains nothing any more."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).accept(words)
-    return 0
+    return _steered(run, json, lambda found: found.accept(words))
 
 
 @run_app.command("refuse")
-def refuse(run: RunId) -> int:
+def refuse(run: RunId, json: Json = False) -> int:
     """Refuse the direction that is proposed."""
-    from kernellab.evolve.run import open_run
-
-    open_run(run).refuse()
-    return 0
+    return _steered(run, json, lambda found: found.refuse())
 
 
 @run_app.command("report")
-def report(run: RunId, html: Annotated[Path, typer.Option(help="The file.")] = Path("run.html")) -> int:
+def report(
+    run: RunId, html: Annotated[Path, typer.Option(help="The file.")] = Path("run.html"), json: Json = False
+) -> int:  # fmt: skip
     """A read-only HTML page of a run: its progress, lineage, candidates and words."""
     from kernellab.evolve.report import page
     from kernellab.evolve.run import open_run
 
     found = open_run(run)
-    write_files(html.parent, {html.name: page(found.id, found.state)})
-    print(html)
+    written(html, page(found.id, found.state))
+    emit({"run": found.id, "file": str(html)}) if json else print(html)
     return 0
 
 
@@ -297,7 +292,7 @@ def lab(
     bands = [band(name, knobs, range(seeds), space or (), noise) for name in select or CONTENDERS]
     found = [standing(one, space or ()) for one in bands]
     if html is not None:
-        write_files(html.parent, {html.name: page(bands)})
+        written(html, page(bands))
     if json:
         emit({"policies": [one.model_dump() for one in found]})
     else:
@@ -305,10 +300,38 @@ def lab(
     return 0
 
 
+def _check_going_on(context: typer.Context, run: str) -> None:
+    """Raises EvolveError: a word of the call was decided when the run began, and would say nothing."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE" and option.opts[0] not in _GOING_ON:
+            raise EvolveError(
+                f"{option.opts[0]} was decided when the run began.",
+                f"Leave it out; `kernellab evolve set {run} rounds=5` changes what can be changed.",
+            )
+
+
+def _steered(name: str, json: bool, act: Callable[[Run], None]) -> int:
+    """Does ``act`` to the run of that name, and says where the run stands then."""
+    from kernellab.evolve.run import open_run
+
+    run = open_run(name)
+    act(run)
+    worker = run.worker
+    if json:
+        emit({"run": run.id, "status": run.state.status.value, "unattended": run.unattended, "worker": worker})
+    elif worker:
+        say(f"Asked of {worker}, which works on {run.id}.")
+    else:
+        say(f"{run.id}: {run.state.status.value}.")
+        _tell_unattended(run)
+    return 0
+
+
 def _watched(run: Run, out: Path | None, json: bool) -> int:
-    """Says each round's end on stderr until the run is over."""
-    told, ours = 0, run.works_here
-    while not run.state.status.ended and (run.works_here or not ours):
+    """Says each round's end on stderr until the run is over, or nobody works on it."""
+    told = 0
+    while not (run.state.status.ended or run.unattended):
         told = _tell(run, told)
         time.sleep(_LOOK)
     _tell(run, told)
@@ -329,8 +352,14 @@ def _tell(run: Run, told: int) -> int:
 
     state = run.state
     for end in state.rounds[told:]:
-        say(f"round {end.round}: {len(state.evaluations)} candidates, {figure(state, end.worth)}")
+        done = sum(state.proposals[number].round <= end.round for number in state.evaluations)
+        say(f"round {end.round}: {counted(done, 'candidate')}, {figure(state, end.worth)}")
     return len(state.rounds)
+
+
+def _tell_unattended(run: Run) -> None:
+    if run.unattended:
+        say(f"Nobody works on it. {run.how_on}")
 
 
 def _shown(run: Run, json: bool) -> int:
@@ -338,18 +367,39 @@ def _shown(run: Run, json: bool) -> int:
 
     found = summary(run.id, run.state)
     if json:
-        emit(found.model_dump(mode="json"))
+        emit(_as_json(run))
     else:
         print(words(found))
+        _tell_unattended(run)
     return 0 if found.passed else 1
 
 
-def _detached(run: str, cluster: str) -> None:
-    """A process of its own that goes on with the run when this one ends; its words go to a file beside the journal."""
-    folder = find_workspace() / ".kernellab" / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{run}.log").open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "kernellab.cli", "evolve", "--resume", run, "--cluster", cluster],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=find_workspace(),
+def _as_json(run: Run) -> dict[str, Any]:
+    from kernellab.evolve.summary import summary
+
+    return {**summary(run.id, run.state).model_dump(mode="json"), "unattended": run.unattended}
+
+
+def _detached(run: Run, cluster: str, out: Path | None) -> Path:
+    """A process of its own goes on with the run when this one ends; the file beside the journal that has its words.
+
+    Raises:
+        EvolveError: it ended at once, with the last of its words.
+    """
+    log = written(run.workspace / WORKSPACE / "runs" / f"{run.id}.log", "")
+    place = ["--out", str(out.resolve())] if out is not None else []
+    with log.open("ab") as words:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kernellab.cli", "evolve", "--resume", run.id, "--cluster", cluster, *place],
+            stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd=run.workspace,
         )  # fmt: skip
+    until, said = time.monotonic() + _BEGINS, ""
+    while _AT_WORK not in said and time.monotonic() < until:
+        over = process.poll() is not None
+        said = log.read_text(encoding="utf-8", errors="replace").strip()
+        if over and not run.unattended:  # it was done in a moment
+            break
+        if over:
+            raise EvolveError(f"The process that was to work on {run.id} has ended.", f"It said: {said or 'nothing'}")
+        time.sleep(_LOOK)
+    return log

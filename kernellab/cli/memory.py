@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, read_text, say
+from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.content import find_workspace
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import counted
 
 if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 memory_app = typer.Typer(help="Verified kernels that were remembered.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Store = Annotated[str, typer.Option("--store", help="A LanceDB URI; default: the workspace's .kernellab/memory.")]
+Store = Annotated[
+    str, typer.Option("--store", help="A LanceDB URI; default: kernellab.toml's, else the workspace's own.")
+]
 Ids = Annotated[list[str], typer.Argument(help="Ids of entries, as search prints them.")]
 
 
@@ -126,7 +128,7 @@ def verify(
         emit({"judged": len(wanted), "passed": passed, "library_left": left})
     else:
         more = f"; {counted(left, 'kernel')} of the library: --library" if left else ""
-        print(f"{passed} of {counted(len(wanted), 'entry').replace('entrys', 'entries')} passed{more}")
+        print(f"{passed} of {counted(len(wanted), 'entry', 'entries')} passed{more}")
     return 0 if passed == len(wanted) else 1
 
 
@@ -141,12 +143,7 @@ def skills(
 
     found = _open(store).store.skills()
     if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            for skill in found:
-                (out / f"{skill.id}.md").write_text(as_markdown(skill), encoding="utf-8")
-        except OSError as error:
-            raise KernellabError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from None
+        write_files(out, {f"{skill.id}.md": as_markdown(skill) for skill in found})
     if json:
         emit({"skills": [{"id": s.id, **s.model_dump(mode="json")} for s in found]})
     else:
@@ -194,7 +191,7 @@ def forget(ids: Ids, store: Store = "", json: Json = False) -> int:
     if json:
         emit({"forgotten": gone})
     else:
-        print(f"{counted(gone, 'entry').replace('entrys', 'entries')} forgotten")
+        print(f"{counted(gone, 'entry', 'entries')} forgotten")
     return 0 if gone else 1
 
 
@@ -253,20 +250,21 @@ def rebuild(store: Store = "", json: Json = False) -> int:
 
 
 def _open(uri: str) -> Memory:
-    from kernellab.memory.memory import Memory
+    from kernellab.session.memories import open_memory
 
-    return Memory.open(find_workspace(), uri)
+    return open_memory(find_workspace(), uri)
 
 
 def _taken(memory: Memory, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Each name with how many of its kernels were new."""
-    from kernellab.evolve.run import open_run, runs
+    """Each name with how many of its kernels were new; a task's name is its session's before it is its search's."""
+    from kernellab.evolve.run import is_run, open_run, runs
     from kernellab.session import open_session, sessions
     from kernellab.session.offer import offer
 
-    searches = set(runs())
-    for name in names or [*sessions(), *searches]:
-        if name in searches:
+    known = sessions()
+    designed = {*known, *(id.rpartition("-")[0] for id in known)}
+    for name in names or [*known, *runs()]:
+        if name not in designed and is_run(name):
             yield name, open_run(name).remember(memory)
         else:
             yield name, offer(memory, open_session(name, resume=False).state, asked=True)

@@ -34,9 +34,13 @@ class Estimate(Record):
         since = f"by {counted(self.runs, 'earlier run')} here" if self.runs else "by usual figures"
         tokens = f", {self.tokens:,} tokens" if self.tokens else ""
         return (
-            f"At most {self.evaluations} candidates, about {self.seconds / 60:.0f} min "
-            f"({self.device_seconds / 60:.0f} of them measuring{tokens}), {since}."
+            f"At most {self.evaluations} candidates, about {_minutes(self.seconds)} "
+            f"({_minutes(self.device_seconds)} of it measuring{tokens}), {since}."
         )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def estimate(knobs: Knobs, dsl: str, model: bool, earlier: Iterable[RunState] = ()) -> Estimate:

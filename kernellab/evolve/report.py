@@ -19,6 +19,10 @@ COLOURS = ("#2f7ed8", "#d8762f", "#3f9b3f", "#b04fb0", "#a08a10", "#c0392b", "#1
 _SHOWN = 12
 
 
+_RANKED = "Speedup over the reference by evaluation: large dots are verified, the dashed line is the reference"
+_MODELLED = "The cost model's time by evaluation, the least on top; large dots are verified"
+
+
 @dataclass(frozen=True)
 class Point:
     """A candidate on the chart, in pixels."""
@@ -39,12 +43,16 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """Speedups over the reference against evaluations; a logarithmic axis, a step line for the verified best."""
+    """What candidates are ordered by against evaluations: speedups over the reference, or the cost model's times. A
+    logarithmic axis, a step line for the best."""
 
     points: tuple[Point, ...]
     line: str
     ticks: tuple[Tick, ...]
+    #: where the reference stands; None where times are the cost model's, which knows none of it
     eager: float | None
+    #: what is drawn, in words
+    said: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,9 @@ def chart(state: RunState) -> Chart:
     worths = {n: state.worth(n) for n in state.evaluations if state.worth(n) > 0}
     if not worths:
         return Chart((), "", (), None)
-    low, high = min(*worths.values(), 1.0), max(*worths.values(), 1.0)
+    ranked = state.knobs.score == "rank"
+    shown = [*worths.values(), *([1.0] if ranked else [])]
+    low, high = min(shown), max(shown)
     span = math.log(high / low) or 1.0
     places = {number: at for at, number in enumerate(state.evaluations)}
 
@@ -97,7 +107,10 @@ def chart(state: RunState) -> Chart:
         return LEFT + at / max(1, len(places) - 1) * (WIDTH - LEFT - 12)
 
     def y(worth: float) -> float:
-        return 12 + (1 - math.log(worth / low) / span) * (HEIGHT - BOTTOM - 12)
+        return round(12 + (1 - math.log(worth / low) / span) * (HEIGHT - BOTTOM - 12), 1)
+
+    def text(worth: float) -> str:
+        return f"{worth:.2f}x" if ranked else f"{1 / worth:.3g} ms"
 
     points = tuple(
         Point(
@@ -105,7 +118,7 @@ def chart(state: RunState) -> Chart:
             x(places[n]),
             y(worth),
             _colour(state.proposals[n]),
-            f"{n}: {worth:.2f}x, {state.proposals[n].operator}",
+            f"{n}: {text(worth)}, {state.proposals[n].operator}",
             n in state.verdicts,
         )
         for n, worth in worths.items()
@@ -120,7 +133,8 @@ def chart(state: RunState) -> Chart:
             )
     line = " ".join([*steps, f"H{WIDTH - 12}"]) if steps else ""
     marks = [low * (high / low) ** (at / 4) for at in range(5)]
-    return Chart(points, line, tuple(Tick(y(m), f"{m:.2f}x") for m in marks), y(1.0))
+    ticks = tuple(Tick(y(m), text(m)) for m in marks)
+    return Chart(points, line, ticks, y(1.0) if ranked else None, _RANKED if ranked else _MODELLED)
 
 
 def row(state: RunState, number: int) -> Row:

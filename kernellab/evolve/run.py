@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from kernellab.content import find_workspace
 from kernellab.designer.eager import as_asked
 from kernellab.dsls import get_adapter
-from kernellab.errors import EvolveError, KernellabError
+from kernellab.errors import EvolveError, JournalError, KernellabError
 from kernellab.evolve import steer
 from kernellab.evolve import stream as streams
 from kernellab.evolve.analyst.models import analyst
@@ -39,10 +39,10 @@ from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator, Models
 from kernellab.evolve.workers import LocalWorkers
 from kernellab.memory.memory import Memory
-from kernellab.memory.recall import OFF, ON
-from kernellab.models import Budget, open_model
+from kernellab.memory.recall import OFF, place_named
+from kernellab.models import Budget
 from kernellab.records import Author, Candidate, Role, Source, Verdict
-from kernellab.session.config import memory_defaults, model_settings
+from kernellab.session.config import check_model, memory_defaults, model_settings
 from kernellab.session.start import design, task_text
 from kernellab.task import load_task
 from kernellab.verifier.protocol.requested import fidelity
@@ -94,12 +94,28 @@ class Run:
         """Does this process work on it?"""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def worker(self) -> str:
+        """Which other process works on it (``host, process``); "" where none does."""
+        return self._stream.holder()
+
+    @property
+    def unattended(self) -> bool:
+        """Has it not ended, and does no process work on it? It waits for :meth:`work`."""
+        # the state last: whoever works on it writes the end before it lets go
+        return not (self.works_here or self.worker or self.state.status.ended)
+
+    @property
+    def how_on(self) -> str:
+        """What a person does with a run that nobody works on."""
+        return f"Go on with it: `kernellab evolve --resume {self.id}`, or work() in Python."
+
     def candidate(self, number: int) -> Candidate:
         """A candidate's sketch and kernel. Raises EvolveError: there is none; SketchError, LoweringError."""
         proposal = self.state.proposals.get(number)
         if proposal is None:
             raise EvolveError(
-                f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
+                f"There is no candidate {number} in the run {self.id}.", _numbered(len(self.state.proposals))
             )
         begun = self.state.begun
         task, target = load(begun), find_target(begun.dsl, begun.chip)
@@ -113,7 +129,10 @@ class Run:
         """The fastest candidate with a clean verdict. Raises EvolveError: there is none yet."""
         number = self.state.best()
         if number is None:
-            raise EvolveError(f"The run {self.id} has no verified candidate.", "Wait for one, or see %kernel_evolve.")
+            raise EvolveError(
+                f"The run {self.id} has no verified candidate.",
+                f"Wait for one; `kernellab evolve status {self.id}` says how far it is.",
+            )
         return self.candidate(number), self.state.verdicts.get(number)
 
     def open(self, number: int, name: str | None = None) -> Session:
@@ -168,21 +187,17 @@ class Run:
         return self
 
     def wait(self, seconds: float | None = None) -> Run:
-        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed."""
+        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed, or nobody works on it."""
         until = time.monotonic() + seconds if seconds is not None else None
-        ours = self.works_here
         while not self.state.status.ended and (until is None or time.monotonic() < until):
+            if self.unattended:
+                raise EvolveError(self._lost or f"Nobody works on the run {self.id}.", self.how_on)
             time.sleep(_LOOK)
-            if ours and not self.works_here and not self.state.status.ended:
-                raise EvolveError(
-                    self._lost or f"The work on the run {self.id} has ended.", "Go on with it: `kernellab evolve "
-                    "--resume`, or work()."
-                )  # fmt: skip
         if self.works_here and self._thread is not None and self.state.status.ended:
             # a cluster that is closed while the interpreter ends leaves its processes, and a trace
             self._thread.join(_CLOSING)
         if self.state.status is Status.FAILED:
-            raise EvolveError(self.state.reason, "See the candidates' reasons with `kernellab evolve show`.")
+            raise EvolveError(self.state.reason, f"`kernellab evolve report {self.id}` shows each candidate's reason.")
         return self
 
     def _run(self, scheduler: Scheduler) -> None:
@@ -211,8 +226,7 @@ class Run:
         begun, state = self.state.begun, self.state
         task, target = load(begun), find_target(begun.dsl, begun.chip)
         verified = [(self.candidate(number), verdict) for number, verdict in state.verdicts.items() if verdict.passed]
-        uri = begun.memory if begun.memory not in ("", ON, OFF) else ""
-        into = into or Memory.open(self.workspace, uri)
+        into = into or Memory.open(self.workspace, place_named(begun.memory))
         return memory.offer_run(into, self.id, state, task, target, verified)
 
     def _remember(self) -> None:
@@ -296,11 +310,11 @@ class Run:
         """Change knobs while it runs, and who takes part: ``model="model:NAME"``, or ``"rules"`` for no model.
 
         Raises:
-            EvolveError: an unknown knob, or a value that it cannot have. ModelError: that model cannot be asked.
+            EvolveError: an unknown knob, or a value that it cannot have. SessionError: that model cannot be asked.
         """
         chosen = make_knobs(self.state.knobs, knobs)
         if chosen.model not in ("", RULES, self.state.knobs.model):
-            open_model(chosen.model, Role.DESIGNER, model_settings(self.workspace))
+            check_model(Role.DESIGNER, chosen.model, self.workspace)
         self._wish(Steered(action=Action.KNOBS, knobs=chosen))
 
     def write_scratchpad(self, text: str) -> None:
@@ -359,14 +373,12 @@ class Run:
     def _check_candidate(self, number: int) -> None:
         if number not in self.state.proposals:
             raise EvolveError(
-                f"There is no candidate {number} in the run {self.id}.", f"It has 0 to {len(self.state.proposals) - 1}."
+                f"There is no candidate {number} in the run {self.id}.", _numbered(len(self.state.proposals))
             )
 
     def _check_island(self, island: int) -> None:
         if island not in self.state.islands:
-            raise EvolveError(
-                f"There is no island {island} in the run {self.id}.", f"It has 0 to {len(self.state.islands) - 1}."
-            )
+            raise EvolveError(f"There is no island {island} in the run {self.id}.", _numbered(len(self.state.islands)))
 
 
 def evolve(
@@ -395,7 +407,7 @@ def evolve(
     workspace's where it has one.
 
     Raises:
-        TaskError, TargetError, EvolveError, ModelError: the call itself is wrong.
+        TaskError, TargetError, EvolveError, SessionError: the call itself is wrong.
         KernellabError: ``precision`` is another word.
     """
     run = begin(
@@ -407,32 +419,12 @@ def evolve(
 
 
 def begin(
-    task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
-    sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
-    precision: str = "", workspace: str | Path | None = None, cluster: str = "", memory: str | None = None,
-    **knobs: Any,
+    task: str | Path | Task, dsl: str = "cpp", *, workspace: str | Path | None = None, cluster: str = "", **asked: Any
 ) -> Run:  # fmt: skip
     """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
     place = Path(workspace) if workspace is not None else find_workspace()
-    text, called, _ = task_text(task, name)
-    chosen = make_knobs(Knobs(), knobs)
-    ready = get_adapter(dsl).readiness()
-    if not ready.ready:
-        raise EvolveError(ready.reason, ready.remedy)
-    if model:
-        open_model(model, Role.DESIGNER, model_settings(place))
-    given = [
-        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, sketch=s) for s in sketches),
-        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, source=s) for s in sources),
-    ]
-    wanted = fidelity(precision)
-    asked = as_asked(load_task(text, called), wanted, find_target(dsl, chip))
-    begun = Begun(
-        name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
-        precision=wanted, rounded=tuple(sorted(asked.rounded)), given=tuple(given),
-        memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
-    )  # fmt: skip
-    run = f"{called}-{uuid.uuid4().hex[:8]}"
+    begun = planned(task, dsl, workspace=place, **asked)
+    run = f"{begun.name}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)
     stream.acquire()
     stream.append([begun])
@@ -441,20 +433,67 @@ def begin(
     return Run(place, run, cluster)
 
 
+def planned(
+    task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
+    sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
+    precision: str = "", workspace: str | Path | None = None, memory: str | None = None, **knobs: Any,
+) -> Begun:  # fmt: skip
+    """What :func:`begin` would begin with; nothing is written. Raises as :func:`evolve`."""
+    place = Path(workspace) if workspace is not None else find_workspace()
+    text, called, _ = task_text(task, name)
+    chosen = make_knobs(Knobs(), knobs)
+    ready = get_adapter(dsl).readiness()
+    if not ready.ready:
+        raise EvolveError(ready.reason, ready.remedy)
+    if model:
+        check_model(Role.DESIGNER, model, place)
+    given = [
+        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, sketch=s) for s in sketches),
+        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, source=s) for s in sources),
+    ]
+    wanted = fidelity(precision)
+    asked = as_asked(load_task(text, called), wanted, find_target(dsl, chip))
+    return Begun(
+        name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
+        precision=wanted, rounded=tuple(sorted(asked.rounded)), given=tuple(given),
+        memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
+    )  # fmt: skip
+
+
 def open_run(run: str, workspace: str | Path | None = None, cluster: str = "") -> Run:
     """A run by its id, or the newest of that task's name. Raises EvolveError: there is none."""
     place = Path(workspace) if workspace is not None else find_workspace()
     known = streams.names(place)
-    found = run if run in known else next((n for n in reversed(known) if n.rpartition("-")[0] == run), None)
+    found = _newest(run, known)
     if found is None:
         there = f"There is {', '.join(known[-8:])}." if known else "Begin one with `kernellab evolve TASK`."
         raise EvolveError(f"There is no run {run!r} in this workspace.", there)
     return Run(place, found, cluster)
 
 
+def is_run(name: str, workspace: str | Path | None = None) -> bool:
+    """Is it a run's id, or the name of a task that was searched?"""
+    return _newest(name, runs(workspace)) is not None
+
+
+def _newest(name: str, known: Sequence[str]) -> str | None:
+    return name if name in known else next((n for n in reversed(known) if n.rpartition("-")[0] == name), None)
+
+
 def runs(workspace: str | Path | None = None) -> list[str]:
     """The ids of the workspace's runs, oldest first."""
     return streams.names(Path(workspace) if workspace is not None else find_workspace())
+
+
+def readable(last: int = 0, workspace: str | Path | None = None) -> tuple[list[Run], dict[str, str]]:
+    """The workspace's runs (the ``last`` ones, else all), oldest first; and why others cannot be read, by their ids."""
+    found, faults = [], {}
+    for name in runs(workspace)[-last:]:
+        try:
+            found.append(open_run(name, workspace))
+        except JournalError as error:
+            faults[name] = str(error)
+    return found, faults
 
 
 def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
@@ -477,10 +516,15 @@ def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
 
 def _check_operators(named: Sequence[str]) -> None:
     """Raises EvolveError: a name that no operator and no kind of operators has; a model's is not known before."""
-    known = [rules.KIND, rules.CROSS, models.KIND, *rules.operators()]
+    known = list(dict.fromkeys([rules.KIND, rules.CROSS, models.KIND, *rules.operators()]))
     wrong = [name for name in named if name not in known and not name.startswith(("model", "replay:"))]
     if wrong:
         raise EvolveError(f"There is no operator {wrong[0]!r}.", f"Name some of {', '.join(known)}.")
+
+
+def _numbered(count: int) -> str:
+    """What there is to choose from, in a sentence."""
+    return f"Choose one of 0 to {count - 1}." if count > 1 else "There is only 0." if count else "It has none yet."
 
 
 def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:

@@ -34,7 +34,9 @@ def headroom(state: RunState) -> str:
 
 def rounds(state: RunState) -> str:
     # the seeds' round comes before the first
-    return f"All {state.knobs.rounds} rounds are done." if len(state.rounds) > state.knobs.rounds else ""
+    wanted = state.knobs.rounds
+    said = f"All {wanted} rounds are done." if wanted > 1 else "The one round is done."
+    return said if len(state.rounds) > wanted else ""
 
 
 def plateau(state: RunState) -> str:

@@ -49,6 +49,10 @@ class Stream:
     def release(self) -> None:
         self.journal.release(self._name, self.owner)
 
+    def holder(self) -> str:
+        """Who else runs the search (``host, process``); "" where nobody does."""
+        return self.journal.holder(self._name, self.owner) or ""
+
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
         """Write ``events``, all or none, and return them with their numbers.
 
@@ -102,8 +106,10 @@ def _events(line: str) -> list[Event | Unknown]:
     try:
         return [EVENT.validate_json(line)]
     except ValidationError as error:
-        faults, whole = error.errors(), json.loads(line)
-    kind, kinds = str(whole.get("kind")), {fault["type"] for fault in faults}
+        faults = error.errors()
+    kinds = {fault["type"] for fault in faults}
+    whole = json.loads(line) if "json_invalid" not in kinds else {}
+    kind = str(whole.get("kind")) if isinstance(whole, dict) else ""
     if "union_tag_invalid" in kinds:
         return [Unknown(named=kind, time=_time(whole))]
     if kinds <= _LATER:

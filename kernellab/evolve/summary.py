@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kernellab.errors import counted
 from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
@@ -94,6 +95,13 @@ def summary(run: str, state: RunState) -> Summary:
         suggestion=state.suggestion.text if state.suggestion else "", usage=state.usage,
         device_seconds=state.device_seconds, seconds=max(0.0, state.latest - state.begun.time),
     )  # fmt: skip
+
+
+def line(run: str, state: RunState, unattended: bool) -> str:
+    """A run in a list of runs."""
+    found = summary(run, state)
+    status = "unattended" if unattended else found.status.value
+    return f"{run}  {status:10}  {counted(found.evaluations, 'candidate')}  {found.text}".rstrip()
 
 
 def words(found: Summary) -> str:

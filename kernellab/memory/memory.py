@@ -154,11 +154,10 @@ class Memory:
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:
-        """Put the shipped library's ``rows`` into the store, but for those that were forgotten; how many."""
-        wanted = [row for row in rows if row.kernel.id not in self.forgotten()]
-        self.store.put([row for row in wanted if self.store.get(row.kernel.id) is None])
+        """Put the shipped library's ``rows`` into the store, but for those that were forgotten; how many were new or
+        have other figures than before."""
         self._log.add(STREAM, [Seeded(version=version).model_dump_json()])
-        return len(wanted)
+        return self._seed(rows)
 
     def compact(self) -> None:
         """Merge the store's files, drop older versions, and make the indexes that a large store needs."""
@@ -252,9 +251,22 @@ class Memory:
                 case Seeded():
                     from kernellab.memory.library import shipped
 
-                    self.store.put([row for row in shipped() if row.kernel.id not in self.forgotten()])
+                    self._seed(shipped())
                 case Looked():
                     pass
+
+    def _seed(self, rows: Iterable[Row]) -> int:
+        """Rows of the shipped library, where they are not held with these figures and not with some of this machine;
+        what use and people have said stays."""
+        gone, held = self.forgotten(), {row.kernel.id: row.kernel for row in self.store.kernels()}
+        put = []
+        for row in rows:
+            known = held.get(row.kernel.id)
+            own = known is not None and known.provenance.origin != row.kernel.provenance.origin
+            if row.kernel.id not in gone and not own and (known is None or known.measured != row.kernel.measured):
+                put.append(row if known is None else replace(row, kernel=_with_values(row.kernel, known)))
+        self.store.put(put)
+        return len(put)
 
     def _is_better(self, kernel: Kernel) -> bool:
         """Is it among the fastest of its kind, or new?"""

@@ -99,6 +99,11 @@ class Recall:
         return [] if self.held_out else sorted(fits, key=lambda s: -s.ratio)[:k]
 
 
+def place_named(wanted: str) -> str:
+    """The store's place that a setting names; "" where it is a word, which means the workspace's own."""
+    return "" if wanted in ("", ON, OFF) else wanted
+
+
 def open_recall(workspace: Path, wanted: str, task: Task, target: Target, held_out: bool = False) -> Recall | None:
     """The memory for a task: ``wanted`` is "on", "off", a store's place, or "" (where the workspace has one).
 
@@ -107,9 +112,9 @@ def open_recall(workspace: Path, wanted: str, task: Task, target: Target, held_o
     """
     if wanted == OFF:
         return None
-    uri = wanted if wanted not in ("", ON) else ""
+    uri = place_named(wanted)
     memory = Memory.open(workspace, uri) if wanted == ON else Memory.open_existing(workspace, uri)
     return None if memory is None else Recall(memory, task, target, held_out)
 
 
-__all__ = ["OFF", "ON", "Recall", "Start", "open_recall"]
+__all__ = ["OFF", "ON", "Recall", "Start", "open_recall", "place_named"]

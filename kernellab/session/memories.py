@@ -13,6 +13,7 @@ from typing import Any
 
 from kernellab.capture import capture
 from kernellab.capture.family import family_of
+from kernellab.content import written
 from kernellab.dsls import get_adapter
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, MemoryStoreError, ModelError
@@ -20,6 +21,7 @@ from kernellab.lowering.headers import with_headers
 from kernellab.memory.embedding import open_embedder
 from kernellab.memory.features import features
 from kernellab.memory.memory import Memory
+from kernellab.memory.recall import place_named
 from kernellab.memory.records import Kernel, Provenance
 from kernellab.memory.retrieval import Query
 from kernellab.memory.stale import stale
@@ -55,6 +57,15 @@ class Found:
             "draft": kernel.draft.model_dump(), "refine": kernel.refine.model_dump(),
             "provenance": kernel.provenance.model_dump(mode="json"),
         }  # fmt: skip
+
+
+def open_memory(workspace: Path, uri: str = "") -> Memory:
+    """The memory at ``uri``; else the one that ``kernellab.toml`` names, else the workspace's own.
+
+    Raises:
+        MemoryStoreError: it cannot be opened. SessionError: the file is wrong.
+    """
+    return Memory.open(workspace, uri or place_named(memory_defaults(workspace).use))
 
 
 def by_task(
@@ -132,10 +143,7 @@ def export(memory: Memory, out: Path) -> int:
         })
         for row in memory.store.kernels() if row.kernel.id in texts  # the shipped library needs no export
     ]  # fmt: skip
-    try:
-        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise KernellabError(f"{out} cannot be written: {error.strerror}.", "Choose another file.") from None
+    written(out, "".join(f"{line}\n" for line in lines))
     return len(lines)
 
 
@@ -226,6 +234,7 @@ __all__ = [
     "by_words",
     "export",
     "figures",
+    "open_memory",
     "refresh",
     "stale_here",
     "stats",

@@ -236,7 +236,7 @@ def test_a_run_stops_at_its_target_its_bound_its_rounds_and_its_budget() -> None
     for number in range(2):
         assert stop.reason(found, budget) == ""
         found.take(50 + number, RoundEnded(round=number))
-    assert stop.reason(found, budget) == "All 1 rounds are done."
+    assert stop.reason(found, budget) == "The one round is done."
     spent = Budget.parse("gpu_s=1")
     spent.spend(gpu_s=2)
     assert "gpu_s=1" in stop.reason(state([1.0]), spent)
@@ -384,6 +384,8 @@ def test_an_estimate_counts_candidates_and_learns_from_earlier_runs() -> None:
     assert first.evaluations == 24
     assert first.tokens > 0
     assert "by usual figures" in first.text
+    modelled = estimate(Knobs(rounds=1, parallel=1, score="model"), "cpp", False).text
+    assert modelled == "At most 14 candidates, about 7 s (0 s of it measuring), by usual figures."
     assert estimate(Knobs(), "cpp", False, [state([1.0, 2.0])]).runs == 1
     assert estimate(Knobs(), "triton", False, [state([1.0, 2.0])]).runs == 0
 

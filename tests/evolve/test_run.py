@@ -72,6 +72,8 @@ def test_words_and_the_page_say_what_each_step_refused(whole: Run) -> None:
     best = whole.state.best()
     assert best is not None
     assert f"candidate {best}" in text
+    assert f"{best}: {1 / whole.state.worth(best):.3g} ms, " in text, "the cost model's times are no speedups"
+    assert "stroke-dasharray" not in text, "and the reference has none"
     assert "http" not in text.replace("http://www.w3.org", ""), "the page loads nothing"
 
 
@@ -147,6 +149,57 @@ def test_a_detached_run_is_watched_steered_and_stopped_from_a_shell(
     assert (state.frozen, state.protected, state.knobs.rounds, state.scratchpad) == ({1}, {0}, 400, "so")
     assert [p.operator for p in state.proposals.values() if p.source is not None] == ["person"]
     assert main(["evolve", "stop", name]) != 0, "it has ended"
+
+
+def test_a_run_that_nobody_works_on_is_said_to_be_so_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = modelled(tmp_path, rounds=1)
+    for asked in (["attach", run.id], ["status", run.id]):
+        assert main(["evolve", *asked]) == 1
+        assert f"Nobody works on it. Go on with it: `kernellab evolve --resume {run.id}`" in capsys.readouterr().err
+    assert main(["evolve", "list"]) == 0
+    assert capsys.readouterr().out.startswith(f"{run.id}  unattended")
+    with pytest.raises(EvolveError, match="Nobody works on the run"):
+        run.wait(60)
+    holder = Stream(tmp_path, run.id)
+    holder.acquire()
+    assert main(["evolve", "pause", run.id]) == 0
+    assert f"Asked of {run.worker}, which works on {run.id}." in capsys.readouterr().err
+    holder.release()
+    assert main(["evolve", "stop", run.id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "stopped"
+
+
+def test_a_run_that_cannot_be_read_hides_no_other_and_hinders_no_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("soft.py").write_text(TASK)
+    bad, good = modelled(tmp_path), modelled(tmp_path)
+    Stream(tmp_path, bad.id).journal.add(f"run:{bad.id}", ["no event at all"])
+    assert main(["evolve", "list"]) == 0
+    told = capsys.readouterr()
+    assert good.id in told.out and bad.id not in told.out
+    assert f"{bad.id} cannot be read: The run holds an event that this kernellab cannot read" in told.err
+    assert main(["evolve", "soft.py", "--estimate"]) == 0
+    assert main(["evolve", "status", bad.id]) == 2
+
+
+def test_what_was_decided_when_a_run_began_is_refused_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("soft.py").write_text(TASK)
+    run = modelled(tmp_path)
+    assert main(["evolve", "--resume", run.id, "--rounds", "9"]) == 2
+    assert "--rounds was decided when the run began." in capsys.readouterr().err
+    assert main(["evolve", "soft.py", "--out", "soft.py"]) == 2
+    assert "soft.py cannot be written" in capsys.readouterr().err
+    assert main(["evolve", "--resume", run.id, "--cluster", "moon", "--detach"]) == 2
+    assert "There is no cluster 'moon'." in capsys.readouterr().err
+    assert runs(tmp_path) == [run.id]
 
 
 def test_another_process_that_works_on_a_run_is_named(tmp_path: Path) -> None:

@@ -71,6 +71,29 @@ def test_a_workspace_takes_it_once_forgets_for_good_and_holds_out_a_tasks_own(ro
     assert own in {hit.kernel.graph for hit in Recall(memory, task, detect_target("cpp")).hits(Purpose.DRAFT, 5)}
 
 
+def test_a_newer_library_brings_its_figures_and_leaves_what_people_and_this_machine_said(
+    rows: list[Row], tmp_path: Path
+) -> None:
+    memory, (liked, judged, same) = Memory.open(tmp_path), rows[:3]
+
+    def older(row: Row, origin: str) -> Row:
+        kernel, was = row.kernel, row.kernel.measured.model_copy(update={"speedup": 0.5})
+        made = kernel.provenance.model_copy(update={"origin": origin})
+        return Row(kernel.model_copy(update={"measured": was, "provenance": made}), row.logic, row.shape)
+
+    memory.seed([older(liked, "library"), older(judged, "verified again"), same], "an older one")
+    memory.judge(liked.kernel.id, thumb=1)
+    assert seed(memory) == len(rows) - 2, "one is as it was, and one has figures of this machine"
+    found = memory.store.get(liked.kernel.id)
+    assert found is not None
+    assert (found.kernel.measured, found.kernel.thumb) == (liked.kernel.measured, 1)
+    own = memory.store.get(judged.kernel.id)
+    assert own is not None and own.kernel.measured.speedup == 0.5
+    memory.rebuild()
+    kept = memory.store.get(liked.kernel.id)
+    assert kept is not None and kept.kernel.thumb == 1, "the library is put in twice, and a word in between stays"
+
+
 def test_elsewhere_it_is_labelled_and_can_be_verified_until_it_was(rows: list[Row], tmp_path: Path) -> None:
     assert {row.kernel.provenance.place for row in rows} <= tasks_of_library().keys()
     memory, (row,) = Memory.open(tmp_path), [r for r in rows if r.kernel.name == "softmax" and r.kernel.dsl == "cpp"]

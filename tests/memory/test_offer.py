@@ -57,6 +57,8 @@ def test_an_ended_search_is_offered_and_what_failed_is_not_taken(
     assert f"`kernellab memory add {ended.id}` remembers it" in capsys.readouterr().err
     assert main(["memory", "add", ended.id, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"kept": 1, "taken": {ended.id: 1}}
+    assert main(["memory", "add", "soft", "--json"]) == 1, "by its task's name, nothing new"
+    assert json.loads(capsys.readouterr().out)["taken"] == {"soft": 0}
     (row,) = Memory.open(tmp_path).store.kernels()
     made = row.kernel.provenance
     assert (made.origin, made.place, made.turn) == ("run", ended.id, "p0")

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import kernellab
-from kernellab.errors import EvolveError
+from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve.records import Status
 from kernellab.notebook.magics.complete import candidates
 
@@ -60,6 +60,10 @@ def test_a_run_is_steered_in_words(run: Any, shell: InteractiveShell, capsys: py
     assert shell.run_line_magic("kernel_evolve", "summary") is run
     shell.run_line_magic("kernel_evolve", "report soft soft.html")
     assert Path("soft.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(KernellabError, match="cannot be written"):
+        shell.run_line_magic("kernel_evolve", "report soft soft.html/soft.html")
+    with pytest.raises(UsageError, match="which knob and its value"):
+        shell.run_line_magic("kernel_evolve", "set soft elites=4 plateau")
     shell.run_line_magic("kernel_evolve", "resume soft")
     shell.run_line_magic("kernel_evolve", "stop soft it is enough")
     assert until(lambda: run.state.status is Status.STOPPED)

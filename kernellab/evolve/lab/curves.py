@@ -56,7 +56,7 @@ def contender(name: str, knobs: Knobs) -> Knobs:
     if name == TUNER:
         return knobs.model_copy(update={"select": "greedy", "operators": ("rules:tunables",)})
     if name not in POLICIES:
-        raise EvolveError(f"There is no policy {name!r}.", f"Choose of {', '.join(CONTENDERS)}.")
+        raise EvolveError(f"There is no policy {name!r}.", f"Choose one of {'; '.join(CONTENDERS)}.")
     return knobs.model_copy(update={"select": name})
 
 

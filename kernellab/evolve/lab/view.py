@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.evolve.lab.curves import ALONE, CONTENDERS, TUNER, USUAL, Band, band, standing, table
-from kernellab.evolve.lab.pool import names
+from kernellab.evolve.lab.pool import load, names
 from kernellab.evolve.records import Knobs
 
 if TYPE_CHECKING:
@@ -50,10 +50,16 @@ def page(bands: Sequence[Band]) -> str:
 
 
 def lab(spaces: Sequence[str] = ()) -> ipywidgets.VBox:
-    """Policies, knobs and the curves that follow them; each replay is made once and remembered."""
+    """Policies, knobs and the curves that follow them; each replay is made once and remembered.
+
+    Raises:
+        EvolveError: one of ``spaces`` was never recorded.
+    """
     import ipywidgets as w
     import plotly.graph_objects as go
 
+    for name in spaces:
+        load(name)
     sliders = [
         w.IntSlider(getattr(USUAL, name), min=low, max=high, description=name, continuous_update=False)
         for name, low, high in _SLIDERS

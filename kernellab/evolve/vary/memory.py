@@ -13,7 +13,7 @@ from kernellab.evolve.records import Proposal
 from kernellab.evolve.state import RunState
 from kernellab.lowering.headers import without_headers
 from kernellab.memory.memory import Memory
-from kernellab.memory.recall import OFF, Recall, open_recall
+from kernellab.memory.recall import OFF, Recall, open_recall, place_named
 from kernellab.memory.records import Provenance, Purpose, Skill
 from kernellab.memory.transfer import with_values
 from kernellab.records import Candidate, Verdict
@@ -64,7 +64,7 @@ def at_end(workspace: Path, wanted: str, run: str, state: RunState) -> None:
     Faults are silent: the run's own results are in the journal.
     """
     with suppress(KernellabError):
-        memory = None if wanted == OFF else Memory.open_existing(workspace, wanted if wanted not in ("", "on") else "")
+        memory = None if wanted == OFF else Memory.open_existing(workspace, place_named(wanted))
         if memory is not None:
             _learn(memory, run, state)
 

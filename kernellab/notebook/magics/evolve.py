@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.content import written
 from kernellab.errors import EvolveError
 from kernellab.fidelity import FIDELITIES, PRECISION
 from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, usage
@@ -97,10 +98,9 @@ class EvolveMagics(KernelMagic):
     def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
         # before the search starts: its threads import torch at once, and would keep the view waiting
         from kernellab.evolve.estimate import estimate
-        from kernellab.evolve.records import Knobs
-        from kernellab.evolve.run import begin, make_knobs, open_run, runs
+        from kernellab.evolve.run import begin, planned, readable
         from kernellab.notebook.monitor import monitor  # noqa: F401
-        from kernellab.notebook.monitor.registry import known, show
+        from kernellab.notebook.monitor.registry import show
 
         task, more = self._task(args, cell)
         dsl = args.dsl or more.pop("dsl", None) or self.lab.dsl or _usual_dsl()
@@ -109,15 +109,15 @@ class EvolveMagics(KernelMagic):
             knobs["operators"] = tuple(knobs["operators"])
         if "budget" not in knobs and self.lab.budget:
             knobs["budget"] = self.lab.budget
-        earlier = [known(name) or open_run(name) for name in runs()[-5:]]
-        cost = estimate(make_knobs(Knobs(), knobs), dsl, bool(args.model), [run.state for run in earlier])
-        print(cost.text)
+        asked = {
+            "model": args.model or "", "allow_library": args.allow_library, **more, **usage(args, "chip", "precision"),
+            **knobs,
+        }  # fmt: skip
+        earlier = [run.state for run in readable(5)[0]]
+        print(estimate(planned(task, dsl, **asked).knobs, dsl, bool(args.model), earlier).text)
         if args.estimate:
             return
-        run = begin(
-            task, dsl, model=args.model or "", allow_library=args.allow_library,
-            **{**more, **usage(args, "chip", "precision")}, **knobs,
-        )  # fmt: skip
+        run = begin(task, dsl, **asked)
         self.namespace[f"{run.state.begun.name}_run"] = run
         run.work()
         show(run)
@@ -158,12 +158,13 @@ def _usual_dsl() -> str:
 
 
 def _list() -> Shown:
-    from kernellab.evolve import open_run, runs
-    from kernellab.evolve.summary import summary
+    from kernellab.evolve.run import readable
+    from kernellab.evolve.summary import line
     from kernellab.notebook.saved.receipt import plain
 
-    found = [summary(name, open_run(name).state) for name in runs()]
-    lines = [f"{one.run}  {one.status.value:9}  {one.evaluations} candidates  {one.text}".rstrip() for one in found]
+    found, faults = readable()
+    lines = [line(run.id, run.state, run.unattended) for run in found]
+    lines += [f"{name} cannot be read: {why}" for name, why in faults.items()]
     return plain("\n".join(lines) or "There is no run in this workspace. Begin one: %kernel_evolve NAME.")
 
 
@@ -185,8 +186,7 @@ def _report(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) ->
 
     run = magics.find(args.run)
     file = Path(args.value[0] if args.value else f"{run.id}.html")
-    file.write_text(page(run.id, run.state), encoding="utf-8")
-    print(f"wrote {file}")
+    print(f"wrote {written(file, page(run.id, run.state))}")
 
 
 def _pause(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
@@ -230,8 +230,8 @@ def _thaw(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> N
 
 
 def _set(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    pairs = dict(word.partition("=")[::2] for word in args.value if "=" in word)
-    if not pairs:
+    pairs = dict(word.partition("=")[::2] for word in args.value)
+    if not pairs or not all("=" in word for word in args.value):
         raise UsageError("say which knob and its value: %kernel_evolve set RUN rounds=5")
     magics.find(args.run).set(**pairs)
 

@@ -13,7 +13,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.errors import counted
-from kernellab.notebook.magics.base import KernelMagic, command, session_names
+from kernellab.notebook.magics.base import KernelMagic, command, positive, session_names
 
 if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
@@ -28,7 +28,7 @@ class MemoryMagics(KernelMagic):
     @magic_arguments()
     @argument("word", help="search, add, forget, judge, verify, stats, skills, approve, seed, import, export, ...")
     @argument("what", nargs="*", help="a session or words (search), a session or a run (add), ids, a file")
-    @argument("-k", type=int, default=5, help="how many hits; default 5")
+    @argument("-k", type=positive, default=5, help="how many hits; default 5")
     @argument("--thumb", type=int, choices=(-1, 0, 1), help="judge: -1 never shows it, 1 prefers it")
     @argument("--pin", action="store_true", help="judge: never drop it")
     @argument("--note", help="judge: why the kernel is as it is")
@@ -54,11 +54,9 @@ class MemoryMagics(KernelMagic):
     def memory(self) -> Memory:
         """The workspace's memory. Raises MemoryStoreError."""
         from kernellab.content import find_workspace
-        from kernellab.memory.memory import Memory
-        from kernellab.session.config import memory_defaults
+        from kernellab.session.memories import open_memory
 
-        use = memory_defaults(find_workspace()).use
-        return Memory.open(find_workspace(), use if use not in ("", "on", "off") else "")
+        return open_memory(find_workspace())
 
 
 def _needs(args: argparse.Namespace, what: str) -> list[str]:
@@ -88,11 +86,11 @@ def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
     from kernellab.evolve import Run
-    from kernellab.evolve.run import open_run, runs
+    from kernellab.evolve.run import is_run, open_run
 
     name = args.what[0] if args.what else None
     held = magic.namespace.get(name) if name else None
-    if isinstance(held, Run) or name in runs():
+    if isinstance(held, Run) or (held is None and name and is_run(name)):
         run = held if isinstance(held, Run) else open_run(str(name))
         print(f"{counted(run.remember(), 'kernel')} remembered.")
     else:
@@ -101,7 +99,7 @@ def _add(magic: MemoryMagics, args: argparse.Namespace) -> None:
 
 def _forget(magic: MemoryMagics, args: argparse.Namespace) -> None:
     gone = magic.memory().forget(*_needs(args, "ids"))
-    print(f"{counted(gone, 'entry').replace('entrys', 'entries')} forgotten.")
+    print(f"{counted(gone, 'entry', 'entries')} forgotten.")
 
 
 def _judge(magic: MemoryMagics, args: argparse.Namespace) -> None:

@@ -36,14 +36,15 @@ KNOBS = {
 OPTIONS = {"select": tuple(POLICIES), "analyst": ("model", "rules")}
 
 
-def head(follower: Follower, works_here: bool, message: str = "") -> Head:
+def head(follower: Follower, works_here: bool, worker: str = "", message: str = "") -> Head:
+    """``worker`` names another process that works on it."""
     state, run = follower.state, follower.run
     begun, knobs, best = state.begun, state.knobs, state.best()
     going = not state.status.ended
     done = len(state.evaluations)
     return {
         "protocol": PROTOCOL, "run": run, "name": begun.name, "dsl": begun.dsl, "target": begun.chip or "",
-        "status": state.status.value, "status_text": _status(state, works_here), "reason": state.reason,
+        "status": state.status.value, "status_text": _status(state, works_here, worker), "reason": state.reason,
         "message": message, "measure": "speedup" if knobs.score == "rank" else "modelled", "policy": knobs.select,
         "works_here": works_here,
         "can": {
@@ -162,10 +163,10 @@ def _round(follower: Follower, at: int, evaluations: int) -> Round:
     }  # fmt: skip
 
 
-def _status(state: RunState, works_here: bool) -> str:
+def _status(state: RunState, works_here: bool, worker: str) -> str:
     if state.status.ended:
         return state.status.value
-    where = "" if works_here else ", in another process"
+    where = "" if works_here else ", in another process" if worker else ", with nobody at work on it"
     at = "seeds" if state.round == 0 else f"round {state.round} of {state.knobs.rounds}"
     return f"{state.status.value}{where}: {at}, {counted(len(state.evaluations), 'candidate')}"
 

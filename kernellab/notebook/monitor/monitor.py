@@ -61,7 +61,7 @@ class Monitor(anywidget.AnyWidget):
         self._heard = 0.0
         self._stale = False
         super().__init__(
-            head=dict(head(self._follower, run.works_here)), figures=dict(figures(self._follower)),
+            head=dict(head(self._follower, run.works_here, run.worker)), figures=dict(figures(self._follower)),
             version=self._follower.version,
         )  # fmt: skip
         desk = Desk(run, lambda number: opened(run, number))
@@ -127,7 +127,7 @@ class Monitor(anywidget.AnyWidget):
             self._stale = True
         self._send_rows()
         with self.hold_sync(), follower.lock:
-            shown = dict(head(follower, self.run.works_here, self._message))
+            shown = dict(head(follower, self.run.works_here, self.run.worker, self._message))
             if shown != self.head:
                 self.head = shown
             due = time.monotonic() - self._computed >= SLOW or follower.state.status.ended
