@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, ProfileError
@@ -32,16 +33,27 @@ _ONE = 240.0
 _BESIDE_PRODUCT, _OF_PRODUCT = 0.6, 0.02
 
 
+class Outcome(str, Enum):
+    """What became of a row."""
+
+    KEPT = "kept"
+    TAKEN_OUT = "taken out"
+    REFUSED = "refused"
+    NO_KERNEL = "no kernel"
+    NO_FASTER = "no faster"
+    #: only of a row that was asked for by name
+    NOT_TRIED = "not tried"
+
+
 @dataclass(frozen=True)
 class Step:
-    """A row that was tried. ``outcome`` is kept, taken out, refused, no kernel or no faster, and of a row
-    that was asked for also not tried; ``reason`` in a sentence.
+    """A row that was tried; ``reason`` in a sentence.
 
     ``factor`` is of the kernel by itself, ``place`` in its places (on a CPU). ``predicted`` and ``measured`` are of the
     whole model with all kernels installed then, against none; None where nothing was installed."""
 
     row: Row
-    outcome: str
+    outcome: Outcome
     seconds: float
     factor: float | None = None
     predicted: float | None = None
@@ -60,7 +72,7 @@ class Step:
 
     @property
     def text(self) -> str:
-        told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome:<9}"
+        told = f"{self.row.number:>3} {self.row.name:<34.34} {self.outcome.value:<9}"
         if self.factor is not None:
             told += f" {self.factor:5.2f}x alone"
         if self.place is not None:
@@ -134,11 +146,11 @@ def go_down(
             over = f"{there.row.name}, which covers some of the same operations, is installed"
         # a row that was asked for is told of, whatever becomes of it
         step = (
-            Step(row, "not tried", 0.0, reason=f"{over}.") if over
+            Step(row, Outcome.NOT_TRIED, 0.0, reason=f"{over}.") if over
             else _tried(found, row, min(left, _ONE), options, named=bool(rows))
         )  # fmt: skip
         steps.append(step)
-        kept += step.outcome == "kept"
+        kept += step.outcome is Outcome.KEPT
         tell(step)
     return steps
 
@@ -147,7 +159,7 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
     begin = time.monotonic()
     session: Session | None = None
 
-    def step(outcome: str, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
+    def step(outcome: Outcome, reason: str = "", factor: float | None = None, swap: Swap | None = None) -> Step:
         took = time.monotonic() - begin
         known = session.id if session is not None else ""
         if swap is None:
@@ -163,22 +175,22 @@ def _tried(found: Profile, row: Row, seconds: float, options: dict[str, Any], na
         except KernellabError as error:
             if not session.status.ended:
                 session.stop()
-            return step("no kernel", error.message)
+            return step(Outcome.NO_KERNEL, error.message)
         factor = best.verdict.speedup
         if factor is not None and factor < _LEAST_FACTOR and not named and not found.given.train:
-            return step("no faster", "", factor)
+            return step(Outcome.NO_FASTER, "", factor)
         pair = _trained(row, session, seconds, found.usual(options)) if found.given.train else None
         swap = install(found, row, _better(found, row, best, pair))
     except KernellabError as error:
-        return step("refused", error.message)
+        return step(Outcome.REFUSED, error.message)
     if faster(swap):
-        return step("kept", swap=swap)
+        return step(Outcome.KEPT, swap=swap)
     assert swap.step is not None
     reason = f"the model is not faster with it: {swap.step.speedup:.3f}x ({swap.step.low:.3f} to {swap.step.high:.3f})"
     if named:
-        return step("kept", f"it was asked for by name; {reason}", swap=swap)
+        return step(Outcome.KEPT, f"it was asked for by name; {reason}", swap=swap)
     uninstall(found, row)
-    return step("taken out", reason, swap=swap)
+    return step(Outcome.TAKEN_OUT, reason, swap=swap)
 
 
 def faster(swap: Swap) -> bool:
@@ -217,4 +229,4 @@ def _trained(row: Row, forward: Session, seconds: float, options: dict[str, Any]
     return Pair(task, forward, backward)
 
 
-__all__ = ["Step", "go_down", "minutes_of", "order"]
+__all__ = ["Outcome", "Step", "go_down", "minutes_of", "order"]

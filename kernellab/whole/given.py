@@ -57,7 +57,7 @@ def model_of(text_or_path: str | Path, *, device: str | None = None, train: bool
     import torch
 
     try:
-        text, name = read_task(text_or_path)
+        text, name = read_task(text_or_path, what="model")
     except TaskError as error:
         raise ProfileError(error.message, error.remedy) from None
     space = _executed(text, name)
@@ -180,8 +180,8 @@ def _executed(text: str, name: str) -> dict[str, Any]:
     try:
         code = compile(text, module.__file__, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        line = f" at line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise ProfileError(f"{name} is not Python{line}: {error}.", "Correct it.") from None
+        said = f" at line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else f": {error}"
+        raise ProfileError(f"{name} is not Python{said}.", "Correct it.") from None
     _run(name, exec, code, module.__dict__)
     return module.__dict__
 

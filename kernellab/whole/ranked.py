@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _PROFILES: weakref.WeakKeyDictionary[Any, Profile] = weakref.WeakKeyDictionary()
 #: a region of a smaller share of the step is not listed
 _LEAST_SHARE = 0.002
+#: a bound that is passed by more was measured badly
+_SLACK = 1.05
 #: what a kernel is taken to reach of its bound where a prediction is not told (the share of the gain)
 REACH = 0.5
 
@@ -59,6 +61,11 @@ class Row:
     @property
     def module(self) -> str:
         return self.places[0].module
+
+    @property
+    def bound_holds(self) -> bool:
+        """Does the model itself take no less than the bound? Else its rates were measured while others worked."""
+        return self.bound_ms <= _SLACK * self.time_ms
 
     @property
     def gain_ms(self) -> float:

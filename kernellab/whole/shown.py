@@ -38,11 +38,15 @@ def table(found: Profile, most: int = ROWS) -> str:
     lines.append(f"{'#':>3} {'gain':>8} {'time':>8} {'bound':>8} {'share':>6}  {'n':>3} {'kind':<10} region")
     for row in found.rows[:most]:
         lines.append(
-            f"{row.number:>3} {row.gain_ms:8.3f} {row.time_ms:8.3f} {row.bound_ms:8.3f} "
+            f"{row.number:>3} {row.gain_ms:8.3f} {row.time_ms:8.3f} {_bound(row):>8} "
             f"{100 * row.time_ms / step:5.1f}%  {len(row.places):>3} {row.kind:<10} {_region(row)}"
         )
     if len(found.rows) > most:
         lines.append(f"    ... and {len(found.rows) - most} more")
+    if not all(row.bound_holds for row in found.rows[:most]):
+        lines.append(
+            "    bound -: the model takes less than the rates measured just now allow: profile it on a quiet machine."
+        )
     limit = found.predict(reach=1.0)
     lines.append(
         f"All of them at their bounds: {limit:.3g} ms ({found.step_ms / limit:.2f}x); halfway there: "
@@ -55,6 +59,10 @@ def sentence(found: Profile, speedups: Mapping[int | str, float]) -> str:
     """Amdahl's law with rows that become so many times as fast. Raises ProfileError, as :meth:`Profile.predict`."""
     after = found.predict(speedups)
     return f"A step takes {found.step_ms:.3g} ms; so it would take {after:.3g} ms: {found.step_ms / after:.2f}x."
+
+
+def _bound(row: Row) -> str:
+    return f"{row.bound_ms:.3f}" if row.bound_holds else "-"
 
 
 def _region(row: Row) -> str:
@@ -82,7 +90,8 @@ def as_dict(found: Profile) -> dict[str, Any]:
             {
                 "number": row.number, "name": row.name, "kind": row.kind, "operations": row.words, "where": row.where,
                 "module": row.module, "places": len(row.places), "shapes": row.shapes, "time_ms": row.time_ms,
-                "backward_ms": row.backward_ms, "bound_ms": row.bound_ms, "gain_ms": row.gain_ms,
+                "backward_ms": row.backward_ms, "bound_ms": row.bound_ms if row.bound_holds else None,
+                "gain_ms": row.gain_ms,
             }
             for row in found.rows
         ],

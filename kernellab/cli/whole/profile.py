@@ -18,7 +18,7 @@ def profile(
     model: Annotated[Path, typer.Argument(help="A file that defines `model` or Model, and inputs or get_inputs.")],
     train: Annotated[bool, typer.Option("--train", help="A step is forward, loss and backward.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
-    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 15,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 15,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -35,7 +35,7 @@ def profile(
         str | None,
         typer.Option(metavar="minutes=30", help="Design kernels row by row with the rules, install and measure them."),
     ] = None,
-    most: Annotated[int | None, typer.Option(help="With --auto: stop after this many installed kernels.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="With --auto: stop after this many kernels.")] = None,
     dsl: Annotated[str | None, typer.Option(help="The kernels' DSL; default: triton with a GPU, else cpp.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
@@ -46,7 +46,7 @@ def profile(
     from kernellab.session.start import check_coder
     from kernellab.whole import go_down
     from kernellab.whole import profile as profiled
-    from kernellab.whole.auto import minutes_of
+    from kernellab.whole.auto import Outcome, minutes_of
     from kernellab.whole.shown import as_dict, sentence, table
 
     assumed: dict[int | str, float] = dict(_assumed(text) for text in what_if or [])
@@ -59,6 +59,7 @@ def profile(
         if assumed:
             print(sentence(found, assumed), flush=True)
     steps: list[Step] = []
+    kept: Step | None = None
     if open_row or minutes is not None:
         chosen = open_row or []
         # what is wrong with a name is told before anything is designed
@@ -70,14 +71,14 @@ def profile(
         )  # fmt: skip
         if not steps:
             say("No row was tried: no kernel is likely to save a hundredth of the step.")
-        kept = next((step for step in steps if step.outcome == "kept"), None)
+        kept = next((step for step in steps if step.outcome is Outcome.KEPT), None)
         if kept is not None:
             say(f"`kernellab export {kept.session} --out {kept.row.name}.py` takes a kernel home.")
     if json:
         expected = {"what_if": {"speedups": assumed, "step_ms": found.predict(assumed)}} if assumed else {}
         emit({**as_dict(found), **expected, "steps": [_plain(step) for step in steps]})
     asked = bool(open_row) or minutes is not None
-    return 1 if asked and not any(step.outcome == "kept" for step in steps) else 0
+    return 1 if asked and kept is None else 0
 
 
 def _assumed(text: str) -> tuple[str, float]:
@@ -92,7 +93,7 @@ def _assumed(text: str) -> tuple[str, float]:
 
 def _plain(step: Step) -> dict[str, Any]:
     return {
-        "row": step.row.number, "name": step.row.name, "outcome": step.outcome, "seconds": step.seconds,
+        "row": step.row.number, "name": step.row.name, "outcome": step.outcome.value, "seconds": step.seconds,
         "factor": step.factor, "predicted": step.predicted, "measured": step.measured, "error": step.error,
         "reason": step.reason, "factor_in_place": step.place, "session": step.session,
     }  # fmt: skip
