@@ -233,7 +233,9 @@ def test_a_search_begins_with_what_is_remembered_and_learns_of_it(place: Path) -
     assert evolving.seeds(place, "off", task, CPU, designs) == []
 
 
-def test_a_memory_that_fails_is_left_out_and_said(place: Path, tmp_path: Path) -> None:
+def test_a_memory_that_fails_is_left_out_and_said(
+    place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / ".kernellab" / "memory" / "kernels.lance").mkdir(parents=True)
     (tmp_path / ".kernellab" / "memory" / "kernels.lance" / "data").write_text("nothing")
     (tmp_path / ".kernellab" / "memory" / "meta.lance").write_text("nothing")
@@ -241,6 +243,8 @@ def test_a_memory_that_fails_is_left_out_and_said(place: Path, tmp_path: Path) -
     assert starts(session, _designs()) == []
     assert "cannot be" in session.memory_fault
     assert session.recall() is None
+    assert evolving.seeds(tmp_path, "", load_task(text(), "wanted"), CPU, []) == []
+    assert "begins without its memory: The memory at" in caplog.text
 
 
 def test_several_threads_ask_one_bench_for_its_memory(place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ from kernellab.session.skills import change
 from kernellab.target import Target
 from kernellab.task import Task
 
+log = logging.getLogger("kernellab.evolve")
+
 #: how the operator of a proposal begins that came from the memory; the entry's id stands behind it
 KIND = "memory"
 #: proposals that a run begins with from the memory
@@ -32,13 +35,14 @@ _SEEDS = 4
 def seeds(workspace: Path, wanted: str, task: Task, target: Target, designs: Sequence[str]) -> list[Proposal]:
     """Designs begun at the values of remembered kernels, and sketches of the very same computation, none twice.
 
-    Nothing of the memory is believed: each is a proposal as any other. A memory that fails gives none.
+    Nothing of the memory is believed: each is a proposal as any other. A memory that fails gives none, and is told of.
     """
-    with suppress(KernellabError):
+    try:
         recall = open_recall(workspace, wanted, task, target)
-        if recall is not None:
-            return _proposals(recall, designs)
-    return []
+        return _proposals(recall, designs) if recall is not None else []
+    except KernellabError as error:
+        log.warning("The search begins without its memory: %s", error)
+        return []
 
 
 def _proposals(recall: Recall, designs: Sequence[str]) -> list[Proposal]:
