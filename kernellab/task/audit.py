@@ -192,7 +192,7 @@ def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[
 
 
 def _seeded_reference(module: Any, args: Sequence[Any], seed: int) -> tuple[Tensor, ...]:
-    from kernellab.task.module import seeded
+    from kernellab.task.values import seeded
 
     with seeded(seed + 12345):
         return module.reference(args)  # type: ignore[no-any-return]

@@ -6,23 +6,22 @@ import builtins
 import hashlib
 import inspect
 import linecache
-import random
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, TaskError
 from kernellab.task.dims import Dim, TaskForm
-from kernellab.task.dtypes import unusable
 from kernellab.task.faking import faking
 from kernellab.task.given.cases import CHOSEN, LISTS, Listed, inputs_at, listed
 from kernellab.task.given.randomness import draws_by_itself, may_draw
-from kernellab.task.given.slots import DENSE, Slot, arguments, filled, holes, is_array, slots_of
+from kernellab.task.given.slots import Slot, arguments, filled, holes, slots_of
+from kernellab.task.values import as_tensor, device_of, outputs_of, quiet_numpy, seeded, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 DEFAULT_SIZE = 1024
-#: sessions sample in threads of their own
-_SEEDING = threading.RLock()
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
@@ -156,11 +153,11 @@ class TaskModule:
             given = [to_numpy(a) for a in args] if self.numpy else list(args)
             positional, keywords = self.bind(given)
             # NumPy warns of an overflow in what nobody looks at; what is not finite is told of by comparison
-            with _quiet_numpy() if self.numpy else nullcontext():
+            with quiet_numpy() if self.numpy else nullcontext():
                 return self._guard("reference", self.namespace["reference"], *positional, **keywords)
         from torch.func import functional_call
 
-        model = model if model is not None else self.model(_device(args))
+        model = model if model is not None else self.model(device_of(args))
         state = model.state_dict()
         split = len(args) - len(state)
         positional, keywords = self.bind(args[:split])
@@ -192,7 +189,7 @@ class TaskModule:
                 )
         if self.slots not in (None, slots):
             raise TaskError(
-                f"What {what}() gives besides tensors and numbers changes between sizes or draws.",
+                f"What {what}() gives besides tensors and numbers changes between sizes or between draws.",
                 "Keep words, None and lists of sizes the same, or let the reference read sizes from its tensors.",
             )
         self.slots = slots
@@ -284,7 +281,7 @@ class TaskModule:
 
     def flatten(self, result: Any) -> tuple[Tensor, ...]:
         """Every output as a tensor, in order."""
-        outputs = tuple(as_tensor(v, number=True) for v in _leaves(result))
+        outputs = tuple(as_tensor(v, number=True) for v in outputs_of(result))
         if not outputs:
             raise TaskError(
                 "The reference returns nothing that a kernel could compute.", "Return a tensor or a tuple of tensors."
@@ -441,80 +438,6 @@ class TaskModule:
         return line
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Sets torch's, NumPy's and Python's generators to ``seed`` and restores them (device generators excepted).
-
-    One thread at a time: the generators are the process's.
-    """
-    import numpy as np
-    import torch
-
-    with _SEEDING:
-        numpy_state, python_state = np.random.get_state(), random.getstate()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            try:
-                yield
-            finally:
-                np.random.set_state(numpy_state)
-                random.setstate(python_state)
-
-
-def as_tensor(value: Any, number: bool = False) -> Any:
-    """NumPy arrays as tensors that share their memory where that is possible; ``number`` also takes numbers."""
-    import numpy as np
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, (np.ndarray, np.generic)):
-        array = np.ascontiguousarray(value) if np.ndim(value) else np.array(value)
-        try:
-            return torch.from_numpy(array if array.flags.writeable else array.copy())
-        except TypeError:
-            raise TaskError(
-                f"An array of NumPy dtype {array.dtype} has no tensor dtype.", "Use a float, integer or bool dtype."
-            ) from None
-    if number:
-        return torch.as_tensor(value)
-    return value
-
-
-def _quiet_numpy() -> AbstractContextManager[Any]:
-    import numpy as np
-
-    return np.errstate(all="ignore")
-
-
-def to_numpy(value: Any) -> Any:
-    import torch
-
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    if isinstance(result, Mapping):
-        result = tuple(result.values())
-    if isinstance(result, (tuple, list)):
-        for item in result:
-            yield from _leaves(item)
-    elif kind := unusable(result):
-        raise TaskError(f"The reference returns {kind}, which no kernel can compute.", DENSE)
-    elif is_array(result) or isinstance(result, (bool, int, float)):
-        yield result
-    elif result is not None:
-        raise TaskError(
-            f"The reference returns a {type(result).__name__}, which no kernel can compute.",
-            "Return a tensor, or a tuple of tensors and numbers.",
-        )
-
-
 def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
     """KernelBench's list of positional arguments; also ``[args, kwargs]`` and a bare dict."""
     if isinstance(given, Mapping):
@@ -523,13 +446,6 @@ def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
     if len(given) == 2 and isinstance(given[0], (list, tuple)) and isinstance(given[1], Mapping):
         return list(given[0]), dict(given[1])
     return given, {}
-
-
-def _device(args: Sequence[Any]) -> Any:
-    import torch
-
-    device = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
-    return device if device is not None and device.type not in ("cpu", "meta") else None
 
 
 @lru_cache(maxsize=64)

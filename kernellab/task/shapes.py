@@ -135,7 +135,7 @@ def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
     import torch
 
     from kernellab.task.faking import TRACING, faking
-    from kernellab.task.module import seeded
+    from kernellab.task.values import seeded
 
     try:
         with TRACING, seeded(0), faking():
@@ -153,7 +153,7 @@ def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
 def _observe_real(module: TaskModule, sizes: Sizes) -> Observation:
     import torch
 
-    from kernellab.task.module import as_tensor, seeded
+    from kernellab.task.values import as_tensor, seeded
 
     with seeded(0), torch.no_grad():
         return _run(module, sizes, [as_tensor(v) for v in module.raw_inputs(sizes)])

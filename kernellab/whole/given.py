@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, ProfileError, TaskError
 from kernellab.task import read_task
-from kernellab.task.module import seeded
+from kernellab.task.values import seeded
 
 if TYPE_CHECKING:
     import torch

@@ -173,7 +173,7 @@ def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
     """Where the gradient of a random sum of the outputs is not zero."""
     import torch
 
-    from kernellab.task.module import _leaves
+    from kernellab.task.values import outputs_of
 
     value = args[position]
     none = torch.zeros(value.shape, dtype=torch.bool)
@@ -183,7 +183,7 @@ def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
     given = [leaf if i == position else a for i, a in enumerate(args)]
     try:
         with torch.enable_grad():
-            outputs = [o for o in _leaves(task.module().call(given)) if isinstance(o, torch.Tensor)]
+            outputs = [o for o in outputs_of(task.module().call(given)) if isinstance(o, torch.Tensor)]
             generator = torch.Generator().manual_seed(5)
             total = sum(
                 (o.double() * torch.rand(o.shape, generator=generator, dtype=torch.float64)).sum()

@@ -134,7 +134,7 @@ def _model_of(model: Any) -> tuple[Load, Callable[..., Any]]:
 
 def _native(module: Any) -> tuple[Load, Callable[..., Any]]:
     """A native reference's own call with its keywords bound outside the clock."""
-    from kernellab.task.module import to_numpy
+    from kernellab.task.values import to_numpy
 
     bound: dict[str, Any] = {}
     reference = module.namespace["reference"]

@@ -1,0 +1,102 @@
+"""The values that a reference takes and returns: seeds, tensors and NumPy arrays, nested results."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from kernellab.errors import TaskError
+from kernellab.task.dtypes import unusable
+from kernellab.task.given.slots import DENSE, is_array
+
+#: sessions sample in threads of their own
+_SEEDING = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Sets torch's, NumPy's and Python's generators to ``seed`` and restores them (device generators excepted).
+
+    One thread at a time: the generators are the process's.
+    """
+    import numpy as np
+    import torch
+
+    with _SEEDING:
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            try:
+                yield
+            finally:
+                np.random.set_state(numpy_state)
+                random.setstate(python_state)
+
+
+def as_tensor(value: Any, number: bool = False) -> Any:
+    """NumPy arrays as tensors that share their memory where that is possible; ``number`` also takes numbers."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.array(value)
+        try:
+            return torch.from_numpy(array if array.flags.writeable else array.copy())
+        except TypeError:
+            raise TaskError(
+                f"An array of NumPy dtype {array.dtype} has no tensor dtype.", "Use a float, integer or bool dtype."
+            ) from None
+    if number:
+        return torch.as_tensor(value)
+    return value
+
+
+def quiet_numpy() -> AbstractContextManager[Any]:
+    """NumPy without warnings of what overflows or divides by zero."""
+    import numpy as np
+
+    return np.errstate(all="ignore")
+
+
+def to_numpy(value: Any) -> Any:
+    """A tensor as an array on the CPU; everything else as it is."""
+    import torch
+
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def outputs_of(result: Any) -> Iterator[Any]:
+    """Every tensor, array and number that a reference returns, in order.
+
+    Raises:
+        TaskError: something among them that no kernel can compute.
+    """
+    if isinstance(result, Mapping):
+        result = tuple(result.values())
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            yield from outputs_of(item)
+    elif kind := unusable(result):
+        raise TaskError(f"The reference returns {kind}, which no kernel can compute.", DENSE)
+    elif is_array(result) or isinstance(result, (bool, int, float)):
+        yield result
+    elif result is not None:
+        raise TaskError(
+            f"The reference returns a {type(result).__name__}, which no kernel can compute.",
+            "Return a tensor, or a tuple of tensors and numbers.",
+        )
+
+
+def device_of(args: Sequence[Any]) -> Any:
+    """The device of the first tensor; None where that is the CPU."""
+    import torch
+
+    device = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return device if device is not None and device.type not in ("cpu", "meta") else None
