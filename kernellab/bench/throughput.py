@@ -270,9 +270,9 @@ def _rate(
     verifiers = [Verifier() for _ in range(workers)]
     try:
         with _turns(target):
-            cold = _at_once([partial(_judge, v, task, target, next(numbers), failures) for v in verifiers])
+            cold = at_once([partial(_judge, v, task, target, next(numbers), failures) for v in verifiers])
             own = [[next(numbers) for _ in range(count)] for count in share]
-            warm = _at_once(
+            warm = at_once(
                 [partial(_several, v, task, target, n, failures) for v, n in zip(verifiers, own, strict=True)]
             )
     finally:
@@ -281,7 +281,7 @@ def _rate(
     return Rate(workers=workers, cold_seconds=cold, warm_candidates=sum(share), warm_seconds=warm)
 
 
-def _at_once(work: Sequence[Callable[[], object]]) -> float:
+def at_once(work: Sequence[Callable[[], object]]) -> float:
     """Seconds until all are done, each in a thread; the first error is raised."""
     errors: list[BaseException] = []
 

@@ -15,7 +15,6 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from kernellab.bench.throughput import at_once
 from kernellab.records import Ranking, Source, Stage, StageResult, Verdict
 from kernellab.target import Backend, Target
 from kernellab.task import Task
@@ -96,7 +96,7 @@ def rate(kind: str, given: Sequence[Given], judges: int, seconds: float) -> floa
         try:
             # each judge has tasks of its own, as the workers of a search have, and their baselines
             shares = [list(given[i::judges]) for i in range(judges)]
-            _together([lambda v=v, share=share: [judge(v, kind, one) for one in share[:2]]
+            at_once([lambda v=v, share=share: [judge(v, kind, one) for one in share[:2]]
                        for v, share in zip(verifiers, shares, strict=True)])  # fmt: skip
             until = time.monotonic() + seconds
             began = time.monotonic()
@@ -108,7 +108,7 @@ def rate(kind: str, given: Sequence[Given], judges: int, seconds: float) -> floa
                     counts[number] += 1
                     wrong[number] += not (found.ranked if isinstance(found, Ranking) else found.passed)
 
-            _together([lambda i=i: work(i) for i in range(judges)])
+            at_once([lambda i=i: work(i) for i in range(judges)])
             took = time.monotonic() - began
         finally:
             for verifier in verifiers:
@@ -119,24 +119,6 @@ def rate(kind: str, given: Sequence[Given], judges: int, seconds: float) -> floa
         flush=True,
     )
     return found
-
-
-def _together(work: Sequence[Callable[[], object]]) -> None:
-    errors: list[BaseException] = []
-
-    def run(body: Callable[[], object]) -> None:
-        try:
-            body()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(body,)) for body in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 @contextmanager
