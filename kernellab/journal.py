@@ -243,7 +243,7 @@ class JournalFile:
             kind, _, rest = name.rpartition(":")
             raise SessionError(
                 f"The {kind or 'session'} {rest} is run by another process now.",
-                "Look at it there, or stop it there first.",
+                "Use it there, or stop it there first.",
             )
 
     @contextmanager

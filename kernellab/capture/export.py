@@ -200,7 +200,7 @@ def _tensors(result: Any) -> Any:
         return tuple(_tensors(r) for r in result.values())
     if isinstance(result, Pair):
         raise CaptureError(
-            "The reference returns complex numbers, which no tensor of a sketch holds.",
+            "The reference returns complex numbers, for which a sketch has no dtype.",
             "Return torch.view_as_real of them: the same numbers as pairs.",
         )
     return result if isinstance(result, torch.Tensor) else torch.as_tensor(result)

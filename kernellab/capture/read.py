@@ -290,7 +290,7 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
         return Formula(kind.lower(), tuple(args))
     if kind == "Pow" and expr.args[1].is_Integer and 1 < int(expr.args[1]) < 5:
         return reduce(lambda a, b: Formula("*", (a, b)), [args[0]] * int(expr.args[1]))
-    raise CaptureError(f"A size has the form {expr}, which no sketch can state.", REMEDY)
+    raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
 
 
 def _size(term: Term) -> Extent:

@@ -67,9 +67,7 @@ def bench(
     out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
     resume: Annotated[
         bool,
-        typer.Option(
-            help="Keep the rows of the folder that passed; run the others. Else they move to rows.before.jsonl."
-        ),
+        typer.Option(help="Keep the folder's passed rows and run the others; default: move all to rows.before.jsonl."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:

@@ -43,7 +43,7 @@ def design(
         int | None, typer.Option(min=1, help="Begin no design or code after this many turns (20).")
     ] = None,
     improve: Annotated[
-        bool | None, typer.Option(help="Go on after a kernel passed; default: when a model designs or codes.")
+        bool | None, typer.Option(help="Continue after a kernel has passed; default: when a model designs or codes.")
     ] = None,
     without: Annotated[
         list[str] | None,
@@ -58,7 +58,8 @@ def design(
     out: Annotated[Path | None, typer.Option(help="A folder for sketch, source and exported module.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")] = None,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="Start from a sketch (.sketch) or a source; a foreign one is lifted.")
+        Path | None,
+        typer.Option("--from", help="Start from a sketch (.sketch) or a source, which is lifted to a sketch."),
     ] = None,
     lift: Annotated[bool, typer.Option("--lift", help="Lift a sketch from the --from source in any case.")] = False,
     baseline: Annotated[
@@ -73,7 +74,7 @@ def design(
     ] = False,
     precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the session that the same call began.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume the session that the same call started.")] = False,
     answer: Annotated[
         Path | None, typer.Option(help="Your answer where a role is yours (- is stdin); goes on as --resume does.")
     ] = None,

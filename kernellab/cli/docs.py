@@ -31,7 +31,7 @@ Root = Annotated[Path | None, typer.Option(help="A knowledge folder; default: th
 @docs_app.command("new")
 def new(
     name: Annotated[str, typer.Argument(help="The DSL's name: lower-case letters, digits, underscores.")],
-    like: Annotated[str, typer.Option(help="The DSL whose spec is the start.")] = "triton",
+    like: Annotated[str, typer.Option(help="DSL whose spec.toml the draft starts from.")] = "triton",
     out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
     json: Json = False,
 ) -> int:
@@ -65,7 +65,7 @@ def _like(name: str) -> Like:
 
 @docs_app.command("lint")
 def lint(root: Root = None, json: Json = False) -> int:
-    """Schema, dead links, names that the installed toolchain does not have. Exit 1 on errors, 0 on warnings."""
+    """Check schema, links, and names that the installed toolchain lacks. Exit 1 on errors, 0 on warnings."""
     from kernellab.knowledge.lint import lint as lint_root
 
     faults = [(folder, fault) for folder in _roots(root) for fault in lint_root(folder)]
@@ -88,7 +88,7 @@ def run(
     record: Annotated[bool, typer.Option("--record", help="Keep which blocks passed on which versions.")] = False,
     json: Json = False,
 ) -> int:
-    """Execute every code block that can run here, each in a process of its own. Exit 1 when one fails."""
+    """Execute every code block that can run here, each in its own process. Exit 1 when one fails."""
     from kernellab.knowledge.execute import State, execute, jobs
     from kernellab.knowledge.record import record as put_on_record
     from kernellab.knowledge.record import versions
@@ -119,8 +119,10 @@ def run(
 @docs_app.command("show")
 def show(
     what: Annotated[str, typer.Argument(help="language, a DSL, a family or a chip; default: the list of all.")] = "",
-    names: Annotated[list[str] | None, typer.Option("--name", help="Only what this name needs; repeatable.")] = None,
-    error: Annotated[str, typer.Option(help="Only what fixing this error needs.")] = "",
+    names: Annotated[
+        list[str] | None, typer.Option("--name", help="Only the parts that this name needs; repeatable.")
+    ] = None,
+    error: Annotated[str, typer.Option(help="Only the parts that fixing this error needs.")] = "",
     json: Json = False,
 ) -> int:
     """Print a document, cut to what names and an error need, as a role would be given it."""
@@ -156,9 +158,13 @@ def import_(
         typer.Argument(help="A Markdown or HTML file, a folder of them, or 'python:MODULE as NAME, MODULE as NAME'."),
     ],
     dsl: Annotated[str, typer.Option(help="The DSL's name.")],
-    like: Annotated[str, typer.Option(help="The DSL whose spec is the start; default: the draft that is there.")] = "",
+    like: Annotated[
+        str, typer.Option(help="DSL whose spec.toml the draft starts from; default: the existing draft.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Default: knowledge/dsl/NAME of the workspace.")] = None,
-    model: Annotated[str, typer.Option(help="Places what the rules cannot: model, model:NAME, replay:FILE.")] = "",
+    model: Annotated[
+        str, typer.Option(help="A model that sorts in what the rules cannot place: model, model:NAME, replay:FILE.")
+    ] = "",
     json: Json = False,
 ) -> int:
     """Turn raw documentation into the DocSpec form, with a report; of a draft, what it leaves to fill in.

@@ -70,9 +70,9 @@ def evolve(
     chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the best one's sketch and source.")] = None,
     cluster: Annotated[str, typer.Option(help="local:N processes here, or dask://HOST:PORT; default: threads.")] = "",
-    detach: Annotated[bool, typer.Option("--detach", help="Leave the work to a process of its own.")] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it would cost, and end.")] = False,
-    resume: Annotated[str, typer.Option(help="Go on with a run that was cut off.")] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Run in a background process.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Print the estimated cost and exit.")] = False,
+    resume: Annotated[str, typer.Option(help="Resume a run that was interrupted.")] = "",
     json: Json = False,
 ) -> int:
     """Search for faster kernels of a task. Exit 0 when a verified kernel was found.
@@ -277,7 +277,9 @@ def lab(
     elites: Annotated[int, typer.Option(min=1)] = 2,
     migrate_every: Annotated[int, typer.Option(min=0, help="Rounds between two migrations; 0: never.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="Replays of each policy on each space.")] = 5,
-    noise: Annotated[float, typer.Option(min=0, help="Times the spread that the measurements had; 0: none.")] = 1.0,
+    noise: Annotated[
+        float, typer.Option(min=0, help="Noise added, as a multiple of the measured spread; 0: none.")
+    ] = 1.0,
     html: Annotated[Path | None, typer.Option(help="A page with the curves.")] = None,
     json: Json = False,
 ) -> int:

@@ -28,14 +28,18 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The module to write, or the folder of --layout.")] = None,
     layout: Annotated[
         str,
-        typer.Option(help="Of --out: module (one file), package (a folder), kernels (Hugging Face's kernels)."),
+        typer.Option(help="Layout of --out: module (one file), package (a folder), kernels (Hugging Face's kernels)."),
     ] = "module",
     wheel: Annotated[Path | None, typer.Option(help="A folder for a wheel.")] = None,
-    prebuilt: Annotated[bool, typer.Option("--prebuilt", help="Compile the wheel's C++ here.")] = False,
+    prebuilt: Annotated[
+        bool, typer.Option("--prebuilt", help="Compile the wheel's C++ now instead of at installation.")
+    ] = False,
     version: Annotated[str, typer.Option(help="The wheel's version.")] = "0.1.0",
     capsule: Annotated[
         Path | None,
-        typer.Option(help="A file of all that the verdict rests on; `kernellab verify FILE` repeats it."),
+        typer.Option(
+            help="A capsule: task, sketch, source and verdict in one file; `kernellab verify FILE` repeats it."
+        ),
     ] = None,
     solution: Annotated[
         Path | None, typer.Option(help="A file for flashinfer-bench's Solution; its Definition goes beside it.")
@@ -46,7 +50,9 @@ def export(
     trajectories: Annotated[
         Path | None, typer.Option(help="A .jsonl or .parquet file for what models were asked; all sessions if none.")
     ] = None,
-    licence: Annotated[str, typer.Option(help="Of the trajectories, or of a kernels repository.")] = "unspecified",
+    licence: Annotated[
+        str, typer.Option(help="Licence of the trajectories, or of a kernels repository.")
+    ] = "unspecified",
     json: Json = False,
 ) -> int:
     """Write verified kernels as an operator that stands alone, or what models were asked as training data."""
@@ -153,7 +159,7 @@ def _trajectories(session: str | None, path: Path, licence: str, json: bool) -> 
 def export_replay(
     session: Annotated[str, typer.Argument(help="A session's id, or its name for the newest.")],
     out: Annotated[Path, typer.Option(help="The replay file to write (JSON lines).")],
-    note: Annotated[str, typer.Option(help="A line about the recording, kept in its header.")] = "",
+    note: Annotated[str, typer.Option(help="A description of the recording, stored in its header.")] = "",
     json: Json = False,
 ) -> int:
     """Write a session's exchanges as a replay file: --roles replay:FILE plays them again without a key or a network."""

@@ -26,7 +26,7 @@ def lens(
     source: _Kernel,
     other: _Other = None,
     task: Annotated[Path | None, typer.Option("--task", help="The task's file; a GPU's kernel needs it.")] = None,
-    dsl: Annotated[str | None, typer.Option(help="triton, cuda_c or cpp, where its files do not tell.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="triton, cuda_c or cpp; default: detected.")] = None,
     chip: Annotated[
         str | None, typer.Option(help="The GPU to compile for: h200, a100, ...; default: this one's.")
     ] = None,

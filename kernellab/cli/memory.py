@@ -28,7 +28,7 @@ Ids = Annotated[list[str], typer.Argument(help="Ids of entries, as search prints
 @memory_app.command("search")
 def search(
     task: Annotated[str, typer.Argument(help="A task's Python file, or words to look for.")],
-    dsl: Annotated[str | None, typer.Option(help="The DSL that is wanted; default: any.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="DSL of the kernels; default: any.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 5,
     also: Annotated[list[str] | None, typer.Option(help="An operation to look for as well; repeatable.")] = None,
     without: Annotated[bool, typer.Option("--leave-out", help="Leave out kernels of the same computation.")] = False,
@@ -58,7 +58,7 @@ def add(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Take in what sessions and runs verified, and failures with what fixed them. Exit 1 when there was nothing."""
+    """Add what sessions and runs verified, and failures with their fixes. Exit 1 when there was nothing."""
     memory = _open(store)
     told = dict(_taken(memory, names))
     kept = sum(told.values())
@@ -76,11 +76,11 @@ def import_(
     path: Annotated[
         Path, typer.Argument(help="A JSON-lines file (kernels, or trajectories), a folder of them or of kernels.")
     ],
-    licence: Annotated[str, typer.Option(help="The licence of what the file does not say it of.")] = "unspecified",
+    licence: Annotated[str, typer.Option(help="Licence of entries that state none.")] = "unspecified",
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Verify others' kernels and remember those that pass; the same call goes on where it stopped. Exit 1 for none."""
+    """Verify others' kernels and store those that pass; called again, resumes a broken import. Exit 1 for none."""
     from kernellab.session.importing import begin, read
 
     memory = _open(store)
@@ -108,8 +108,8 @@ def seed(store: Store = "", json: Json = False) -> int:
 
 @memory_app.command("verify")
 def verify(
-    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all of yours that are stale.")] = [],  # noqa: B006
-    library: Annotated[bool, typer.Option("--library", help="The shipped library's stale kernels as well.")] = False,
+    ids: Annotated[list[str], typer.Argument(help="Ids of entries; default: all stale entries of your own.")] = [],  # noqa: B006
+    library: Annotated[bool, typer.Option("--library", help="Also the stale kernels of the shipped library.")] = False,
     store: Store = "",
     json: Json = False,
 ) -> int:
@@ -138,7 +138,7 @@ def skills(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Notes with their measured effect: those that were proposed, and those that a person has approved."""
+    """List notes with their measured effect, proposed and approved."""
     from kernellab.memory.notes import as_markdown
 
     found = _open(store).store.skills()
@@ -157,7 +157,7 @@ def approve(
     store: Store = "",
     json: Json = False,
 ) -> int:
-    """Approve a skill, as its note says; from then on prompts quote it."""
+    """Approve a skill with the advice of its note; prompts quote it from then on."""
     note = read_text(Path(what), "note") if what.endswith(".md") else ""
     skill = _open(store).approve(Path(what).stem if note else what, note)
     if json:
@@ -200,7 +200,7 @@ def judge(
     id: Annotated[str, typer.Argument(help="The entry's id.")],
     thumb: Annotated[int | None, typer.Option(min=-1, max=1, help="-1 never shows it, 1 prefers it.")] = None,
     pin: Annotated[bool | None, typer.Option(help="Never drop it.")] = None,
-    note: Annotated[str | None, typer.Option(help="Why the kernel is as it is.")] = None,
+    note: Annotated[str | None, typer.Option(help="A note on why the kernel is written this way.")] = None,
     store: Store = "",
     json: Json = False,
 ) -> int:
@@ -240,7 +240,7 @@ def compact(store: Store = "", json: Json = False) -> int:
 
 @memory_app.command("rebuild")
 def rebuild(store: Store = "", json: Json = False) -> int:
-    """Make the store again from the journal; what was forgotten stays forgotten."""
+    """Rebuild the store from the journal, without forgotten entries."""
     held = _open(store).rebuild(say)
     if json:
         emit({"kernels": held})

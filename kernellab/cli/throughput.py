@@ -20,7 +20,7 @@ def throughput(
         int | None, typer.Option(min=0, help="Pairs with a fresh process; default: as many as candidates.")
     ] = None,
     kernelbench: Annotated[
-        Path | None, typer.Option(help="A checkout of KernelBench, whose own evaluation is then the yardstick.")
+        Path | None, typer.Option(help="A checkout of KernelBench: compare with its own evaluation.")
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of 1024 floats in each input.")] = 1024,
     out: Annotated[Path | None, typer.Option(help="A file for the JSON object.")] = None,

@@ -32,7 +32,7 @@ def doctor(
 def lab(
     context: typer.Context,
     notebook: Annotated[str | None, typer.Argument(help="A tutorial's name, or a path; default: the folder.")] = None,
-    out: Annotated[Path, typer.Option(help="Where they are copied to.")] = Path("kernellab-notebooks"),
+    out: Annotated[Path, typer.Option(help="The folder to copy them to.")] = Path("kernellab-notebooks"),
     course: Annotated[
         bool, typer.Option("--course", help="The lessons of the course instead of the tutorials.")
     ] = False,

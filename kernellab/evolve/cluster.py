@@ -171,7 +171,7 @@ class DaskWorkers:
             client: Any = import_module("distributed").Client
         except ImportError:
             raise EvolveError(
-                "A search on a cluster takes Dask, which is not installed.", "pip install 'kernellab[cluster]'."
+                "A search on a cluster needs Dask, which is not installed.", "pip install 'kernellab[cluster]'."
             ) from None
         # what Dask says of its own start, end and loss would stand under a person's cell; errors are told as ours
         for name in ("distributed", "distributed.client"):

@@ -293,7 +293,7 @@ class Run:
         self._wish(Steered(action=Action.PROTECT, number=number))
 
     def drop(self, number: int) -> None:
-        """Nothing comes from a candidate any more, and it is not the best."""
+        """Exclude a candidate: it has no more children and cannot be the best."""
         self._check_candidate(number)
         self._wish(Steered(action=Action.DROP, number=number))
 

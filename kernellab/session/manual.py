@@ -66,7 +66,7 @@ def role_now(state: State, role: str | Role | None) -> Role:
         return parse_role(role)
     asked = asked_role(state)
     if asked is None:
-        raise SessionError("Nothing is asked of you now.", "Say which role: designer, coder or conductor.")
+        raise SessionError("The session is not waiting for you.", "Say which role: designer, coder or conductor.")
     return asked
 
 

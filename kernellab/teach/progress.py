@@ -193,7 +193,7 @@ def stated(name: str, words: str, reason: str = "") -> Predicted:
         value = float(top) / (float(below) if below else 100.0 if percent else 1.0) if float(below or 1) else 0.0
         if 0 < value < 1e6:
             return Predicted(name=name, expected=value, reason=reason, time=time.time())
-    raise CourseError(f"{words!r} is not a prediction.", "Write how many times as fast: 2x, 0.5, 1/3; ? lets it pass.")
+    raise CourseError(f"{words!r} is not a prediction.", "Write how many times as fast: 2x, 0.5, 1/3; ? skips it.")
 
 
 def calibration(pairs: Sequence[Pair]) -> str:

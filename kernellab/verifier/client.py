@@ -214,8 +214,8 @@ class Verifier:
             self._process.kill()
             self.close()
             raise VerifierError(
-                f"The judge said nothing for {deadline + patience:.0f} s and was ended.",
-                "Does the task's own reference come to an end? Verify again, a new judge starts by itself.",
+                f"The judge said nothing for {deadline + patience:.0f} s and was stopped.",
+                "Check that the task's reference terminates, and verify again (a new judge starts automatically).",
             )
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -224,7 +224,7 @@ class Verifier:
         how = f" by {signal.Signals(-code).name}" if code is not None and code < 0 else ""
         raise VerifierError(
             f"The judge process was ended{how} in the middle of a verification.",
-            "Nothing was decided; verify again, a new judge starts by itself.",
+            "There is no verdict; verify again (a new judge starts automatically).",
         )
 
     def _hear(self, channel: socket.socket, cancel: threading.Event, patience: float) -> None:
@@ -243,7 +243,7 @@ class Verifier:
         if self._process is not None:
             self._process.kill()
         self.close()
-        raise VerifierError("The verification was stopped.", "Nothing was decided; verify again.")
+        raise VerifierError("The verification was stopped.", "There is no verdict; verify again.")
 
     def _start(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:

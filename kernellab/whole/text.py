@@ -119,7 +119,7 @@ def literal(value: Any, name: Callable[[Any], str]) -> str:
     if isinstance(value, torch.device):
         return "None"
     raise ProfileError(
-        f"An argument of the region is a {type(value).__name__}, which a task's text cannot hold.",
+        f"An argument of the region is a {type(value).__name__}, which cannot be written in a task's text.",
         "Open a smaller row of the profile, or state the task yourself.",
     )
 

@@ -60,7 +60,7 @@ def test_an_answer_that_cannot_be_used_is_told_and_changes_nothing(run: Any, tmp
 def test_an_answer_where_nothing_is_asked_is_refused(run: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text(f"```sketch\n{SKETCH}```\n")
     code, _, told = run("design", "task.py", "--dsl", "cpp", "--level", "T1", "--answer", "mine.md")
-    assert code == 2 and "asks nothing of you" in told
+    assert code == 2 and "not waiting for you" in told
 
 
 def test_an_editor_gets_the_brief_and_again_with_the_fault(

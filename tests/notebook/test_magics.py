@@ -224,7 +224,7 @@ def test_help_lists_every_magic_and_tells_the_arguments_of_one(
         line = next(line for line in told.splitlines() if line.split(" ")[0].lstrip("%") == name)
         assert line.rstrip().endswith((".", ")")), f"{name} has no sentence"
     shell.run_line_magic("kernel_help", "compare")
-    assert "another's" in capsys.readouterr().out
+    assert "the other turn's number" in capsys.readouterr().out
     with pytest.raises(UsageError, match="did you mean kernel_compare"):
         shell.run_line_magic("kernel_help", "kernel_compar")
 

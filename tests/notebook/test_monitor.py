@@ -234,7 +234,7 @@ def test_each_decision_is_an_event_by_a_person_and_a_refusal_is_one_sentence(tmp
     assert "cannot be changed" in page.act("knob", name="score", value="rank")
     assert "No direction is proposed" in page.act("refuse")
     assert "empty" in page.act("inject", text=" ", island=0, why="")
-    assert "does not know" in page.act("dance")
+    assert "unknown command" in page.act("dance")
     assert page.act("open", number=0) == ""
     assert page.heard[f"{page.name}-{page.number}"]["note"] == "opened 0"
     assert page.act("resume") == ""

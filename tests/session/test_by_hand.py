@@ -36,7 +36,7 @@ def test_a_person_is_told_what_a_model_would_be_and_answers_as_one(begin: Begin)
     session.answer(f"By rows.\n```sketch\n{SKETCH}```\n")
     assert session.wait(120).status is SessionStatus.FINISHED
     assert (session.turns[0].author, session.turns[0].rationale) == (Author.HUMAN, "By rows.")
-    with pytest.raises(SessionError, match="Nothing is asked of you"):
+    with pytest.raises(SessionError, match="not waiting for you"):
         session.answer("finish")
 
 

@@ -131,7 +131,7 @@ def test_an_answer_before_the_go_is_refused(worker: Worker, event: str) -> None:
         "def kernel(x):\n    return x\n"
     )
     layout = built(worker, code, torch.ones(4))
-    with pytest.raises(WorkerFailure, match="before it was asked") as failed:
+    with pytest.raises(WorkerFailure, match="before it was made") as failed:
         worker.call(layout, (0, 1), 10, late=(torch.ones(4),))
     assert failed.value.kind == "protocol"
 
@@ -144,7 +144,7 @@ def test_an_answer_with_another_go_is_refused(worker: Worker) -> None:
         "def kernel(x):\n    return x + 1\n"
     )
     layout = built(worker, code, torch.ones(4))
-    with pytest.raises(WorkerFailure, match="not asked for"):
+    with pytest.raises(WorkerFailure, match="that was not made"):
         worker.call(layout, (0,), 10)
 
 

@@ -193,7 +193,7 @@ def test_nonsense_is_refused(written: Path, fields: dict[str, Any], reason: str)
 
 def test_another_binary_under_its_name_is_refused(written: Path) -> None:
     (written / hashlib.sha256(CUBIN).hexdigest()).write_bytes(b"something else")
-    with pytest.raises(Unsealable, match="another than it says"):
+    with pytest.raises(Unsealable, match="hash that it states"):
         bundle.read(written)
 
 

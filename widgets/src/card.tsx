@@ -161,7 +161,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             label="suggestion for the next role"
             value={state.draft}
             rows={2}
-            placeholder="words for the role that goes on"
+            placeholder="a suggestion for the next role"
             onInput={(text) => dispatch({ type: "draft", text })}
             onSubmit={() => approve()}
           />

@@ -27,7 +27,7 @@ export function Controls({ view }: { view: View }) {
         <Button
           action="run"
           sign="run"
-          title="Turns until the approval policy stops them (r)"
+          title="Run turns until the approval policy stops (r)"
           disabled={!head.can.run}
           busy={sending.has("run")}
           onClick={() => view.send({ action: "run" })}
@@ -37,7 +37,7 @@ export function Controls({ view }: { view: View }) {
         <Button
           action="pause"
           sign="pause"
-          title="Stop after the turn that runs (p)"
+          title="Pause after the current turn (p)"
           disabled={!head.can.pause}
           busy={sending.has("pause")}
           onClick={() => view.send({ action: "pause" })}
@@ -47,7 +47,7 @@ export function Controls({ view }: { view: View }) {
         <Button
           action="fork"
           sign="fork"
-          title="Go on from the turn that is looked at, beside what followed it (f)"
+          title="Fork from the selected turn; later turns are kept (f)"
           disabled={!head.can.fork || at === null}
           busy={sending.has("fork")}
           onClick={() => at !== null && view.send({ action: "fork", turn: at })}
@@ -68,7 +68,7 @@ export function Controls({ view }: { view: View }) {
           action="note"
           sign="note"
           pressed={noting}
-          title="Tell a role something to keep in mind"
+          title="Leave a note for a role"
           onClick={() => setNoting(!noting)}
         >
           Note

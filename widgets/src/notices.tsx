@@ -14,7 +14,7 @@ export function Notices({ view, message }: NoticesProps) {
   if (notice) lines.push({ ...notice, dismiss: () => view.dismiss() });
   if (message && message !== notice?.text) lines.push({ text: message, tone: "error" });
   if (view.link.value === "busy") {
-    lines.push({ text: "Kernel busy: what you did is taken when the running cell ends.", tone: "info" });
+    lines.push({ text: "Kernel busy: your action is applied when the running cell ends.", tone: "info" });
   }
   return (
     <div class="kl-notices" aria-live="polite">

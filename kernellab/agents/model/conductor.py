@@ -79,7 +79,7 @@ def read_route(data: dict[str, Any]) -> Route:
     if to not in {k.value for k in RouteKind}:
         raise ValueError(f"'{words['to']}' is not a role that work can go to.")
     if not words["reason"]:
-        raise ValueError("It gives no reason.")
+        raise ValueError("It does not give a reason.")
     known = {c.value for c in ErrorClass}
     return Route(
         to=RouteKind(to), error_class=error if error in known else ErrorClass.NONE.value,

@@ -104,7 +104,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
         )
     if best.breach:
         raise DesignError(
-            f"The model's revisions break what a person has fixed: {best.breach}",
+            f"The model's revisions change what a person has pinned: {best.breach}",
             "Unpin the line, or write the revision yourself.",
         )
     answer = best.answer

@@ -87,11 +87,11 @@ def _route(text: str) -> Route:
             return read_route({"reason": "A person's decision.", **data})
         match = _WORD.match(text.strip())
         if match is None:
-            raise ValueError("It names no role.")
+            raise ValueError("It does not name a role.")
         rest = (match["rest"] or "").strip()
         return read_route({"to": match["to"], "reason": "A person's decision.", "suggestion": rest})
     except ValueError as error:
         roles = ", ".join(kind.value for kind in RouteKind)
         raise AnswerError(
-            f"The reply is not a route. {error}", f"Write one of {roles}, a colon, and what to do."
+            f"The reply does not name a route. {error}", f"Write one of {roles}, a colon, and what to do."
         ) from None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def lift(
     source: Annotated[Path, typer.Argument(help="The kernel: a file, or a folder with its files.")],
     task: Annotated[Path, typer.Option("--task", help="The task's Python file.")],
-    dsl: Annotated[str | None, typer.Option(help="The source's DSL, where its files do not tell.")] = None,
+    dsl: Annotated[str | None, typer.Option(help="DSL of the source; default: detected.")] = None,
     to: Annotated[str | None, typer.Option(help="Lower the sketch to this DSL: triton, cpp or cuda_c.")] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the sketch and the files in the other DSL.")] = None,

@@ -27,7 +27,7 @@ Dsl = Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: tri
 
 @sketch_app.command("check")
 def check(file: File, set_: Set = None, dsl: Dsl = None, json: Json = False) -> int:
-    """Find its faults. Exit 1 on errors, 0 on warnings."""
+    """List its errors and warnings. Exit 1 on errors, 0 on warnings."""
     from kernellab.sketch.check import check as check_sketch
 
     text = read_text(file, "sketch")
@@ -84,7 +84,7 @@ def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False)
 def cost(
     file: File, task: TaskFile = None, dsl: Dsl = None, set_: Set = None, size: Size = None, json: Json = False
 ) -> int:
-    """Count operations and bytes, and say what time they need on this chip."""
+    """Count operations and bytes, and estimate the time on this chip."""
     from dataclasses import asdict
 
     from kernellab.dsls.machine import detect_target

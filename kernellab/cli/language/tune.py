@@ -26,7 +26,7 @@ def tune(
     dsl: Dsl = None,
     set_: Set = None,
     trials: Annotated[int, typer.Option(min=1, help="Measure at most this many points (of each shape class).")] = 16,
-    fresh: Annotated[bool, typer.Option(help="Measure again what an earlier search remembers.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Measure again instead of using an earlier search's results.")] = False,
     classes: Annotated[bool, typer.Option(help="Tune a dynamic task for several sizes, with a kernel that picks.")] = (
         True
     ),
@@ -35,7 +35,7 @@ def tune(
 ) -> int:
     """Find the tunables' fastest values by measuring; the cost model says where to look first. Exit 1 when nothing ran.
 
-    A ranking is no verdict: verify the kernel that is written.
+    A ranking is not a verdict: verify the kernel that is written.
     """
     from kernellab.dsls.machine import detect_target
     from kernellab.target import Backend

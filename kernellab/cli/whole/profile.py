@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def profile(
     model: Annotated[Path, typer.Argument(help="A file that defines `model` or Model, and inputs or get_inputs.")],
-    train: Annotated[bool, typer.Option("--train", help="A step is forward, loss and backward.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Profile a training step: forward, loss and backward.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 15,
     what_if: Annotated[

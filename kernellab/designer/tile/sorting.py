@@ -35,7 +35,7 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
     length = ctx.size(order.over)
     if sliceable(k, k.par | k.red) and (length > _LONGEST or not ctx.bounded([order.over])):
         raise DesignError(
-            f"Rows of {length} elements are too long for one program of a GPU to put in order ({_LONGEST} at most).",
+            f"Rows of {length} elements are too long for one GPU program to sort ({_LONGEST} at most).",
             "Let a person or a model write this sketch.",
         )
     return _whole_rows(ctx, k, on_gpu.untiled(ctx, k))

@@ -26,7 +26,7 @@ def look_cpp(source: Source) -> Lens:
     main = main_cpp(source)
     if main is None:
         raise SessionError(
-            "The lens finds no single C++ file that a compiler here takes.",
+            "The lens found no single C++ file that a compiler of this machine accepts.",
             "It reads sources with one .cpp file; `kernellab doctor` says whether there is a compiler.",
         )
     made = compiled(tuple(sorted(source.files.items())), main, flags_of(source))

@@ -58,7 +58,7 @@ def answer(window: Window, body: Body) -> Any:
     name = body.get("ask")
     ask = _ASKS.get(name) if isinstance(name, str) else None
     if ask is None:
-        raise KernellabError(f"The view asked {name!r}, which this kernel does not know.", "Reload the page.")
+        raise KernellabError(f"The page sent the unknown request {name!r}.", "Reload the page.")
     return ask(window, body)
 
 

@@ -14,7 +14,7 @@ class KernelLab(Configurable):
     """kernellab in this notebook. A value that is empty leaves it to ``kernellab.toml`` and to the defaults."""
 
     verbose = Int(0, help="1 shows the Python traceback of an error, 0 one sentence and the remedy.").tag(config=True)
-    dsl = Unicode("", help="What kernels are written in; empty: triton with a GPU, else cpp.").tag(config=True)
+    dsl = Unicode("", help="DSL of the kernels; empty: triton with a GPU, else cpp.").tag(config=True)
     approve = CaselessStrEnum(
         ("", *APPROVALS), "", help="Where a session stops and asks: none, routing (each proposal), all (each turn)."
     ).tag(config=True)

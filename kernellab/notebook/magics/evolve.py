@@ -51,12 +51,12 @@ class EvolveMagics(KernelMagic):
     @argument("--chip", help="design for a chip of knowledge/hardware")
     @argument("--allow-library", action="store_true", help="a kernel may use the framework's library")
     @argument("--precision", choices=FIDELITIES, help=PRECISION)
-    @argument("--estimate", action="store_true", help="say what it would cost, and begin nothing")
+    @argument("--estimate", action="store_true", help="print the estimated cost and do not start")
     @command
     def kernel_evolve(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Search for faster kernels of a task: many candidates at once, on islands, in rounds.
 
-        Says first what it will cost at most, then returns at once; the monitor shows the run while it goes on, and
+        Prints the greatest cost, then returns at once; the monitor shows the run, and
         NAME_run is the Run. A cell's text is the task, or the sketch to inject.
 
             %kernel_evolve rms_norm --rounds 3 --parallel 4 --islands 2

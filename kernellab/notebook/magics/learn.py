@@ -27,7 +27,7 @@ class LearnMagics(KernelMagic):
     @line_cell_magic
     @magic_arguments()
     @argument("id", help="the exercise, as the lesson names it")
-    @argument("--pass", dest="whole", action="store_true", help="ask for a whole verdict (T2) instead of a quick look")
+    @argument("--pass", dest="whole", action="store_true", help="ask for a full verdict (T2) instead of a quick look")
     @command
     def kernel_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Check the answer in the cell (a sketch, or a kernel as a module); without a cell, show what is asked.
@@ -68,7 +68,7 @@ class LearnMagics(KernelMagic):
     def kernel_grade(self, args: argparse.Namespace) -> int:
         """The points of the answers that this notebook's cells gave since its kernel started.
 
-        A grader that runs the notebook anew (nbgrader) reads the number as the cell's score. It knows right and wrong
+        A grader that runs the notebook again (nbgrader) reads the number as the cell's score. It knows right and wrong
         alone: no time enters.
         """
         from kernellab.errors import CourseError
@@ -85,11 +85,11 @@ class LearnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="a measurement: its speedup over eager; A/B: how many times as fast as B is A; or a session")
-    @argument("expected", nargs="?", default="?", help="how many times as fast: 2x, 0.5, 1/3; ? lets it pass")
+    @argument("expected", nargs="?", default="?", help="how many times as fast: 2x, 0.5, 1/3; ? skips it")
     @argument("reason", nargs="*", help="why, in your words")
     @command
     def kernel_predict(self, args: argparse.Namespace) -> None:
-        """State what you expect before you measure it; the first word counts, a later one knows the answer. A session
+        """State what you expect before you measure it; only the first prediction counts. A session
         whose teaching mode waits for you goes on with its measurement."""
         from kernellab.session import Session
         from kernellab.teach import progress
@@ -120,7 +120,7 @@ class LearnMagics(KernelMagic):
     @no_var_expand
     @line_cell_magic
     @magic_arguments()
-    @argument("name", help="what the measurement is called")
+    @argument("name", help="the measurement's name")
     @argument("--task", help="a task of the lesson, an exercise, a challenge, a variable or a file; default: NAME")
     @argument("--on", metavar="CHIP", help="on that GPU; where there is none, the lesson's recording, marked as such")
     @argument("--value", metavar="NAME", help="without a cell: a ratio that the notebook computed, by its variable")

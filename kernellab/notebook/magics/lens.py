@@ -28,9 +28,9 @@ class LensMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", nargs="?", help=ONE)
-    @argument("--turn", metavar="N", help="the kernel as it was at this turn; default: the best, else the newest")
+    @argument("--turn", metavar="N", help="the kernel of this turn; default: the best, else the newest")
     @argument("--against", metavar="N", help="another turn's kernel, to see how the two differ at each level")
-    @argument("--html", metavar="FILE", help="write the page to this file as well")
+    @argument("--html", metavar="FILE", help="also write the page to this file")
     @argument("--counters", action="store_true", help="run it under ncu and read the GPU's counters")
     @argument("--unsandboxed", action="store_true", help="I trust this kernel: it may run with my own rights")
     @command

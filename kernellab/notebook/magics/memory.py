@@ -31,11 +31,11 @@ class MemoryMagics(KernelMagic):
     @argument("-k", type=positive, default=5, help="how many hits; default 5")
     @argument("--thumb", type=int, choices=(-1, 0, 1), help="judge: -1 never shows it, 1 prefers it")
     @argument("--pin", action="store_true", help="judge: never drop it")
-    @argument("--note", help="judge: why the kernel is as it is")
-    @argument("--licence", default="unspecified", help="import: of what the file does not say it of")
+    @argument("--note", help="judge: a note on why the kernel is written this way")
+    @argument("--licence", default="unspecified", help="import: licence of entries that state none")
     @command
     def kernel_memory(self, args: argparse.Namespace) -> Any:
-        """Verified kernels that were remembered, and why it would be thought of.
+        """Search and manage the memory of verified kernels.
 
             %kernel_memory search rms_norm        kernels of computations like the session's
             %kernel_memory search layer norm      kernels whose words match

@@ -88,7 +88,7 @@ class ShowMagics(KernelMagic):
     @magic_arguments()
     @argument("name", help="the session")
     @argument("a", help="a turn's number")
-    @argument("b", help="another's")
+    @argument("b", help="the other turn's number")
     @argument("--csv", metavar="FILE", help="write the figures to this file")
     @command
     def kernel_compare(self, args: argparse.Namespace) -> Any:

@@ -69,7 +69,7 @@ class TurnMagics(KernelMagic):
     @argument(
         "--to", choices=("coder", "designer", "finish", "stop", "me"), help="send the work elsewhere than proposed"
     )
-    @argument("--suggestion", nargs="+", help="what the next role should do instead of the proposed suggestion")
+    @argument("--suggestion", nargs="+", help="a suggestion for the next role in place of the proposed one")
     @command
     def kernel_approve(self, args: argparse.Namespace) -> None:
         """Approve what the Conductor proposes, as it is or changed."""
@@ -79,8 +79,8 @@ class TurnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("role", choices=ROLES, help="who is to know")
-    @argument("words", nargs="+", help="what the role is to keep in mind in each of its turns")
+    @argument("role", choices=ROLES, help="the role that the note is for")
+    @argument("words", nargs="+", help="a note that the role gets in each of its turns")
     @command
     def kernel_note(self, args: argparse.Namespace) -> None:
         """Tell a role something: "keep BLOCK <= 128, I will fuse this later"."""
@@ -94,7 +94,9 @@ class TurnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("budget", nargs="?", default="", help="tokens=200000,usd=1,minutes=10; nothing takes the limits away")
+    @argument(
+        "budget", nargs="?", default="", help="tokens=200000,usd=1,minutes=10; without one, the limits are removed"
+    )
     @command
     def kernel_budget(self, args: argparse.Namespace) -> None:
         """What the session's models may spend from now on, all that they have spent included."""
@@ -104,7 +106,7 @@ class TurnMagics(KernelMagic):
     @line_magic
     @magic_arguments()
     @argument("name", help="the session")
-    @argument("question", nargs="*", help="what you want to know; nothing asks for a summary")
+    @argument("question", nargs="*", help="your question; without one, a summary is written")
     @command
     def kernel_ask(self, args: argparse.Namespace) -> None:
         """Ask the Analyst about the session; waits for the answer, which is a turn that moves nothing."""
@@ -117,7 +119,7 @@ class TurnMagics(KernelMagic):
     @magic_arguments()
     @argument("name", help="the session")
     @argument("line", type=int, help="a line of its sketch, from 1")
-    @argument("--off", action="store_true", help="take the pin off")
+    @argument("--off", action="store_true", help="remove the pin")
     @argument("--reason", nargs="+", help="why, as a comment on the line")
     @command
     def kernel_pin(self, args: argparse.Namespace) -> None:

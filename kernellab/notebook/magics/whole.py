@@ -19,7 +19,7 @@ class WholeMagics(KernelMagic):
     @cell_magic
     @magic_arguments()
     @argument("name", help="the variable that the profile is bound to")
-    @argument("--train", action="store_true", help="a step is forward, loss and backward")
+    @argument("--train", action="store_true", help="profile a training step: forward, loss and backward")
     @argument("--device", help="cpu or cuda; default: a GPU where there is one")
     @argument(
         "--auto",

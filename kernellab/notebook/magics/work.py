@@ -39,7 +39,7 @@ class WorkMagics(KernelMagic):
     @argument("name", help="the variable that the session is bound to")
     @argument(
         "--dsl",
-        help="what the kernel is written in: cpp, triton or cuda_c, with a model as Coder any DSL that has documents; "
+        help="the DSL of the kernel: cpp, triton or cuda_c, with a model as Coder any DSL that has documents; "
         "default: triton with a GPU, else cpp",
     )
     @argument("--roles", help='who does what: "rules", "model", or "designer=human,coder=model:NAME"; default rules')
@@ -57,13 +57,13 @@ class WorkMagics(KernelMagic):
         "--improve",
         action="store_true",
         default=None,
-        help="go on after a kernel passed, while there is headroom; default: when a model designs or codes",
+        help="continue after a kernel has passed, while there is headroom; default: when a model designs or codes",
     )
     @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
     @argument("--allow-library", action="store_true", help="accept kernels that call the framework's library")
     @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
-    @argument("--fresh", action="store_true", help="a new session, though this cell began one before; the old is kept")
+    @argument("--fresh", action="store_true", help="start a new session; the one that this cell started before is kept")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
         """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
@@ -184,7 +184,7 @@ class WorkMagics(KernelMagic):
     @argument("--allow-library", action="store_true", help="accept a kernel that calls the framework's operators")
     @argument("--precision", choices=FIDELITIES, help=PRECISION)
     @argument("--unsandboxed", action="store_true", help="run it without a sandbox, which this machine lacks")
-    @argument("--background", metavar="NAME", help="return at once; NAME is bound to what can be awaited or cancelled")
+    @argument("--background", metavar="NAME", help="return at once and bind NAME to a handle: await it, or cancel() it")
     @command
     def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
         """Judge the kernel in the cell: a module that defines kernel(*inputs). Nothing is added to the session.

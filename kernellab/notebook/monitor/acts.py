@@ -28,7 +28,7 @@ def carry_out(desk: Desk, body: Body) -> str:
     name = body.get("action")
     act = ACTS.get(name) if isinstance(name, str) else None
     if act is None:
-        raise KernellabError(f"The view asked for {name!r}, which this kernel does not know.", "Reload the page.")
+        raise KernellabError(f"The page sent the unknown command {name!r}.", "Reload the page.")
     return act(desk, body) or ""
 
 

@@ -25,7 +25,7 @@ def answer(follower: Follower, body: Body) -> Any:
     name = body.get("ask")
     ask = ASKS.get(name) if isinstance(name, str) else None
     if ask is None:
-        raise KernellabError(f"The view asked {name!r}, which this kernel does not know.", "Reload the page.")
+        raise KernellabError(f"The page sent the unknown request {name!r}.", "Reload the page.")
     return ask(follower, body)
 
 

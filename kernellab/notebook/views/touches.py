@@ -112,7 +112,7 @@ def _smallest(program: Program, task: Task) -> Binding:
 def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace]:
     """The largest of the gate's cases that a picture has room for."""
     if binding.of_outputs:
-        raise NotRunnable("A size of this sketch is known only when the reference has run.", "Look at its verdict.")
+        raise NotRunnable("A size of this sketch is known only after the reference has run.", "Look at its verdict.")
     best: tuple[int, Case, Trace] | None = None
     failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
     for case in islice(cases(program, binding, task), 8):

@@ -371,7 +371,7 @@ class Driver:
         holder = self.engine.hold(self.journal, self.session)
         if holder is not None:
             raise SessionError(
-                f"The session {self.session} is run by {holder}.", "Look at it there, or stop it there first."
+                f"The session {self.session} is run by {holder}.", "Use it there, or stop it there first."
             )
 
     def _emit(self, *events: Event) -> None:

@@ -112,7 +112,7 @@ def _against(verdict: Verdict, number: int) -> Point:
 
 def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanation:
     if verdict.time is None:
-        raise SessionError("This kernel was not timed.", "Only a kernel that passed every stage before fast is.")
+        raise SessionError("This kernel was not timed.", "Only kernels that pass all stages before fast are timed.")
     brief = route_brief(bench, state, turn.id)
     words, facts = slow_because(brief)
     standing = standing_of(brief)

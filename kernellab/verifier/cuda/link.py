@@ -253,7 +253,7 @@ class DeviceAccess:
         worker.stop()
         complete = prepare()
         if worker.answered():
-            raise WorkerFailure("protocol", "answered a call before it was asked", log=worker.log)
+            raise WorkerFailure("protocol", "answered a call before it was made", log=worker.log)
         nonce = worker.control.nonce()
         start = time.perf_counter()
         complete()
@@ -345,7 +345,7 @@ class DeviceAccess:
                     mapping = cuda_driver.attach(fd, size, current_device())
                     self.pieces.append(Segment(address, size, mapping, number=number))
             except (KeyError, TypeError, ValueError, cuda_driver.DriverError) as error:
-                raise WorkerFailure("protocol", f"The worker's account of its memory cannot be: {error}.") from None
+                raise WorkerFailure("protocol", f"The worker's account of its memory is invalid: {error}.") from None
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -377,7 +377,7 @@ class DeviceAccess:
         self.copies += 1
         for output, place in zip(outputs, places, strict=True):
             if dense_bytes(output) != span_bytes(output):
-                raise WorkerFailure("output", "An output that is not dense lies in memory that the judge cannot see.")
+                raise WorkerFailure("output", "An output that is not dense is in memory that the judge cannot read.")
             self._copied.append(Segment(output.data, span_bytes(output), arena.mapping, place))
 
     def _receive_with_fds(self, seconds: float) -> tuple[dict[str, Any], list[int]]:

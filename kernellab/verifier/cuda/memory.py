@@ -173,7 +173,7 @@ def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:
     if not count:
         return torch.empty(output.shape, dtype=dtype, device="cuda")
     if segment is None:
-        raise Unreadable("it lies in memory that the judge cannot see")
+        raise Unreadable("it is in memory that the judge cannot read")
     flat = segment.bytes(output.data, count).view(dtype)
     return flat.as_strided(output.shape, output.strides).clone(memory_format=torch.contiguous_format)
 

@@ -39,7 +39,7 @@ def modes_kept(stages: Stages, case: Case) -> None:
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
     if mode & _ROUNDED:
-        raise stages.refused(case, "rounding-mode", "leaves the calling thread in another rounding mode")
+        raise stages.refused(case, "rounding-mode", "changes the rounding mode of the calling thread")
     if mode & _FLUSHED:
         stages.context.findings.flags.append("denormals: a call leaves the calling thread flushing them to zero")
 

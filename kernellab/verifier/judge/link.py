@@ -153,7 +153,7 @@ class Worker(WorkerProcess):
             self.stop()
             if event == DONE and self._failed():
                 self.answer()
-            raise WorkerFailure("protocol", "answered a call before it was asked", log=self.log)
+            raise WorkerFailure("protocol", "answered a call before it was made", log=self.log)
 
     def _go(self, slot: int, end: float) -> None:
         """A call that is not timed."""
@@ -174,7 +174,7 @@ class Worker(WorkerProcess):
             arena.write(layout, late)
             arena.withhold(self.random)
         if self.answered():
-            raise WorkerFailure("protocol", "answered a call before it was asked", log=self.log)
+            raise WorkerFailure("protocol", "answered a call before it was made", log=self.log)
         ahead = contextlib.nullcontext() if poison or self.placement is not None else as_timed(self.pid)
         with ahead:
             asked = time.perf_counter()
@@ -228,7 +228,7 @@ class Worker(WorkerProcess):
         """An answer is one event, and repeats its go; a failure that the worker tells needs no proof."""
         if event != DONE or not (self.control.proves(nonce) or self._failed()):
             self.stop()
-            raise WorkerFailure("protocol", "answered a call that it was not asked for", log=self.log)
+            raise WorkerFailure("protocol", "answered a call that was not made", log=self.log)
 
     def answered(self) -> bool:
         """Does an event lie there that nobody waits for?"""
@@ -241,7 +241,7 @@ class Worker(WorkerProcess):
         try:
             answer = self.control.read(calls)
         except ValueError as error:
-            raise WorkerFailure("protocol", f"The worker's answer cannot be: {error}.", log=self.log) from None
+            raise WorkerFailure("protocol", f"The worker's answer is invalid: {error}.", log=self.log) from None
         if answer.status != OK:
             raise self.exception(_parsed(answer.error))
         return answer

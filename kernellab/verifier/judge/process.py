@@ -232,7 +232,7 @@ class WorkerProcess:
             if children:
                 return int(children[0])
             time.sleep(5e-4)
-        raise VerifierError("A worker ended before it began.", _AGAIN)
+        raise VerifierError("A worker exited before it was ready.", _AGAIN)
 
     def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         try:

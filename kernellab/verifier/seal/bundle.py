@@ -181,7 +181,7 @@ class Bundle(Record):
         """Every place with the bytes that are known to be used there."""
         for output in self.outputs:
             if len(output.shape) != len(output.strides):
-                raise Unsealable("its bundle has an output with as many strides as no tensor")
+                raise Unsealable("its bundle has an output with more strides than a tensor may have")
             yield output.place, span(output.shape, output.strides, output.dtype)
         for step in self.steps:
             if isinstance(step, Fill):
@@ -235,7 +235,7 @@ def read(folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     for binary in bundle.binaries:
         content = _content(folder / binary.sha256, MAX_BINARY - sum(map(len, binaries.values())))
         if hashlib.sha256(content).hexdigest() != binary.sha256:
-            raise Unsealable("a binary of its bundle is another than it says")
+            raise Unsealable("a binary of its bundle does not have the hash that it states")
         binaries[binary.sha256] = content
     return bundle, binaries
 

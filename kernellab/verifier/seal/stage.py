@@ -178,7 +178,7 @@ def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
     except WrongWhenTimed as wrong:
         raise Unsealable(f"its replay is wrong in a timed call ({wrong})") from wrong
     except Inconsistent as clocks:
-        raise Unsealable(f"the times of its replay cannot be believed ({clocks})") from clocks
+        raise Unsealable(f"the times of its replay are implausible ({clocks})") from clocks
     except BaselineFailed as failed:
         raise Unsealable(f"it could not be timed beside its replay ({failed})") from failed
     except WorkerFailure as failure:

@@ -133,7 +133,7 @@ def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
             total += sum(moves.values()) if stages.context.request.backend is Backend.CUDA else 0.0
         ran = list(map(str, answer.get("kernels") or ()))
         if not all(isfinite(s) and s >= 0 for s in (total, *library.values())):
-            raise ValueError("seconds that cannot be")
+            raise ValueError("impossible times")
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     except (KeyError, TypeError, ValueError):

@@ -74,7 +74,7 @@ def place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tupl
     """Data pointer, storage and dtype, shape, strides. Raises BadOutput for what no answer can hold."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise BadOutput(f"kernel returned a tensor of {name}, which is not compared")
+        raise BadOutput(f"kernel returned a tensor of {name}, a dtype that is not supported")
     if tensor.dim() > CAPS.rank:
         raise BadOutput(f"kernel returned a tensor of {tensor.dim()} dimensions, more than {CAPS.rank}")
     storage = tensor.untyped_storage()

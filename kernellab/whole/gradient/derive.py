@@ -239,7 +239,7 @@ def _expression(task: Task, node: Node, known: dict[Node, str]) -> str:
         if getattr(target, "__name__", "") in ("sym_float", "sym_max", "sym_min"):
             word = target.__name__.removeprefix("sym_")
             return f"{word}({', '.join(map(of, node.args))})"
-        raise CaptureError(f"The backward of {task.name!r} uses {target}, which no text can hold.", _REMEDY)
+        raise CaptureError(f"The backward of {task.name!r} uses {target}, which cannot be written as text.", _REMEDY)
     space, word = target._schema.name.split("::")
     if word == "sym_size":
         return f"{of(node.args[0])}.shape[{of(node.args[1])}]"

@@ -33,7 +33,7 @@ export function DraftBar<Text>({ drafts, action, onApply, onRevert, errors = 0, 
         <Button
           quiet
           action="apply-anyway"
-          title="Make a turn of it all the same: it will fail at the gate"
+          title="Submit it anyway: it will fail at the gate"
           onClick={() => onApply(true)}
         >
           Apply anyway

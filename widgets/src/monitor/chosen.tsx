@@ -69,7 +69,7 @@ function Does({ view, row, can }: { view: MonitorView; row: Row; can: Candidate[
         action="drop"
         disabled={!can?.drop}
         busy={sending.has("drop")}
-        title="Nothing comes from it any more, and it is not the best"
+        title="Exclude it: it has no children and is not the best"
         onClick={() => view.send({ action: "drop", number: row.number })}
       >
         Drop

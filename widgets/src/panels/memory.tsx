@@ -93,7 +93,7 @@ function Hit({ view, hit, again }: { view: View; hit: MemoryHit; again: () => vo
         >
           Like
         </Button>
-        <Button action="memory-hide" title="Show it no more" onClick={() => say(-1, hit.pinned)}>
+        <Button action="memory-hide" title="Never show it again" onClick={() => say(-1, hit.pinned)}>
           Hide
         </Button>
         <Button
@@ -106,7 +106,7 @@ function Hit({ view, hit, again }: { view: View; hit: MemoryHit; again: () => vo
         </Button>
         <Button
           action="memory-forget"
-          title="Out of the store and of every later prompt"
+          title="Delete it from the memory"
           onClick={() => view.send({ action: "forget", id: hit.id }).then(again)}
         >
           Forget
