@@ -78,7 +78,14 @@ class NotRunnable(SketchError):
 
 
 class LoweringError(KernellabError):
-    """A sketch that this DSL's lowering cannot express, with the statement and the reason."""
+    """A sketch that this DSL's lowering cannot express, with the statement and the reason.
+
+    ``line`` is the sketch line at fault, which the message begins with; 0 where none is known.
+    """
+
+    def __init__(self, message: str, remedy: str = "", line: int = 0) -> None:
+        super().__init__(f"Line {line}: {message}" if line else message, remedy)
+        self.line = line
 
 
 class DesignError(KernellabError):

@@ -113,11 +113,8 @@ class GpuHost(HostFunction):
         """Does the sketch of that name ask for the launch option? Another sketch of the file speaks for itself."""
         if option not in {c.name for c in self.program.constexprs}:
             return False
-        starts = {k.name: k.span.line for k in self.program.kernels}
-        first = starts[kernel]
-        last = min((line for line in starts.values() if line > first), default=0)
-        lines = self.program.text.splitlines()[first - 1 : last - 1 if last else None]
-        return not lines or any(re.search(rf"\b{option}\b", line.split("#")[0]) for line in lines)
+        named = next(k.constexprs for k in self.program.kernels if k.name == kernel)
+        return named is None or option in named
 
 
 def _number(value: int | float | None) -> str:

@@ -304,8 +304,7 @@ class Flattener:
             return
         if stmt.op != "welford":
             raise LoweringError(
-                f"Line {self._line}: {stmt.op} with several results has no C++ lowering.",
-                "Write it with other operations.",
+                f"{stmt.op} with several results has no C++ lowering.", "Write it with other operations.", self._line
             )
         mean, var = stmt.tiles[:2]
         axes = _axes(stmt)

@@ -21,15 +21,21 @@ def align(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> Index:
 
 
 def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
-    """Row-major position of ``index`` in ``shape``."""
-    text = ""
+    """Row-major position of ``index`` in ``shape``, as it is written."""
+    ints.note(index)
+    return _row_major(index, shape, ints)
+
+
+def _row_major(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
+    text, base = "", None
     for i, extent in zip(index, shape, strict=True):
+        base = None
         if text:
-            text = f"{wrap(text)} * {ints.operand(extent)}"
-            text = text if i == "0" else f"{text} + {i}"
+            base = f"{wrap(text)} * {ints.operand(extent)}"
+            text, base = (base, None) if i == "0" else (f"{base} + {i}", base)
         elif i != "0":
             text = i
-    return text or "0"
+    return ints.composed(text or "0", index, base)
 
 
 def wrap(text: str) -> str:
@@ -65,17 +71,17 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
     if merged is not None:
         following = iter(merged)
         return tuple("0" if ints.is_one(e) else next(following) for e in source)
-    left = flat(index, shape, ints)
+    left = _row_major(index, shape, ints)
     result: list[str] = []
     for d in reversed(range(len(source))):
         if ints.is_one(source[d]):
             result.append("0")
         elif any(not ints.is_one(e) for e in source[:d]):
             extent = ints.operand(source[d])
-            result.append(f"({wrap(left)} % {extent})")
+            result.append(ints.composed(f"({wrap(left)} % {extent})", index))
             left = f"{wrap(left)} / {extent}"
         else:
-            result.append(wrap(left))
+            result.append(ints.composed(wrap(left), index))
             left = "0"
     return tuple(reversed(result))
 
@@ -92,7 +98,7 @@ def _merged(real: list[tuple[str, IntExpr]], wanted: list[IntExpr], ints: Ints) 
             product = int_op("*", product, group[-1][1])
         if not group or not ints.equal(product, extent):
             return None
-        result.append(flat(tuple(i for i, _ in group), tuple(e for _, e in group), ints))
+        result.append(_row_major(tuple(i for i, _ in group), tuple(e for _, e in group), ints))
     return None if left else result
 
 
@@ -102,7 +108,8 @@ def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
     before = ""
     for arg in value.args:
         extent = arg.type.shape[axis]
-        at = "0" if ints.is_one(extent) else (f"({index[axis]} - ({before}))" if before else index[axis])
+        at = "0" if ints.is_one(extent) else index[axis]
+        at = ints.composed(f"({at} - ({before}))", index[axis : axis + 1]) if before and at != "0" else at
         result.append((*index[:axis], at, *index[axis + 1 :]))
         before = f"{before} + {ints.operand(extent)}" if before else ints.operand(extent)
     return result
@@ -114,7 +121,8 @@ def in_tile(read: Read, index: Index, ints: Ints) -> Index:
         return index
     at = index[-1] if ints.is_one(read.step) else f"{wrap(index[-1])} * {ints.operand(read.step)}"
     at = at if index[-1] != "0" else "0"
-    return (*index[:-1], at if not read.start else str(read.start) if at == "0" else f"{at} + {read.start}")
+    at = at if not read.start else str(read.start) if at == "0" else f"{at} + {read.start}"
+    return (*index[:-1], ints.composed(at, index[-1:]))
 
 
 def leaves(value: Value | Fetch, index: Index, ints: Ints) -> Iterator[tuple[Read | Fetch, Index]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from kernellab.lowering.bounds import Bounds
 from kernellab.sketch.program.ints import IntExpr, IntKind
@@ -18,10 +19,67 @@ _SPELL = {"//": "/", "and": "&&", "or": "||"}
 
 
 @dataclass
+class Spelled:
+    """C++ names that text was made of; ``choosing`` are those of them that choose an element of memory."""
+
+    names: set[str] = field(default_factory=set)
+    choosing: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An index as ``base + last``, where ``last`` is one name; ``names`` are all that it is made of."""
+
+    names: frozenset[str]
+    last: str = ""
+    base: str = ""
+    base_of: frozenset[str] = frozenset()
+
+
+@dataclass
 class Ints(Bounds):
     """Facts about the integers of one kernel, and their C++ text; ``spell`` maps a name to its own in C++."""
 
     spell: Mapping[str, str]
+    #: what has been spelled, so that nobody has to look for a name in the text
+    spelled: Spelled = field(default_factory=Spelled, kw_only=True)
+    _sums: dict[str, Sum] = field(default_factory=dict, kw_only=True)
+
+    @contextmanager
+    def watch(self, *, chooses: bool = False) -> Iterator[Spelled]:
+        """Yields what is spelled inside; ``chooses``: it all chooses an element of memory."""
+        outer, self.spelled = self.spelled, Spelled()
+        try:
+            yield self.spelled
+        finally:
+            inner, self.spelled = self.spelled, outer
+            self.note(inner.names, inner.names if chooses else inner.choosing)
+
+    def note(self, names: Iterable[str], choosing: Iterable[str] = ()) -> None:
+        """Says that text was made of ``names``, or of what those were composed of."""
+        for name in names:
+            self.spelled.names.update(self.parts(name).names)
+        self.spelled.choosing.update(choosing)
+
+    def composed(self, text: str, names: Sequence[str], base: str | None = None) -> str:
+        """``text``, an index that is made of ``names``: who spells it spells them.
+
+        With ``base``, it is that and the last of ``names``.
+        """
+        if text not in self._sums and text not in names:
+            parts = [self.parts(name) for name in names]
+            every = frozenset().union(*(part.names for part in parts))
+            if base is None:
+                self._sums[text] = Sum(every)
+            else:
+                before = frozenset().union(*(part.names for part in parts[:-1])) | parts[-1].base_of
+                whole = " + ".join(filter(None, (base, parts[-1].base)))
+                self._sums[text] = Sum(every, parts[-1].last, whole, before)
+        return text
+
+    def parts(self, text: str) -> Sum:
+        """What an index is made of: itself, where it was not composed."""
+        return self._sums.get(text) or Sum(frozenset((text,)), text)
 
     def cpp(self, expr: IntExpr) -> str:
         return self._cpp(expr)[0]
@@ -38,7 +96,9 @@ class Ints(Bounds):
         if expr.kind is IntKind.NUM:
             return str(expr.value), _ATOM if expr.value >= 0 else 5
         if expr.kind is not IntKind.OP:
-            return self.spell.get(expr.name, expr.name), _ATOM
+            name = self.spell.get(expr.name, expr.name)
+            self.note([name])
+            return name, _ATOM
         op, args = expr.op, expr.args
         if op in ("min", "max"):
             text = self.cpp(args[0])
@@ -64,4 +124,4 @@ class Ints(Bounds):
         return f"{left} {_SPELL.get(op, op)} {right}", precedence
 
 
-__all__ = ["Ints"]
+__all__ = ["Ints", "Spelled", "Sum"]

@@ -8,7 +8,7 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.gather import gather_text
 from kernellab.lowering.c_family.index import Index, child_indices, wrap
 from kernellab.lowering.c_family.index import flat as flat_index
-from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.ints import Ints, Spelled
 from kernellab.lowering.c_family.nests import Fetch
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
 from kernellab.sketch.program.ints import IntExpr
@@ -17,6 +17,15 @@ from kernellab.sketch.program.program import Apply, Const, DType, Param, Read, V
 from kernellab.sketch.program.program import Index as IndexValue
 
 _NARROW_INTS = {DType.I16, DType.I8, DType.U8}
+
+
+#: spells the element of a tensor at an address, given what the address was made of
+Pick = Callable[[str, str, Spelled], str]
+
+
+def picked(tensor: str, address: str, _made_of: Spelled) -> str:
+    """The element as C spells it."""
+    return f"{tensor}[{address}]"
 
 
 class Scalars:
@@ -29,7 +38,7 @@ class Scalars:
         read: Callable[[Read, Index], str],
         fetch: Callable[[Fetch, Index], str],
         params: Mapping[str, str],
-        pick: Callable[[str, str], str] = "{}[{}]".format,
+        pick: Pick = picked,
     ) -> None:
         self.ints = ints
         self._read = read
@@ -44,6 +53,7 @@ class Scalars:
             case Const():
                 return literal(value.value, dtype)
             case Param():
+                self.ints.note([self._params[value.name]])
                 return f"{VALUE_TYPE[dtype]}({self._params[value.name]})"
             case IndexValue():
                 return self._number(value.expr, dtype)
@@ -64,13 +74,13 @@ class Scalars:
         op, dtype = OPS[value.op], value.type.dtype
         if value.op == "arange":
             return self._arange(value, index)
-        args = [
-            self.element(arg, at) for arg, at in zip(value.args, child_indices(value, index, self.ints), strict=True)
-        ]
+        with self.ints.watch() as made_of:
+            indices = child_indices(value, index, self.ints)
+            args = [self.element(arg, at) for arg, at in zip(value.args, indices, strict=True)]
         if value.op == "cast":
             return converted(args[0], value.args[0].type.dtype, dtype)
         if value.op == "gather":
-            return gather_text(value, args, self.ints, self._pick)
+            return gather_text(value, args, self.ints, lambda name, at: self._pick(name, at, made_of))
         if value.op == "concat":
             return self._concat(value, args, index)
         if op.kind is OpKind.SHAPE:
@@ -116,6 +126,7 @@ class Scalars:
     def _arange(self, value: Apply, index: Index) -> str:
         start = value.attr("start")
         text = index[0]
+        self.ints.note([text])
         if isinstance(start, IntExpr) and self.ints.const(start) != 0:
             text = self.ints.cpp(start) if text == "0" else f"{self.ints.cpp(start)} + {text}"
         elif isinstance(start, int) and start:
@@ -124,6 +135,7 @@ class Scalars:
 
     def _concat(self, value: Apply, args: list[str], index: Index) -> str:
         axis = int(value.attr("axis", 0)) % len(index)  # type: ignore[call-overload]
+        self.ints.note(index[axis : axis + 1])
         text = args[-1]
         bounds = []
         total = ""
@@ -138,4 +150,5 @@ class Scalars:
 
 def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
     """``name[...]`` for a row-major array of ``shape``."""
-    return f"{name}[{flat_index(index, shape, ints)}]"
+    with ints.watch(chooses=True):
+        return f"{name}[{flat_index(index, shape, ints)}]"

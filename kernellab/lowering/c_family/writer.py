@@ -30,6 +30,12 @@ class Writer:
                 line = f"{line.ljust(_COMMENT_COLUMN)}  {self._comment(sketch_line)}"
         self.lines.append(line)
 
+    def insert(self, at: int, lines: Iterable[str]) -> None:
+        """Lines before the one numbered ``at`` (from 0), as deep as what is written now."""
+        new = [("  " * self._depth + text).rstrip() for text in lines]
+        self.lines[at:at] = new
+        self.line_map = {n + len(new) if n > at else n: line for n, line in self.line_map.items()}
+
     def say(self, sketch_line: int) -> None:
         """The sketch line alone, where no code is its own."""
         self.lines.append("  " * self._depth + self._comment(sketch_line))

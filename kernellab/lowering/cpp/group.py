@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from kernellab.lowering.c_family.fuse import Group, Place
 from kernellab.lowering.c_family.gather import scatter_text
 from kernellab.lowering.c_family.index import Index, align, in_tile, leaves, wrap
-from kernellab.lowering.c_family.ints import Ints
+from kernellab.lowering.c_family.ints import Ints, Spelled, Sum
 from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
 from kernellab.lowering.c_family.scalar import Scalars, place
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
@@ -51,6 +50,8 @@ class GroupEmitter:
         self._defined: set[str] = set()
         #: names that the body has given to values of the current element
         self._made: set[str] = set()
+        #: the value of a fold that lines of the body still follow
+        self._result = ""
         self._hoisted: dict[tuple[int, str, str], Span] = {}
         self._sites: dict[tuple[int, Index], Site] = {}
         self._strips = Strips(ints, writer, fresh, self._site)
@@ -161,23 +162,25 @@ class GroupEmitter:
     # -- the body --------------------------------------------------------------------------------------------------
 
     def _body(self, reds: list[Reduction]) -> None:
-        waiting, result = iter(reds), ""
+        waiting = iter(reds)
+        self._result = ""
         self._defined.clear()
         self._made.clear()
         for nest in self.group.nests:
             said = id(nest) not in self._said and not self._edge
             self._said.add(id(nest))
             for line in self._statement(nest, waiting):
-                if line.startswith("return ") and nest is not self.group.nests[-1]:
-                    result = self.fresh("folded")
-                    line = f"const auto {result} = {line.removeprefix('return ')}"
                 self.w(line, nest.line, said)
-        if result:
-            self.w(f"return {result};")
+        if self._result:
+            self.w(f"return {self._result};")
 
     def _statement(self, nest: Nest, reds: Iterator[Reduction]) -> Iterator[str]:
         if nest.kind is NestKind.REDUCE:
-            yield from next(reds).update(self.element(nest))
+            reduction, element = next(reds), self.element(nest)
+            if reduction.returns:
+                yield self._folded(nest, reduction.value(element))
+            else:
+                yield from reduction.update(element)
             return
         if nest.scatter is not None:
             yield scatter_text(nest, self.group.vars, self.scalars)
@@ -190,6 +193,13 @@ class GroupEmitter:
             return
         assert nest.region is not None
         yield from self._store(nest, nest.region)
+
+    def _folded(self, nest: Nest, value: str) -> str:
+        """The line that gives a fold its value; what stands behind ``nest`` comes before the fold's end."""
+        if nest is self.group.nests[-1]:
+            return f"return {value};"
+        self._result = self.fresh("folded")
+        return f"const auto {self._result} = {value};"
 
     def element(self, nest: Nest) -> str:
         """The value of ``nest`` at the current element."""
@@ -236,13 +246,15 @@ class GroupEmitter:
         tile = read.tile
         if self.places[tile.uid] is Place.ARRAY:
             return place(self.names(tile), in_tile(read, index, self.ints), tile.shape, self.ints)
-        return self.names(tile)
+        name = self.names(tile)
+        self.ints.note([name])
+        return name
 
-    def _pick(self, tensor: str, address: str) -> str:
+    def _pick(self, tensor: str, address: str, made_of: Spelled) -> str:
         """The element at an address that was looked up; one that each step of the innermost loop looks up is alone."""
+        self.ints.note((), made_of.names)
         var = self.group.vars[self.dims[-1]] if self.dims else ""
-        looked_up = [w for inner in re.findall(r"\[(.*?)\]", address) for w in re.findall(r"\w+", inner) if w == var]
-        alone = bool(looked_up) or not self._made.isdisjoint(re.findall(r"\w+", address))
+        alone = var in made_of.choosing or not self._made.isdisjoint(made_of.names)
         return f"kl::lone({tensor}, {address})" if alone else f"{tensor}[{address}]"
 
     def _fetch(self, fetch: Fetch, index: Index) -> str:
@@ -256,6 +268,7 @@ class GroupEmitter:
         if value:
             return value
         value = f"{self.ints.tensor(tensor)}[{site.address}]"
+        self.ints.note(site.made_of, site.made_of)
         if is_narrow(tensor.dtype):
             value = f"float({value})"
         return f"({' && '.join(checks)} ? {value} : {pad})" if checks else value
@@ -299,17 +312,19 @@ class GroupEmitter:
         site = Site(region, "")
         guards: list[str] = []
         ranges = iter(index)
-        address = ""
         for item, size in zip(region.index, tensor.shape, strict=True):
+            before, start, counted = site.address, "", Sum(frozenset())
             if isinstance(item, Point):
                 text = ints.cpp(item.at)
                 if not (ints.nonnegative(item.at) and ints.below(item.at, size)):
                     guards.append(f"kl::within({text}, {ints.cpp(size)})")
             else:
                 at = next(ranges)
+                counted = ints.parts(at)
                 start = "" if ints.const(item.start) == 0 else ints.cpp(item.start)
                 step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
                 text = (f"{start} + {at}{step}" if start else f"{at}{step}") if at != "0" else start or "0"
+                counted = counted if at != "0" and not step else Sum(counted.names)
                 if not ints.fits(item.start, item.extent, item.step, size):
                     if at == "0":
                         guards.append(f"kl::within({text}, {ints.cpp(size)})")
@@ -318,12 +333,11 @@ class GroupEmitter:
                         site.spans[dim] = self._span(dim, tensor.name, item.start, item.extent, item.step, size)
                     else:
                         site.checks.append(f"kl::within({text}, {ints.cpp(size)})")
-            if not address:
-                address = text
-            else:
-                scaled = address if address == "0" else f"{wrap(address)} * {ints.operand(size)}"
-                address = text if address == "0" else (scaled if text == "0" else f"{scaled} + {text}")
-        site.address = address
+            site.address = _added(before, text, size, ints)
+            base = _added(before, " + ".join(filter(None, (start, counted.base))) or "0", size, ints)
+            site.last, site.base = counted.last, "" if base == "0" else base
+            site.base_of = site.made_of | counted.base_of
+            site.made_of |= counted.names
         self._add_guards(site, guards)
         return site
 
@@ -364,27 +378,24 @@ class GroupEmitter:
     def _fast_ranges(self) -> dict[int, Span]:
         result = {}
         for dim, spans in self._spans.items():
-            lows = [s[0] for s in spans if s[0] != "0"]
-            low = "0"
-            for text in dict.fromkeys(lows):
-                low = text if low == "0" else f"kl::imax({low}, {text})"
-            high = ""
-            for text in dict.fromkeys(s[1] for s in spans):
-                high = text if not high else f"kl::imin({high}, {text})"
-            if low != "0" and len(spans) > 1:
-                high = f"kl::imax({low}, {high})"
-            if "(" in low + high:
-                var = self.group.vars[dim]
-                names = []
-                for text, word in ((low, "begin"), (high, "end")):
-                    if "(" in text:
-                        name = self.fresh(f"{var}_all_{word}")
-                        self.w(f"const int64_t {name} = {text};")
-                        text = name
-                    names.append(text)
-                low, high = names
+            lows = list(dict.fromkeys(s[0] for s in spans if s[0] != "0")) or ["0"]
+            highs = list(dict.fromkeys(s[1] for s in spans))
+            low, high = lows[0], highs[0]
+            for text in lows[1:]:
+                low = f"kl::imax({low}, {text})"
+            for text in highs[1:]:
+                high = f"kl::imin({high}, {text})"
+            held = low != "0" and len(spans) > 1
+            high = f"kl::imax({low}, {high})" if held else high
+            low = self._named(low, dim, "begin") if len(lows) > 1 else low
+            high = self._named(high, dim, "end") if held or len(highs) > 1 else high
             result[dim] = (low, high)
         return result
+
+    def _named(self, text: str, dim: int, word: str) -> str:
+        name = self.fresh(f"{self.group.vars[dim]}_all_{word}")
+        self.w(f"const int64_t {name} = {text};")
+        return name
 
     def _edges_idle(self) -> bool:
         """Does nothing happen past the edges? Then the loops stop at them."""
@@ -413,3 +424,11 @@ class GroupEmitter:
             if n.tile is not None and writes[n.tile.uid] == 1 and self.places[n.tile.uid] is Place.LOCAL
         }
         return substitute(value, made)
+
+
+def _added(address: str, text: str, size: IntExpr, ints: Ints) -> str:
+    """The row-major ``address`` with the index of one more dimension of ``size`` elements."""
+    if not address or address == "0":
+        return text
+    scaled = f"{wrap(address)} * {ints.operand(size)}"
+    return scaled if text == "0" else f"{scaled} + {text}"

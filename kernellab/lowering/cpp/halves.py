@@ -7,7 +7,6 @@ norm, is converted once, before the loops.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,7 +114,7 @@ class Strips:
             if region.tensor.dtype is not DType.F16 or region.tensor.name in names:
                 continue
             site = self.site(region, at)
-            base, tensor = _before(site.address, var), self.ints.tensor(region.tensor)
+            base, tensor = site.row(var), self.ints.tensor(region.tensor)
             place = f"{tensor}[{site.address}]"
             if base is not None and not site.checks and place not in found:
                 found[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored)
@@ -160,16 +159,6 @@ def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:
             yield nest.region.tensor.name, nest.region if nest.kind is NestKind.STORE else None
         if nest.scatter is not None:
             yield nest.scatter.tensor.name, None
-
-
-def _before(address: str, var: str) -> str | None:
-    """``address`` without ``var`` at its end; None where it does not count elements one by one."""
-    if address == var:
-        return ""
-    base = address.removesuffix(f" + {var}")
-    if base == address or re.search(rf"\b{re.escape(var)}\b", base):
-        return None
-    return base
 
 
 __all__ = ["Row", "Strips"]

@@ -76,11 +76,11 @@ def operand_text(
 
 def _place(tile: Tile, call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str) -> str:
     if len(tile.shape) < 2:
-        raise LoweringError(f"Line {call.line}: gemm needs operands of two dimensions.", "Add one with x[:, None].")
+        raise LoweringError("gemm needs operands of two dimensions.", "Add one with x[:, None].", call.line)
     if len(tile.shape) == 2:
         return name(tile)
     if not ints.same_shape(tile.shape[:-2], call.acc.shape[:-2]):
-        raise LoweringError(f"Line {call.line}: gemm's batch dimensions differ.", "Broadcast them first.")
+        raise LoweringError("The batch dimensions of gemm's operands differ.", "Broadcast them first.", call.line)
     return f"{name(tile)} + {batch} * {' * '.join(ints.operand(e) for e in tile.shape[-2:])}"
 
 

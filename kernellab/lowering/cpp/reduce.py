@@ -118,19 +118,21 @@ class Reduction:
     # -- in the body -----------------------------------------------------------------------------------------------
 
     def update(self, text: str) -> Iterator[str]:
-        source = self.nest.value.type.dtype
-        if self.nest.op == "reduce_any":
-            text = converted(text, source, DType.BOOL)
-        else:
-            text = converted(text, source, self.dtype)
-        if self.is_arg and not self.returns:
+        """Lines that fold in the element of which ``text`` is the source's value."""
+        text = self._converted(text)
+        if self.is_arg:
             yield from self._update_arg(text)
-        elif self.returns:
-            yield f"return {strip(text)};" if text.startswith(self.ctype) else f"return {self.ctype}({strip(text)});"
-        elif self._scalar:
-            yield f"{self._combined(self._scalar, text)};"
         else:
-            yield f"{self._combined(self._target(), text)};"
+            yield f"{self._combined(self._scalar or self._target(), text)};"
+
+    def value(self, text: str) -> str:
+        """The element as a fold's lambda gives it."""
+        text = self._converted(text)
+        return strip(text) if text.startswith(self.ctype) else f"{self.ctype}({strip(text)})"
+
+    def _converted(self, text: str) -> str:
+        wanted = DType.BOOL if self.nest.op == "reduce_any" else self.dtype
+        return converted(text, self.nest.value.type.dtype, wanted)
 
     def _combined(self, target: str, text: str) -> str:
         if self.nest.op in ("reduce_max", "reduce_min"):

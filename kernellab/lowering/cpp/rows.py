@@ -138,7 +138,7 @@ def _scan_text(call: ScanCall, ints: Ints, names: Callable[[Tile], str]) -> str:
     """``kl::scan<...>(result, operands, outer, n, inner);``"""
     for source in call.source:
         if not ints.same_shape(source.shape, call.tile.shape):
-            raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
+            raise LoweringError("The scan's operands differ in shape.", "Broadcast them first.", call.line)
     operands = [_row(call, tile, ints, names) for tile in (call.tile, *call.source)]
     back = str(call.reverse).lower()
     word = f"kl::linear_scan<{back}>" if call.combine == "linear" else f"kl::scan<kl::{_SCANS[call.combine]}, {back}>"

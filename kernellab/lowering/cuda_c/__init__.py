@@ -43,7 +43,7 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
         try:
             written = emitter.write(writer)
         except LoweringError as error:
-            if error.message.startswith("Line "):
+            if error.line:
                 raise
             raise LoweringError(f"In sketch {kernel.name!r}: {error.message}", error.remedy) from error
         given = ", ".join([*written.constants, "V", "THREADS"])

@@ -32,6 +32,7 @@ def access(region: Region, index: Index, ints: Ints) -> Access:
             inside = ints.nonnegative(item.at) and ints.below(item.at, size)
         else:
             at = next(ranges)
+            ints.note([at])
             start = "" if ints.const(item.start) == 0 else ints.cpp(item.start)
             step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
             text = (f"{start} + {at}{step}" if start else f"{at}{step}") if at != "0" else start or "0"

@@ -41,13 +41,12 @@ def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], 
 def _numbers(loops: list[Loop], trips: list[IntExpr], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> list[str]:
     if len(loops) < 2:
         return ["index_t(blockIdx.x)"] * len(loops)
-    counts = [ints.operand(t) for t in trips]
     group = next((loop.hints.swizzle for loop in loops if loop.hints.swizzle), None)
     numbers: list[str] = []
     left = "index_t(blockIdx.x)"
     if group:
         # rows in groups: blocks that run at once share both their rows of a and their columns of b
-        rows, columns = counts[-2:]
+        rows, columns = (ints.operand(t) for t in trips[-2:])
         first, count, within = fresh("group_row"), fresh("group_rows"), fresh("in_group")
         plane = f"{left} % ({rows} * {columns})" if len(loops) > 2 else left
         w(f"const index_t {first} = {plane} / ({group} * {columns}) * {group};")
@@ -55,12 +54,12 @@ def _numbers(loops: list[Loop], trips: list[IntExpr], ints: Ints, w: Writer, fre
         w(f"const index_t {within} = {plane} % ({group} * {columns});")
         numbers = [f"({first} + {within} % {count})", f"({within} / {count})"]
         left = f"{left} / ({rows} * {columns})"
-        counts = counts[:-2]
-    for n in range(len(counts) - 1, -1, -1):
-        numbers.insert(0, f"({left})" if n == 0 else f"({left} % {counts[n]})")
-        if n:
-            left = f"{left} / {counts[n]}"
-    return numbers
+        trips = trips[:-2]
+    for n in range(len(trips) - 1, 0, -1):
+        count = ints.operand(trips[n])
+        numbers.insert(0, f"({left} % {count})")
+        left = f"{left} / {count}"
+    return [f"({left})", *numbers] if trips else numbers
 
 
 __all__ = ["Grid", "write_grid"]

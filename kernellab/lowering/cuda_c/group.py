@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.lowering.c_family.fuse import Group
@@ -85,16 +84,17 @@ class GroupWriter:
             return
         folds = {id(n): Fold(n, self.group, layout, self.k) for n in self.group.nests if n.kind is NestKind.REDUCE}
         body: list[tuple[str, int]] = []
-        for nest in self.group.nests:
-            body += [(line, nest.line) for line in self._statement(nest, folds.get(id(nest)))]
+        with self.ints.watch() as used:
+            for nest in self.group.nests:
+                body += [(line, nest.line) for line in self._statement(nest, folds.get(id(nest)))]
         for fold in folds.values():
             fold.before(self.w)
         self.w("#pragma unroll")
         with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
-            self._positions(layout.name, layout.split, "\n".join(t for t, _ in (*body, *self._before, *self._behind)))
+            self._positions(layout.name, layout.split, used.names)
             said: set[int] = set()
             self._put(self._before, said)
-            self._each(layout.name, body, said)
+            self._each(layout.name, body, said, used.names)
             self._put(self._behind, said)
         for fold in folds.values():
             fold.after(self.w)
@@ -114,43 +114,46 @@ class GroupWriter:
             self.w(text, line, line not in said)
             said.add(line)
 
-    def _each(self, layout: str, body: list[tuple[str, int]], said: set[int]) -> None:
+    def _each(self, layout: str, body: list[tuple[str, int]], said: set[int], used: Collection[str]) -> None:
         if not body:
             return
         self.w("#pragma unroll")
         with self.w.block(f"for (int v = 0; v < {layout}::WIDE; ++v)"):
-            if any(re.search(rf"\b{self._last}\b", text) for text, _ in body):
+            if self._last in used:
                 self.w(f"const index_t {self._last} = {self._first} + v;")
             self._put(body, said)
 
-    def _positions(self, layout: str, split: int, text: str) -> None:
-        """The indices of this thread's elements, and the end of the loop where there is no such element."""
+    def _positions(self, layout: str, split: int, used: Collection[str]) -> None:
+        """The indices of this thread's elements, and the end of the loop where there is no such element.
+
+        ``used`` are the names that the loop's body is made of.
+        """
         names = [self.group.vars[d] for d in self._dims]
         extents = [self.group.domain[d] for d in self._dims]
         rows, columns = names[:split], [*names[split:-1], self._first]
-        row = self._part(rows, extents[:split], f"{layout}::row(at)", "row", text)
-        column = self._part(columns, extents[split:], f"{layout}::column(at)", "column", text)
+        row = self._part(rows, f"{layout}::row(at)", "row")
+        column = self._part(columns, f"{layout}::column(at)", "column")
         self.w(f"if (!{layout}::has({row}, {column})) continue;")
-        self._unflatten(rows, extents[:split], row, text)
-        self._unflatten(columns, extents[split:], column, text)
+        self._unflatten(rows, extents[:split], row, used)
+        self._unflatten(columns, extents[split:], column, used)
 
-    def _part(self, names: list[str], extents: list[IntExpr], position: str, what: str, text: str) -> str:
+    def _part(self, names: list[str], position: str, what: str) -> str:
         if not names:
             return "0"
         name = names[0] if len(names) == 1 else self.k.fresh(what)
         self.w(f"const index_t {name} = {position};")
         return name
 
-    def _unflatten(self, names: list[str], extents: list[IntExpr], flat: str, text: str) -> None:
+    def _unflatten(self, names: list[str], extents: list[IntExpr], flat: str, used: Collection[str]) -> None:
         if len(names) < 2:
             return
+        wanted = [n for n, name in enumerate(names) if name in used or name == self._first]
         left = flat
-        for n in range(len(names) - 1, -1, -1):
-            used = n == len(names) - 1 and names[n] == self._first
-            if used or re.search(rf"\b{names[n]}\b", text):
+        for n in range(len(names) - 1, min(wanted, default=len(names)) - 1, -1):
+            if n in wanted:
                 number = left if n == 0 else f"{left} % {self.ints.operand(extents[n])}"
                 self.w(f"const index_t {names[n]} = {number};")
-            if n:
+            if n > wanted[0]:
                 left = f"{left} / {self.ints.operand(extents[n])}"
 
     # -- statements ------------------------------------------------------------------------------------------------
@@ -164,6 +167,9 @@ class GroupWriter:
             return [line] if self._dims else [f"if (threadIdx.x == 0) {{ {line} }}"]
         if nest.region is not None:
             nest = _rounded_once(nest, nest.region)
+        if nest.kind is NestKind.REDUCE and fold is None and nest.op in ("argmax", "argmin"):
+            assert nest.tile is not None
+            return [self._write(nest.tile, "0")]
         text = self.element(nest)
         if nest.kind is NestKind.REDUCE:
             if fold is not None:
@@ -180,8 +186,6 @@ class GroupWriter:
         tile = nest.tile
         assert tile is not None
         source = nest.value.type.dtype
-        if nest.op in ("argmax", "argmin"):
-            return [self._write(tile, "0")]
         text = f"({text} != 0)" if nest.op == "reduce_any" else text
         return [self._write(tile, strip(converted(text, source, tile.dtype)))]
 

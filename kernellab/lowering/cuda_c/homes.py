@@ -155,7 +155,7 @@ def steps_of(block: FusedBlock) -> list[Group | ScanCall | GemmCall]:
     found: list[Group | ScanCall | GemmCall] = []
     for step in block.steps:
         if isinstance(step, SortCall):
-            raise LoweringError(f"Line {step.line}: CUDA-C has no sort.", "Lower with --dsl triton or --dsl cpp.")
+            raise LoweringError("CUDA-C has no sort.", "Lower with --dsl triton or --dsl cpp.", step.line)
         if isinstance(step, (FusedLoop, FusedIf)):
             found += [s for inner in step.blocks for s in steps_of(inner)]
         else:

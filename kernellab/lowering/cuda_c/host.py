@@ -42,8 +42,8 @@ class CudaHost:
     def _start(self, k: Written) -> None:
         blocks = " * ".join(f"({self.host.int_text(t)})" for t in k.grid.trips) or "1"
         constants = ", ".join(f'"{self.spelled.get(n, n)}": {n}' for n in k.constants)
-        elements = ", ".join(dict.fromkeys(self.host.int_text(e) for e in k.largest)) or "1"
-        elements = f"max({elements})" if "," in elements else elements
+        sizes = list(dict.fromkeys(self.host.int_text(e) for e in k.largest)) or ["1"]
+        elements = f"max({', '.join(sizes)})" if len(sizes) > 1 else sizes[0]
         declared = self.host.declares(k.name, "num_warps")
         share = _PRODUCT_SHARE if k.is_product else _SHARE if declared else _FREE_SHARE
         warps = "num_warps" if declared else ("4" if k.is_product else "1")

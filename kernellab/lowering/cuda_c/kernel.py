@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -116,8 +115,8 @@ class KernelWriter:
             start = len(writer.lines)
             self._block(fused)
             self._insert_layouts(start)
-        words = set(re.findall(r"\w+", writer.text))
-        written.constants = [n for n in written.constants if self._spelled.get(n, n) in words]
+        spelled = self.ints.spelled.names
+        written.constants = [n for n in written.constants if self._spelled.get(n, n) in spelled]
         return written
 
     # -- signature -------------------------------------------------------------------------------------------------
@@ -211,12 +210,8 @@ class KernelWriter:
             last = self.ints.cpp(layout.extents[-1]) if layout.extents else "1"
             side = f", {layout.side}" if layout.side != 32 else ""
             wide = "V" if layout.wide else "1"
-            lines.append(f"  using {layout.name} = kl::Layout<{rows}, {columns}, {last}, {wide}, THREADS{side}>;")
-        self._insert(at, lines)
-
-    def _insert(self, at: int, lines: list[str]) -> None:
-        self.w.lines[at:at] = lines
-        self.w.line_map = {n + len(lines) if n > at else n: line for n, line in self.w.line_map.items()}
+            lines.append(f"using {layout.name} = kl::Layout<{rows}, {columns}, {last}, {wide}, THREADS{side}>;")
+        self.w.insert(at, lines)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -304,10 +299,10 @@ class KernelWriter:
                 for tile in tiles:
                     w(f"const auto* const {self.tile(tile)} = {places[tile.uid]}[{turn} ^ 1];")
                 rest = [s for s in step.body.steps if not any(s is g for g in loads)]
-                self._block(FusedBlock(rest, [t for t in step.body.declares if t.uid not in places]))
-                if any(re.search(rf"\b{var}\b", line.split("//")[0]) for line in w.lines[begun:]):
-                    indent = re.match(r" *", w.lines[begun])
-                    self._insert(begun, [f"{indent[0] if indent else ''}const index_t {var} = {ahead} - {by};"])
+                with self.ints.watch() as used:
+                    self._block(FusedBlock(rest, [t for t in step.body.declares if t.uid not in places]))
+                if var in used.names:
+                    w.insert(begun, [f"const index_t {var} = {ahead} - {by};"])
             del self.ints.loops[loop.var]
         # the last iteration's readers may still be at work
         for inner in steps_of(step.body):
@@ -344,7 +339,7 @@ class KernelWriter:
         parts = (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])
         sizes = ["int(" + (" * ".join(self.ints.operand(e) for e in part) or "1") + ")" for part in parts]
         if any(not self.ints.same_shape(source.shape, shape) for source in call.source):
-            raise LoweringError(f"Line {call.line}: the scan's operands differ in shape.", "Broadcast them first.")
+            raise LoweringError("The scan's operands differ in shape.", "Broadcast them first.", call.line)
         operands = [self.tile(t) for t in (call.tile, *call.source)]
         back = str(call.reverse).lower()
         word = f"kl::linear_scan<THREADS, {back}>"
@@ -360,8 +355,9 @@ class KernelWriter:
             self.ints.is_one(acc.shape[-1]) and not self.ints.is_one(acc.shape[-2])
         ):
             raise LoweringError(
-                f"Line {call.line}: CUDA-C multiplies two matrices at a time, of more than one column.",
+                "CUDA-C multiplies two matrices at a time, of more than one column.",
                 "Loop over the batch, or lower with --dsl triton.",
+                call.line,
             )
         layout, k = self.layouts.of(acc.shape).name, self.ints.operand(a.shape[-1])
         name = self.tile(acc)

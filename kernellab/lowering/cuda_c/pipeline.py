@@ -55,25 +55,29 @@ class CopyWriter(GroupWriter):
         layout = self.k.layouts.of(self.group.domain)
         whole: list[tuple[str, int]] = []
         single: list[tuple[str, int]] = []
-        for nest in self.group.nests:
-            assert isinstance(nest.value, Fetch) and nest.tile is not None
-            region, name = nest.value.region, self.k.name(nest.tile)
-            index = align(self.group.vars, nest.tile.shape, self.ints)
-            wide = self._is_wide(region, index)
-            at = self._at_first(index) if wide else index
-            site = access(region, at, self.ints)
-            target = place(name, at, nest.tile.shape, self.ints)
-            count = f"{layout.name}::WIDE" if wide else "1"
-            inside = " && ".join(site.checks) or "true"
-            given = f"{self.ints.tensor(region.tensor)}[{site.address}]"
-            line = f"kl::copy<{count}>(&{target}, &{given}, {inside});"
-            (whole if wide else single).append((line, nest.line))
+        with self.ints.watch() as used:
+            for nest in self.group.nests:
+                wide, line = self._copy(nest, f"{layout.name}::WIDE")
+                (whole if wide else single).append((line, nest.line))
         self.w("#pragma unroll")
         with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
-            self._positions(layout.name, layout.split, "\n".join(t for t, _ in (*whole, *single)))
+            self._positions(layout.name, layout.split, used.names)
             said: set[int] = set()
             self._put(whole, said)
-            self._each(layout.name, single, said)
+            self._each(layout.name, single, said, used.names)
+
+    def _copy(self, nest: Nest, width: str) -> tuple[bool, str]:
+        """Whether one call copies ``width`` elements at once, and the call."""
+        assert isinstance(nest.value, Fetch) and nest.tile is not None
+        region = nest.value.region
+        index = align(self.group.vars, nest.tile.shape, self.ints)
+        wide = self._is_wide(region, index)
+        at = self._at_first(index) if wide else index
+        site = access(region, at, self.ints)
+        target = place(self.k.name(nest.tile), at, nest.tile.shape, self.ints)
+        inside = " && ".join(site.checks) or "true"
+        given = f"{self.ints.tensor(region.tensor)}[{site.address}]"
+        return wide, f"kl::copy<{width if wide else '1'}>(&{target}, &{given}, {inside});"
 
 
 __all__ = ["CopyWriter", "loads_ahead"]

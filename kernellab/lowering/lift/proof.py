@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernellab.errors import KernellabError, LoweringError
+from kernellab.errors import KernellabError, LoweringError, SketchError
 from kernellab.lowering import lower
 from kernellab.lowering.lift.tokens import CODE, Token, tokens
 from kernellab.records import Source
@@ -105,9 +105,9 @@ def refusal(place: Difference, source: Source, text: str) -> LoweringError:
 def unreadable(source: Source, error: KernellabError, text: str) -> LoweringError:
     """No reading makes a sketch: names the line of the source that says the statement, or declares the tensor, at
     fault, else that of the host function."""
-    number = re.match(r"Line (\d+):", error.message)
     lines = text.split("\n")
-    said = lines[int(number[1]) - 1].strip() if number and int(number[1]) <= len(lines) else ""
+    at = _line_of(error)
+    said = lines[at - 1].strip() if 0 < at <= len(lines) else ""
     tensor = re.match(r"'?(\w+)'? is declared", error.message)
     declares = rf"\b{tensor[1]} = torch\.|_fits\({tensor[1]},|\b{tensor[1]} must hold" if tensor else "(?!)"
     everywhere = [(f, n, x) for f, c in sorted(source.files.items()) for n, x in enumerate(c.split("\n"), 1)]
@@ -118,6 +118,13 @@ def unreadable(source: Source, error: KernellabError, text: str) -> LoweringErro
         f"Line {line} of {file}, {_short(code.strip())!r}, does not give a sketch of this task: {error.message}",
         "Check that it is its kernel, or undo the edit there.",
     )
+
+
+def _line_of(error: KernellabError) -> int:
+    """The sketch line at fault; 0 where none is known."""
+    if isinstance(error, LoweringError):
+        return error.line
+    return error.diagnostics[0].line if isinstance(error, SketchError) and error.diagnostics else 0
 
 
 def _short(text: str) -> str:

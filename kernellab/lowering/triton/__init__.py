@@ -37,8 +37,8 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch."""\n\n'
     head += "import torch\nimport triton\nimport triton.language as tl\n\n\n"
-    functions = "".join(text for written in kernels for text, _ in written.lines)
-    helpers = library_text(functions, interpreter=interpreter)
+    named = frozenset().union(*(written.used for written in kernels))
+    helpers = library_text(named, interpreter=interpreter)
     text = head + (helpers + "\n\n" if helpers else "")
     mapped: dict[int, int] = {}
     for kernel, written in zip(own_kernels(program), kernels, strict=True):
@@ -60,9 +60,9 @@ def _write(program: Program, name: str, known: dict[str, int], wide: str, *, int
         return writer.write()
     except LoweringError as error:
         line = writer.out.at
-        if not line or error.message.startswith("Line "):
+        if not line or error.line:
             raise
-        raise LoweringError(f"Line {line}: {error.message}", error.remedy) from error
+        raise LoweringError(error.message, error.remedy, line) from error
 
 
 def _known(program: Program, binding: Binding) -> dict[str, int]:

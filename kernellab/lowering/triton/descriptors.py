@@ -71,7 +71,7 @@ def _write(writer: KernelWriter, load: Load) -> Described:
     tests = [f"{OPTION} == 1", f"{tensor.name}.data_ptr() % {_BYTES} == 0"]
     if writer.ints.const(cols) is None:
         tests.append(f"{tidy(python_int(int_op('*', cols, num(tensor.dtype.bytes))))} % {_BYTES} == 0")
-    flag = writer.shapes.constexpr(f"BULK_{tensor.name}", " and ".join(tests))
+    flag = writer.shapes.constexpr(f"BULK_{tensor.name}", " and ".join(tests), cols.names())
     base = [tensor.name]
     for d, i in enumerate(index[:-2]):
         assert isinstance(i, Point)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,9 +41,10 @@ class Host:
         self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
-        for name, expression in kernel.computed.items():
-            if name in kernel.used or any(re.search(rf"\b{name}\b", other) for other in kernel.computed.values()):
-                self.host.put(f"{name} = {expression}")
+        wanted = kernel.used.union(*(made.names for made in kernel.computed.values()))
+        for name, made in kernel.computed.items():
+            if name in wanted:
+                self.host.put(f"{name} = {made.text}")
         # by position: a keyword costs Triton's launcher 0.4 us
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]

@@ -16,9 +16,9 @@ from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import write_grid
 from kernellab.lowering.triton.ints import Ints
 from kernellab.lowering.triton.places import PlaceWriter
-from kernellab.lowering.triton.shapes import Shapes
+from kernellab.lowering.triton.shapes import Computed, Shapes
 from kernellab.lowering.triton.sort import write_sort
-from kernellab.lowering.triton.text import Writer
+from kernellab.lowering.triton.text import Writer, names_in
 from kernellab.lowering.triton.values import TL_DTYPES, Text, Values
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import (
@@ -53,7 +53,7 @@ class Written:
     name: str
     lines: list[tuple[str, int]]
     used: frozenset[str]
-    computed: dict[str, str]
+    computed: dict[str, Computed]
     grid: str
     #: largest tile: known elements, and names of the padded extents that multiply them
     elements: tuple[int, list[str]]
@@ -392,8 +392,7 @@ def _read_once(kernel: Kernel) -> frozenset[str]:
 
 
 def _names_used(lines: list[tuple[str, int]]) -> frozenset[str]:
-    tree = ast.parse("def f():\n" + "\n".join(text for text, _ in lines))
-    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return names_in(ast.parse("def f():\n" + "\n".join(text for text, _ in lines)))
 
 
 __all__ = ["KernelWriter", "Written"]

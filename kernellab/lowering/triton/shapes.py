@@ -36,12 +36,20 @@ class Extent:
     host: str = ""
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A constexpr parameter that the host computes: its Python text, and the names that this needs."""
+
+    text: str
+    names: frozenset[str]
+
+
 @dataclass
 class Shapes:
     ints: Ints
     names: Names
-    #: constexpr parameters that the host computes: name -> Python expression
-    computed: dict[str, str] = field(default_factory=dict)
+    #: constexpr parameters that the host computes
+    computed: dict[str, Computed] = field(default_factory=dict)
     #: canonical extents that take part in a dot
     dotted: set[str] = field(default_factory=set)
     _extents: dict[str, Extent] = field(default_factory=dict)
@@ -66,8 +74,9 @@ class Shapes:
         if value is None:
             wanted = f"triton.next_power_of_2(max({tidy(python_int(expr))}, 1))"
             host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
-            padded = self.constexpr(_label(expr) + "_P", host)
-            flag = self.constexpr(f"FULL_{_label(expr)}", f"{padded} == {tidy(python_int(expr))}")
+            padded = self.constexpr(_label(expr) + "_P", host, expr.names())
+            full = f"{padded} == {tidy(python_int(expr))}"
+            flag = self.constexpr(f"FULL_{_label(expr)}", full, expr.names() | {padded})
             return Extent(expr, padded, None, None, False, flag, padded)
         size = max(least, 1 << max(value - 1, 0).bit_length())
         if size == value:
@@ -77,17 +86,17 @@ class Shapes:
             return Extent(expr, str(size), value, size, False, "", str(size))
         wanted = f"triton.next_power_of_2({tidy(python_int(expr))})"
         host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
-        padded = self.constexpr(_label(expr) + "_P", host)
+        padded = self.constexpr(_label(expr) + "_P", host, expr.names())
         return Extent(expr, padded, value, size, False, "", padded)
 
-    def constexpr(self, wish: str, host: str) -> str:
-        """The name of the constexpr parameter that the host computes as ``host``."""
+    def constexpr(self, wish: str, host: str, names: frozenset[str]) -> str:
+        """The name of the constexpr parameter that the host computes as ``host``, of which ``names`` are a part."""
         name = self.names.of(("computed", host), wish)
-        self.computed.setdefault(name, host)
+        self.computed.setdefault(name, Computed(host, names))
         return name
 
     def flag(self, wish: str, condition: IntExpr) -> str:
-        return self.constexpr(wish, tidy(python_int(condition)))
+        return self.constexpr(wish, tidy(python_int(condition)), condition.names())
 
     def padded(self, shape: tuple[IntExpr, ...]) -> list[str]:
         return [self.extent(e).padded for e in shape]

@@ -53,32 +53,41 @@ def join_comments(
     return "\n".join(out) + "\n", mapped
 
 
-def library(text: str, *, interpreter: bool) -> str:
-    """The library functions that ``text`` calls, and those that they call, in the library's order."""
+def library(named: frozenset[str], *, interpreter: bool) -> str:
+    """The library functions among ``named``, and those that they call, in the library's order."""
     table = dict(_functions("library.py"))
     if interpreter:
         table.update(_functions("library_interpreter.py"))
     wanted: set[str] = set()
-    todo = _calls(text)
+    todo = set(named)
     while todo:
         name = todo.pop()
         if name in table and name not in wanted:
             wanted.add(name)
-            todo |= _calls(table[name])
-    return "\n\n".join(f"{body}\n" for name, body in table.items() if name in wanted)
+            todo |= table[name].names
+    return "\n\n".join(f"{function.text}\n" for name, function in table.items() if name in wanted)
 
 
-def _calls(text: str) -> set[str]:
-    return set(re.findall(r"\bkl_\w+", text))
+@dataclass(frozen=True)
+class Function:
+    """A function of the library: its text, and the names that its body uses."""
+
+    text: str
+    names: frozenset[str]
+
+
+def names_in(tree: ast.AST) -> frozenset[str]:
+    """Every name that stands in the code."""
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 @lru_cache(maxsize=2)
-def _functions(file: str) -> dict[str, str]:
+def _functions(file: str) -> dict[str, Function]:
     source = (files("kernellab.lowering.triton") / file).read_text()
     tree = ast.parse(source)
     lines = source.splitlines()
     return {
-        node.name: "\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno])
+        node.name: Function("\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno]), names_in(node))
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }

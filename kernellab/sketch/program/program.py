@@ -475,6 +475,8 @@ class Kernel:
     reads: frozenset[str]
     writes: frozenset[str]
     span: Span = field(default=NOWHERE, compare=False)
+    #: the constexprs that the sketch declares or names; None for a kernel that was not read from a text
+    constexprs: frozenset[str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -56,7 +56,12 @@ class _FileResolver:
         for sketch in self.file.sketches:
             self.index_names |= walk.index_names(sketch)
         roles = self._roles()
-        kernels = tuple(self._kernel(s, roles) for s in self.file.sketches)
+        read = [self._kernel(s, roles) for s in self.file.sketches]
+        # a sketch may name a constexpr that only a later one declares
+        kernels = tuple(
+            replace(kernel, constexprs=self._constexprs(sketch, declared))
+            for sketch, (kernel, declared) in zip(self.file.sketches, read, strict=True)
+        )
         program = Program(
             kernels,
             tuple(self.symbols),
@@ -76,16 +81,26 @@ class _FileResolver:
 
     # -- kernels
 
-    def _kernel(self, sketch: tree.Sketch, roles: dict[str, str]) -> Kernel:
+    def _kernel(self, sketch: tree.Sketch, roles: dict[str, str]) -> tuple[Kernel, Collection[str]]:
+        """The sketch's kernel, and the names that it declares."""
         names = Names(self.symbols, self.constexprs, dict(self.tensors), self.opaques)
         names.index_constexprs = {n for n in self.index_names if n not in self.symbols}
         scope = Scope(names, self.faults, RULES, self.readings)
-        self._declare(sketch, roles, scope)
+        declared = self._declare(sketch, roles, scope)
         body = self._body(sketch, scope)
         for word in sorted(scope.opaque):
             self._note("opaque", self.opaques[word].span, name=word)
         self.opaque_used |= scope.opaque
-        return Kernel(sketch.name, body, frozenset(scope.reads), frozenset(scope.writes), sketch.span)
+        reads, writes = frozenset(scope.reads), frozenset(scope.writes)
+        return Kernel(sketch.name, body, reads, writes, sketch.span), declared
+
+    def _constexprs(self, sketch: tree.Sketch, declared: Collection[str]) -> frozenset[str]:
+        """The constexprs that the sketch declares, or names though another one of the file declares them."""
+        known = self.constexprs.keys()
+        if known <= set(declared):
+            return frozenset(known)
+        named = {node.id for node in walk.nodes(sketch) if isinstance(node, tree.Name)}
+        return frozenset(known & (named | set(declared)))
 
     def _body(self, sketch: tree.Sketch, scope: Scope) -> tuple[Statement, ...]:
         try:
@@ -124,7 +139,8 @@ class _FileResolver:
 
     # -- declarations
 
-    def _declare(self, sketch: tree.Sketch, roles: dict[str, str], scope: Scope) -> None:
+    def _declare(self, sketch: tree.Sketch, roles: dict[str, str], scope: Scope) -> Collection[str]:
+        """Reads the declarations; returns the names that are declared here."""
         ordered = sorted(sketch.declarations, key=lambda d: d.kind in ("tensors", "require"))
         here: dict[str, str] = {}
         for declaration in ordered:
@@ -143,6 +159,7 @@ class _FileResolver:
                             self._require(item, scope)
                 except Refused:
                     _poison(scope, item)
+        return here
 
     def _claim(self, name: str, kind: str, span: tree.Span, here: dict[str, str]) -> None:
         """Refuses a name that this sketch, or another as something else, has declared."""
