@@ -110,7 +110,7 @@ def evolve(
         run = begin(task, dsl, cluster=cluster, **asked)
     if detach and not run.state.status.ended:
         log = _detached(run, cluster, out)
-        done = f"{run.id} goes on by itself: kernellab evolve attach {run.id}"
+        done = f"{run.id} runs in the background: kernellab evolve attach {run.id}"
         emit({"run": run.id, "log": str(log)}) if json else print(done)
         return 0
     run.work()
@@ -162,13 +162,13 @@ def stop(
 
 @run_app.command("pause")
 def pause(run: RunId, json: Json = False) -> int:
-    """Finish what runs, begin nothing new."""
+    """Finish the running evaluations and start no new ones."""
     return _steered(run, json, lambda found: found.pause())
 
 
 @run_app.command("resume")
 def resume_(run: RunId, json: Json = False) -> int:
-    """Go on after a pause."""
+    """Continue after a pause."""
     return _steered(run, json, lambda found: found.resume())
 
 
@@ -198,7 +198,7 @@ def protect(run: RunId, candidate: Number, json: Json = False) -> int:
 
 @run_app.command("drop")
 def drop(run: RunId, candidate: Number, json: Json = False) -> int:
-    """Nothing comes from a candidate any more, and it is not the best."""
+    """Exclude a candidate: it has no more children and cannot be the best."""
     return _steered(run, json, lambda found: found.drop(candidate))
 
 
@@ -210,7 +210,7 @@ def freeze(run: RunId, island: Number, json: Json = False) -> int:
 
 @run_app.command("thaw")
 def thaw(run: RunId, island: Number, json: Json = False) -> int:
-    """Go on with an island that was frozen."""
+    """Unfreeze an island."""
     return _steered(run, json, lambda found: found.thaw(island))
 
 
@@ -220,7 +220,7 @@ def set_(
     knobs: Annotated[list[str], typer.Argument(help="rounds=5 model=rules budget=minutes=10")],
     json: Json = False,
 ) -> int:
-    """Change a run's knobs while it goes on."""
+    """Change a run's knobs while it runs."""
     pairs = dict(word.partition("=")[::2] for word in knobs)
     if not all("=" in word for word in knobs):
         raise EvolveError("Say which knob and its value.", f"kernellab evolve set {run} rounds=5")
@@ -235,7 +235,7 @@ def direct(run: RunId, words: Words, json: Json = False) -> int:
 
 @run_app.command("scratchpad")
 def scratchpad(run: RunId, words: Words, json: Json = False) -> int:
-    """What a model is told beside the Analyst's plan."""
+    """Set the notes that models are given beside the Analyst's plan."""
     return _steered(run, json, lambda found: found.write_scratchpad(words))
 
 
@@ -243,7 +243,7 @@ def scratchpad(run: RunId, words: Words, json: Json = False) -> int:
 def accept(
     run: RunId, words: Annotated[str, typer.Option(help="The direction in words of your own.")] = "", json: Json = False
 ) -> int:  # fmt: skip
-    """Take up the direction that is proposed where the run gains nothing any more."""
+    """Accept the direction that is proposed when the run stagnates."""
     return _steered(run, json, lambda found: found.accept(words))
 
 
