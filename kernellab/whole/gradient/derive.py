@@ -30,24 +30,18 @@ _SIGNS: dict[Any, str] = {
 }  # fmt: skip
 
 
-def wants_gradients(task: Task) -> bool:
-    """Does the task say ``GRAD = True``?"""
-    return task.module().namespace.get("GRAD") is True
-
-
 def said_true(text: str, name: str) -> bool:
-    """Does a task's text say ``name = True``, without being run? Not where it is no Python."""
+    """Does a task's text say ``name = True`` last, without being run? Not where it is no Python."""
     try:
         body = ast.parse(text).body
     except SyntaxError:
         return False
-    return any(
-        isinstance(node, ast.Assign)
-        and [getattr(target, "id", "") for target in node.targets] == [name]
-        and isinstance(node.value, ast.Constant)
-        and node.value.value is True
-        for node in body
-    )
+    said = [
+        node.value for node in body
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == [name]
+    ]  # fmt: skip
+    # a backward's text holds its forward's, and takes the word back
+    return bool(said) and isinstance(said[-1], ast.Constant) and said[-1].value is True
 
 
 def backward_text(task: Task) -> str:
