@@ -322,14 +322,52 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def view_as(x: Tensor, dtype: torch.dtype) -> Any:
-    """The bits of bytes as bytes of another type: numbers that differ by 256; other types stay whole."""
+    """The bits of one dtype as another: of bytes numbers that differ by 256, of wider or narrower elements their parts
+    by shifts; a dtype of as many bytes stays."""
     import torch
 
     if (x.dtype, dtype) == (torch.int8, torch.uint8):
         return torch.where(x < 0, x.to(torch.int32) + 256, x.to(torch.int32)).to(dtype)
     if (x.dtype, dtype) == (torch.uint8, torch.int8):
         return torch.where(x > 127, x.to(torch.int32) - 256, x.to(torch.int32)).to(dtype)
-    return x.to(dtype) if (x.dtype, dtype) == (torch.bool, torch.uint8) else NotImplemented
+    if (x.dtype, dtype) == (torch.bool, torch.uint8):
+        return x.to(dtype)
+    if x.dim() == 0 or x.dtype == dtype or x.dtype.itemsize == dtype.itemsize or x.is_complex() or dtype.is_complex:
+        return NotImplemented
+    return _parts(x, dtype) if x.dtype.itemsize > dtype.itemsize else _joined(x, dtype)
+
+
+def _parts(x: Tensor, dtype: torch.dtype) -> Any:
+    """Each element as several of ``dtype``, the lowest bits first."""
+    import torch
+
+    size = 8 * dtype.itemsize
+    shifts = torch.arange(0, 8 * x.dtype.itemsize, size, device=x.device, dtype=_whole(x.dtype))
+    parts = (_as(x, _whole(x.dtype)).unsqueeze(-1) >> shifts) & ((1 << size) - 1)
+    # a number beyond the signed range would not convert: its sign is taken off
+    signed = parts if size == 8 else torch.where(parts >> (size - 1) != 0, parts - (1 << size), parts)
+    return _as(signed.to(_whole(dtype)).reshape(*x.shape[:-1], -1), dtype)
+
+
+def _joined(x: Tensor, dtype: torch.dtype) -> Any:
+    """Several neighbours as one element of ``dtype``, the first one's bits the lowest."""
+    size, whole = 8 * x.dtype.itemsize, _whole(dtype)
+    count = dtype.itemsize // x.dtype.itemsize
+    parts = _as(x, _whole(x.dtype)).reshape(*x.shape[:-1], -1, count).to(whole) & ((1 << size) - 1)
+    found = parts[..., 0]
+    for n in range(1, count):
+        found = found | (parts[..., n] << (n * size))
+    return _as(found, dtype)
+
+
+def _whole(dtype: torch.dtype) -> torch.dtype:
+    import torch
+
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.view(dtype)
 
 
 def _each(value: Sequence[int] | int, rank: int) -> tuple[int, ...]:

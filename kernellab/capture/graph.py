@@ -15,6 +15,10 @@ from kernellab.task.formula import Formula
 Extent = Union[int, Formula]
 
 
+#: ``aten.view.dtype``, which reads the bits of a value as another dtype of as many bytes: computes, other than a view
+BITS = "aten.bitcast.dtype"
+
+
 @dataclass(frozen=True)
 class Ref:
     """The value of another node (or of an input), by name; ``item`` picks one of several results."""
@@ -87,6 +91,14 @@ class Graph:
 
     def node(self, name: str) -> Node:
         return next(n for n in self.nodes if n.name == name)
+
+    def dtype(self, ref: Ref) -> str:
+        """The dtype of a node's value or an input, as torch names it ("float32")."""
+        given = next((i.dtype for i in self.inputs if i.name == ref.name), None)
+        if given is not None:
+            return given
+        node = self.node(ref.name)
+        return node.results[ref.item][1] if ref.item is not None and node.results else node.dtype
 
 
 def _refs(value: Any) -> Iterator[Ref]:

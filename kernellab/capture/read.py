@@ -10,7 +10,7 @@ from functools import reduce
 from itertools import combinations
 from typing import Any
 
-from kernellab.capture.graph import Extent, Formula, Graph, Input, Node, Ref, Sym
+from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task
@@ -18,6 +18,8 @@ from kernellab.task.formula import Term, named, read
 from kernellab.task.recurrent import ATEN
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
+#: operation as it is traced -> its name in a graph
+_NAMES = {**ATEN, "aten.view.dtype": BITS}
 _RANDOM = ("rand", "randn", "randint", "dropout", "bernoulli", "multinomial", "normal", "uniform", "randperm")
 
 
@@ -117,7 +119,7 @@ class ProgramReader:
             self._number(fx, value)
             return ()
         line = self._line(fx)
-        op = ATEN.get(str(fx.target), str(fx.target))
+        op = _NAMES.get(str(fx.target), str(fx.target))
         if any(op.split(".")[1].removeprefix("_").startswith(r) for r in _RANDOM) and "norm" not in op:
             raise CaptureError(
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."

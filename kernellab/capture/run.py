@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture.graph import Formula, Graph, Node, Ref, Sym
+from kernellab.capture.graph import BITS, Formula, Graph, Node, Ref, Sym
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
@@ -29,13 +29,22 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
         sizes[name] = args[position]
     with torch.no_grad():
         for node in graph.nodes:
-            values[node.name] = _call(node, values, sizes, f64)
+            made = _bits(graph, node, values) if node.op == BITS else _call(node, values, sizes, f64)
+            values[node.name] = upcast(made) if node.op == BITS else made
     return tuple(_pick(values, ref) for ref in graph.outputs)
 
 
 def _pick(values: Mapping[str, Any], ref: Ref) -> Any:
     value = values[ref.name]
     return value if ref.item is None else value[ref.item]
+
+
+def _bits(graph: Graph, node: Node, values: Mapping[str, Any]) -> Any:
+    """The bits of a value in its declared dtype, which it has in float64 too, read as another dtype."""
+    import torch
+
+    declared = graph.dtype(node.args[0])
+    return _pick(values, node.args[0]).to(getattr(torch, declared)).view(getattr(torch, node.dtype))
 
 
 def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: bool) -> Any:

@@ -571,10 +571,6 @@ LIBRARY = frozenset((
 ))  # fmt: skip
 #: refused, and words of the sentence that says why
 REFUSED = {
-    **dict.fromkeys(
-        ("movement/x.view(torch.int32)", "movement/h.view(torch.int16)", "movement/n.view(torch.float32)"),
-        "the bits of one dtype are read as another",
-    ),
     "activation/F.rrelu(x)": "draws numbers",
     "module/nn.FractionalMaxPool2d(2, output_size=3)": "draws random numbers",
     "module/nn.AdaptiveLogSoftmaxWithLoss(9, 20, [5, 10])": "decides by a tensor's values",

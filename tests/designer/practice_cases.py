@@ -61,6 +61,15 @@ PRACTICE: dict[str, str] = {
     "bytes_as_signed": _op(
         "x, s", "x.view(torch.int8).float() * s ; (x.view(torch.int8).float() * s, (s > 0).view(torch.uint8))",
         "torch.randint(0, 256, (5, 8), dtype=torch.uint8), torch.randn(8)"),
+    "bits_of_floats": _op(
+        "x, h", "i = x.view(torch.int32) ; ((i >> 23 & 255) - 127, (0x5F3759DF - (i >> 1)).view(torch.float32), (h * 2).view(torch.int16) & 0x7FFF)",
+        "torch.randn(5, 9), torch.randn(5, 9).half()"),
+    "scales_among_bytes": _op(
+        "blocks", "d = blocks[:, :2].contiguous().view(torch.float16).float() ; q = blocks[:, 2:] ; (torch.cat(((q & 15).to(torch.int8) - 8, (q >> 4).to(torch.int8) - 8), 1) * d).flatten()",
+        "torch.cat((torch.rand(20, 1).half().view(torch.uint8), torch.randint(0, 256, (20, 16), dtype=torch.uint8)), 1)"),
+    "bytes_of_numbers": _op(
+        "x, n", "(x.view(torch.uint8).long().sum(-1), n.view(torch.int64), x.double().view(torch.int16)[..., ::4])",
+        "torch.randn(5, 8), torch.randint(-1000, 1000, (5, 8), dtype=torch.int32)"),
     "mantissa_and_exponent": _op("x", "m, e = torch.frexp(x * 1e-3) ; (m, e)", "torch.randn(5, 9)"),
     "nested_states": _op(
         "state, x", "x * state['norm']['scale'] + state['bias'] + state['eps']",

@@ -91,6 +91,33 @@ ROUNDED = """sketch rounded {
         store(round_tf32(x) -> Y[n:n+B])
 }
 """
+#: the lowest bit of each float turned over, and what the bits are as an integer
+TURNED = """sketch turned {{
+    symbols: N;
+    tensors: X[N]: {dtype}; Y[N]: {dtype} out;
+    constexpr: B = 32;
+
+    @llm_hint("parallel", "grididx")
+    for n in range(0, N, B):
+        load(X[n:n+B] -> x)
+        store(bitcast(bitcast(x, {whole}) ^ 1, {dtype}) -> Y[n:n+B])
+}}
+"""
+READ = """sketch read {{
+    symbols: N;
+    tensors: X[N]: {dtype}; Y[N]: {whole} out;
+    constexpr: B = 32;
+
+    @llm_hint("parallel", "grididx")
+    for n in range(0, N, B):
+        load(X[n:n+B] -> x)
+        store(bitcast(cast(x * 2, {dtype}), {whole}) -> Y[n:n+B])
+}}
+"""
+FLOATS = {
+    "f64": (torch.float64, "i64"), "f32": (torch.float32, "i32"), "f16": (torch.float16, "i16"),
+    "bf16": (torch.bfloat16, "i16"), "f8e4m3": (torch.float8_e4m3fn, "u8"), "f8e5m2": (torch.float8_e5m2, "u8"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,6 +190,52 @@ def test_bits_of_indices_and_of_packed_numbers(target: Target, tmp_path: Path, m
     assert check(UNPACK).diagnostics == ()
     assert torch.equal(run(load_program(UNPACK), {"Q": q})["Y"], unpacked(q))
     assert torch.equal(lowered(UNPACK, target, tmp_path / "unpack", monkeypatch, q), unpacked(q))
+
+
+def floats(dtype: torch.dtype) -> torch.Tensor:
+    x = torch.randn(100, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    x[:6] = torch.tensor([0.0, -0.0, 1.0, -2.0, 1e-5, -192.0])
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bits_of_floats_are_those_of_their_dtype_in_float64_too(dtype: str) -> None:
+    kind, whole = FLOATS[dtype]
+    x = floats(kind)
+    bits = x.view(DTYPES[whole])
+    turned = run(load_program(TURNED.format(dtype=dtype, whole=whole)), {"X": x})["Y"]
+    assert torch.equal(turned.view(DTYPES[whole]), bits ^ 1)
+    wide = run(load_program(TURNED.format(dtype=dtype, whole=whole)), {"X": x.double()}, f64=True)["Y"]
+    assert torch.equal(wide, (bits ^ 1).view(kind).double())
+    read = run(load_program(READ.format(dtype=dtype, whole=whole)), {"X": x})["Y"]
+    assert torch.equal(read, (x.to(torch.float64) * 2).to(kind).view(DTYPES[whole]))
+
+
+@pytest.mark.parametrize("target", [CPP, TRITON, CUDA], ids=lambda t: t.dsl)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_lowering_reads_the_bits_of_floats(
+    dtype: str, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, whole = FLOATS[dtype]
+    x = floats(kind)
+    found = lowered(TURNED.format(dtype=dtype, whole=whole), target, tmp_path / "turned", monkeypatch, x)
+    assert torch.equal(found.view(DTYPES[whole]), x.view(DTYPES[whole]) ^ 1)
+    read = lowered(READ.format(dtype=dtype, whole=whole), target, tmp_path / "read", monkeypatch, x)
+    assert torch.equal(read, (x.to(torch.float64) * 2).to(kind).view(DTYPES[whole]))
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        ("bitcast(x, i64)", "bitcast reads f32 (4 bytes) as i64 (8 bytes)."),
+        ("bitcast(cast(x, f16) * 2, i16)", "bitcast reads f32 (4 bytes) as i16 (2 bytes)."),
+        ("bitcast(x > 0, u8)", "bitcast reads bool (1 byte) as u8 (1 byte)."),
+    ],
+)
+def test_bits_are_read_as_a_dtype_of_as_many_bytes(expr: str, said: str) -> None:
+    text = TURNED.format(dtype="f32", whole="i32").replace("store(", f"y = {expr}\n        store(")
+    found = check(text).diagnostics
+    assert [d.message for d in found] == [said] and "as many bytes" in found[0].remedy
 
 
 def test_an_index_is_not_shifted_by_a_count_that_may_be_anything() -> None:

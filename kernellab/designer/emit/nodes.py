@@ -25,6 +25,7 @@ INFIX = {
 TITLES = {
     "exp": "exps", "sub": "shifted", "mul": "product", "add": "added", "div": "ratio", "rsqrt": "scale",
     "sqrt": "root", "log": "logs", "where": "chosen", "max": "larger", "min": "smaller", "cast": "converted",
+    "bitcast": "bits",
     "abs": "size", "round_tf32": "near", "sum": "total", "prod": "product", "any": "some", "argmax": "at",
     "argmin": "at",
 }  # fmt: skip

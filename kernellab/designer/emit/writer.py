@@ -237,8 +237,8 @@ class Writer:
             for a, p in zip(e.args, parts, strict=True)
         ]
         trees = [self.spread(p, axes).tree for p in parts]
-        if e.op == "cast":
-            return Value(call("cast", trees[0], Name(DTYPES[e.dtype])), axes)
+        if e.op in ("cast", "bitcast"):
+            return Value(call(e.op, trees[0], Name(DTYPES[e.dtype])), axes)
         if e.op == "neg":
             return Value(tree.Unary("-", trees[0]), axes)
         if e.op in INFIX:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from kernellab.capture import Node, Ref, Sym
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.ir.expr import Expr, Index, Iota, Num, Op
+from kernellab.designer.ir.dtypes import DTYPES, item_bytes
+from kernellab.designer.ir.expr import Expr, Index, Iota, Num, Op, SymNum
 from kernellab.sketch.program.ops import OPS, OpKind
 
 _COMPARE = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
@@ -352,6 +353,27 @@ def _to_copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return cast(b.value(node.args[0], index), node.dtype)
 
 
+def _bits(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """The bits of each element read as a dtype of as many bytes."""
+    source, target = b.dtype(node.args[0]), node.dtype
+    if source not in DTYPES or target not in DTYPES or item_bytes(source) != item_bytes(target):
+        raise b.refuse(node, f"the bits of {source} are read as {target}")
+    value = b.value(node.args[0], index)
+    if isinstance(value, Num):
+        return Num(_bits_of(value.value, source, target), target, node.line)
+    if isinstance(value, SymNum) or value.dtype != source:
+        # the bits are those of the dtype that the reference has, to which arithmetic on narrow floats is rounded
+        value = Op("cast", (value,), source, node.line)
+    return Op("bitcast", (value,), target, node.line)
+
+
+def _bits_of(value: float, source: str, target: str) -> float | int:
+    import torch
+
+    held = torch.tensor(value).to(getattr(torch, source)).view(getattr(torch, target))
+    return held.double().item() if is_float(target) else int(held.item())
+
+
 def _identity(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return b.value(node.args[0], index)
 
@@ -399,7 +421,7 @@ OPERATIONS |= {
     "log10": _binary_of_unary(lambda x, d, line: _log10(x, d, line)),
     "isinf": _isinf, "xlogy": _xlogy, "logical_xor": _logical_xor, "fmax": _of_present("max"),
     "fmin": _of_present("min"), "heaviside": _heaviside, "signbit": _signbit, "ldexp": _ldexp,
-    "round": _round, "angle": _angle,
+    "round": _round, "angle": _angle, "bitcast": _bits,
     **{name: _bitwise(name) for name in _OF_BOOL},
     "_to_copy": _to_copy, "to": _to_copy, "clone": _identity, "alias": _identity, "detach": _identity,
     "contiguous": _identity, "lift_fresh_copy": _identity, "_assert_tensor_metadata": _identity,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.capture.graph import BITS
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.table import HANDLERS
@@ -29,9 +30,6 @@ _IDLE = frozenset(VIEWS) | {
     "clone", "alias", "detach", "contiguous", "lift_fresh_copy", "full", "zeros", "ones", "arange", "scalar_tensor",
     "zeros_like", "ones_like", "full_like", "_to_copy", "_assert_tensor_metadata",
 }  # fmt: skip
-
-#: reads the bits of numbers, which the float64 of the gate does not have
-_BITS = "aten.view.dtype"
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Fallback:
             NodeError: ``error`` itself, where the node is a call already or can be none.
         """
         node = next((n for n in graph.nodes if n.name == error.node), None)
-        if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op == _BITS:
+        if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op == BITS:
             raise error
         under = {r.name for r in node.refs() if r.item is None} & {n.name for n in graph.nodes}
         if node.aten in VIEWS and not under <= self.stored | self.calls:

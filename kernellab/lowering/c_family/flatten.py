@@ -52,7 +52,7 @@ from kernellab.sketch.program.program import (
 from kernellab.sketch.program.walk import statements
 
 #: operations in which one rounding of the operand may move the result by a whole step
-_STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv"})
+_STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv", "bitcast"})
 
 
 def has_steps(body: tuple[Statement, ...]) -> bool:

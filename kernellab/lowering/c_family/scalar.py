@@ -79,6 +79,12 @@ class Scalars:
             args = [self.element(arg, at) for arg, at in zip(value.args, indices, strict=True)]
         if value.op == "cast":
             return converted(args[0], value.args[0].type.dtype, dtype)
+        if value.op == "bitcast":
+            source = value.args[0].type.dtype
+            # a value may be held wider than its dtype: a narrow float, an index
+            held = args[0] if source in (DType.F32, DType.F64) else f"{MEMORY_TYPE[source]}({strip(args[0])})"
+            text = op.spell["cpp"].format(strip(held), MEMORY_TYPE[dtype])
+            return f"float({text})" if is_narrow(dtype) else text
         if value.op == "gather":
             return gather_text(value, args, self.ints, lambda name, at: self._pick(name, at, made_of))
         if value.op == "concat":

@@ -24,6 +24,7 @@ KL_PAIR(hypot, hypotf, ::hypot)
 KL_PAIR(copysign, copysignf, ::copysign)
 KL_PAIR(nextafter, nextafterf, ::nextafter)
 #undef KL_PAIR
+template <class To, class From> KL_INLINE To bits(From x) { return __builtin_bit_cast(To, x); }
 // to the nearest of TF32's 10 bits of mantissa, halves away from zero; NaN stays
 KL_INLINE float round_tf32(float x) {
   const float near = __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);

@@ -216,6 +216,11 @@ def _cast(values: Values, value: Apply) -> Text:
     return values.cast(values.write(value.args[0]), value.args[0].type.dtype, value.type.dtype)
 
 
+def _bitcast(values: Values, value: Apply) -> Text:
+    text = values.typed(value.args[0])
+    return Text(OPS["bitcast"].spell["triton"].format(text.code, TL_DTYPES[value.type.dtype]), text.shape)
+
+
 def _newaxis(values: Values, value: Apply) -> Text:
     text = values.typed(value.args[0])
     axes = axes_of(value.attr("axes"))
@@ -324,7 +329,7 @@ def _shape(shape: tuple[IntExpr, ...]) -> str:
 #: writes one operation
 Rule = Callable[[Values, Apply], Text]
 RULES: Mapping[str, Rule] = {
-    "pow": _pow, "where": _where, "cast": _cast, "newaxis": _newaxis, "transpose": _transpose,
+    "pow": _pow, "where": _where, "cast": _cast, "bitcast": _bitcast, "newaxis": _newaxis, "transpose": _transpose,
     "broadcast": _broadcast, "full": _full, "arange": _arange, "reshape": _reshape, "concat": _concat,
 }  # fmt: skip
 

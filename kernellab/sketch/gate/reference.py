@@ -104,6 +104,8 @@ def _narrow_floats() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
+            # the bits of float64 are other numbers
+            self.seen = self.seen or func is torch.ops.aten.view.dtype
             for leaf in tree_leaves(result):
                 is_narrow = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
                 if is_narrow and leaf.numel():

@@ -117,6 +117,8 @@ _TABLE = (
                "kl_shift_right({0}, {1})", symbol=">>", result="integer", aten="bitwise_right_shift __rshift__"),
     _pointwise("where", 3, "torch.where(a, b, c)", "({0} ? {1} : {2})", "tl.where({0}, {1}, {2})", aten="where"),
     _pointwise("cast", 1, "", "", "", 0, result="cast"),
+    # the bits of one dtype read as another of as many bytes; {1} is the C++ type that they become
+    _pointwise("bitcast", 1, "", "kl::bits<{1}>({0})", "({0}).to({1}, bitcast=True)", 0, result="cast"),
     # as cvt.rna: halves away from zero; what is not f32 stays, and so does NaN
     _pointwise("round_tf32", 1, "torch.where(a == a, ((a.view(torch.int32) + 4096) & -8192).view(torch.float32), a) if a.dtype == torch.float32 else a",
                "kl::round_tf32({0})", "kl_round_tf32({0})", 4, result="float"),

@@ -27,10 +27,13 @@ from kernellab.sketch.resolve.operands import (
     broadcast,
     cast,
     common_of,
+    default_dtype,
     gemm_accumulator,
+    is_float,
     promote,
     same_shape,
     show,
+    strong_dtype,
     typed,
 )
 from kernellab.sketch.resolve.scope import LetEntry, Rule, Scope
@@ -195,6 +198,26 @@ def _cast(scope: Scope, expr: tree.Call) -> Operand:
     return typed(operand, read_dtype(scope, bound["dtype"]))
 
 
+def _bitcast(scope: Scope, expr: tree.Call) -> Operand:
+    bound = bind_arguments(scope, expr, ("x", "dtype"))
+    operand, dtype = read_operand(scope, bound["x"]), read_dtype(scope, bound["dtype"])
+    source = strong_dtype(operand)
+    if source is None:
+        # a number takes the dtype of its kind that has as many bytes
+        kinds = [d for d in (DType.F32, DType.F64) if is_float(operand)] or [DType.I32, DType.I64, DType.I16, DType.U8]
+        source = next((d for d in kinds if d.bytes == dtype.bytes), default_dtype(operand))
+    if DType.BOOL in (source, dtype) or source.bytes != dtype.bytes:
+        what = f"bitcast reads {source.value} ({_bytes(source)}) as {dtype.value} ({_bytes(dtype)})."
+        remedy = "Name a dtype of as many bytes, or cast the operand first; bool has no bits to read."
+        raise scope.refuse("arguments", expr.span, what=what, remedy=remedy)
+    value = typed(operand, source)
+    return value if source is dtype else Apply(Type(value.type.shape, dtype), "bitcast", (value,))
+
+
+def _bytes(dtype: DType) -> str:
+    return counted(dtype.bytes, "byte")
+
+
 def read_factors(
     scope: Scope, a: tree.Expr, b: tree.Expr, operation: str, span: tree.Span
 ) -> tuple[Value, Value, Type]:
@@ -281,7 +304,7 @@ _NO_VALUE: Mapping[str, tuple[str, str]] = {
 #: operations that are index arithmetic where their arguments are index expressions
 _INDEX_CALLS = frozenset(("min", "max", "ceil"))
 _BY_NAME: Mapping[str, Rule] = {
-    **SHAPES, "gemm": _gemm_alone, "cast": _cast, "softmax": _softmax, "dot": _dot, "where": _where_call,
+    **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot, "where": _where_call,
     "clamp": _clamp, "associative_scan": _associative,
 }  # fmt: skip
 _BY_KIND: Mapping[OpKind, Rule] = {OpKind.REDUCE: _reduce, OpKind.SCAN: _scan}

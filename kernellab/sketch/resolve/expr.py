@@ -229,7 +229,7 @@ def pointwise(scope: Scope, name: str, operands: Sequence[Operand], span: tree.S
     if op.result == "integer" and any(is_float(o) for o in operands):
         raise scope.refuse(
             "arguments", span, what=f"'{op.symbol or name}' works on the bits of integers, and this is a float.",
-            remedy="Cast it: cast(x, i32).",
+            remedy="Write cast(x, i32), or bitcast(x, i32) for the bits of the float.",
         )  # fmt: skip
     if name in _BITS_OF_BOOLS and all(strong_dtype(o) is DType.BOOL for o in operands):
         return pointwise(scope, _BITS_OF_BOOLS[name], operands, span)

@@ -185,7 +185,7 @@ class _Walk:
         op = OPS.get(func)
         if op is None:
             return self.kind(args[0]) if func == "load" and args else None
-        if func == "cast":
+        if func in ("cast", "bitcast"):
             given = args[1] if len(args) > 1 else next((k.value for k in call.keywords if k.name == "dtype"), None)
             return _DTYPES.get(_word(given)) if given is not None else None
         if func == "full":

@@ -168,6 +168,8 @@ def _apply(value: Apply, args: list[Tensor], scope: Scope) -> Tensor:
     dtype = scope.dtype(value.type.dtype)
     if value.op == "cast":
         return convert(args[0], dtype)
+    if value.op == "bitcast":
+        return _bits(args[0], value.args[0].type.dtype, value.type.dtype).to(dtype)
     if value.op == "dot":
         return matmul(args[0], args[1], dtype)
     if value.op == "gather" and scope.gather is not None:
@@ -179,6 +181,14 @@ def _apply(value: Apply, args: list[Tensor], scope: Scope) -> Tensor:
     if op.kind is OpKind.SCAN:
         return _scan(value, args, dtype)
     return _reshape(value, args, scope, dtype)
+
+
+def _bits(x: Tensor, source: DType, target: DType) -> Tensor:
+    """The bits of ``x`` in its declared dtype, which a float has in f64 mode too, read as ``target``."""
+    import torch
+
+    held = x.to(getattr(torch, source.torch_name)).contiguous()
+    return held.view(cast("torch.dtype", getattr(torch, target.torch_name)))
 
 
 def _pointwise(value: Apply, args: list[Tensor], dtype: torch.dtype, result: str) -> Tensor:

@@ -21,6 +21,7 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "gather": ("gather(T[ids, a:b] -> tile, pad=0)", "Reads the elements that integer tiles name; an index outside reads pad."),
     "scatter": ("scatter(value -> T[ids, a:b], unique=true)", "Writes the elements that integer tiles name, none of them twice; outside it writes nothing."),
     "cast": ("cast(x, dtype)", "The same values in another dtype, rounded to it."),
+    "bitcast": ("bitcast(x, dtype)", "The bits of each element read as another dtype of as many bytes."),
     "round_tf32": ("round_tf32(x)", "The f32 values with TF32's 10 bits of mantissa, rounded to the nearest as cuDNN does."),
     "dot": ("c = dot(a, b, precision=?)", "The matrix product, in a new tile."),
     "gemm": ("gemm(a, b, acc, precision=?)", "Adds the matrix product a @ b to acc; it gives no value."),

@@ -229,7 +229,7 @@ class _Lifting:
             inner, _, _ = self.expr(call.args[0])
             shaped = self._shaped(replace(call, args=(inner, *call.args[1:])))
             return shaped, rank_of(call, self.ranks), True
-        if call.func == "cast":
+        if call.func in ("cast", "bitcast"):
             inner, rank, wide = self.expr(call.args[0])
             return replace(call, args=(inner, *call.args[1:])), rank, wide
         op = OPS.get(call.func)
