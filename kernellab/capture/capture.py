@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.graph import Extent, Graph, Input, Node, Ref, Sym
 from kernellab.errors import CaptureError
-from kernellab.task.dtypes import computable
+from kernellab.task.dtypes import computable, parts
 
 if TYPE_CHECKING:
     from kernellab.task import Task
@@ -63,7 +63,7 @@ def check_graph(task: Task, graph: Graph) -> str:
         at = f"at {', '.join(f'{k} = {v}' for k, v in sizes.items())}" if sizes else "on its own inputs"
         args = module.sample(sizes)
         try:
-            want = module.results(args)
+            want = tuple(map(parts, module.results(args)))
         except Exception:
             continue
         got = run_graph(graph, args)
@@ -97,7 +97,7 @@ def _primes() -> Iterator[int]:
 
 
 def run_graph(graph: Graph, args: Sequence[Any], f64: bool = False) -> tuple[Any, ...]:
-    """The graph's outputs on the kernel's flattened arguments.
+    """The graph's outputs on the kernel's flattened arguments; complex numbers are pairs, [..., 2].
 
     With ``f64`` every float tensor and every float dtype inside the graph becomes float64: the exact value that a
     rounding-free kernel would give.

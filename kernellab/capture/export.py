@@ -14,10 +14,11 @@ from typing import Any
 
 from kernellab.capture.apart import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
-from kernellab.capture.pairs import Pair
+from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, TaskForm
+from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
 from kernellab.task.faking import TRACING, called, faking
 
@@ -101,7 +102,7 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
             full = list(args)
             for i, tensor in zip(tensors, given, strict=True):
                 # what is written into is a value of the graph: its new contents are outputs behind the others
-                full[i] = tensor.clone() if i in written else tensor
+                full[i] = tensor.clone() if i in written else as_given(i, tensor)
             if strict:
                 result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
             else:
@@ -109,12 +110,25 @@ def _export(task: Task, module: Any, args: Sequence[Any]) -> Any:
                     result = call(full)
             return (_tensors(result), *(full[i] for i in written))
 
+    def as_given(position: int, tensor: Any) -> Any:
+        """A complex argument of its parts: as a pair where the reference itself is called with it."""
+        spec = task.args[position]
+        if spec.held.dtype == spec.dtype:
+            return tensor
+        return torch.ops.aten.view_as_complex(tensor) if strict or spec.key else view_as_complex(tensor)
+
     call, written = _call(task, module), module.written
+    for spec in (task.args[i] for i in written):
+        if spec.held.dtype != spec.dtype:
+            raise CaptureError(
+                f"The reference of {task.name!r} writes into its complex argument {spec.name!r}.",
+                "Return the new values, or write into torch.view_as_real of it as an argument of its own.",
+            )
     dynamic = tuple(
         {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
     )
     # an overlong sample (views of one storage) must not look like aliasing to the exporter
-    given = tuple(args[i].detach().clone() for i in tensors)
+    given = tuple(parts(args[i].detach()).clone() for i in tensors)
     try:
         with (
             TRACING, module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
@@ -199,11 +213,8 @@ def _tensors(result: Any) -> Any:
     if isinstance(result, dict):
         return tuple(_tensors(r) for r in result.values())
     if isinstance(result, Pair):
-        raise CaptureError(
-            "The reference returns complex numbers, for which a sketch has no dtype.",
-            "Return torch.view_as_real of them: the same numbers as pairs.",
-        )
-    return result if isinstance(result, torch.Tensor) else torch.as_tensor(result)
+        return view_as_real(result)
+    return parts(result if isinstance(result, torch.Tensor) else torch.as_tensor(result))
 
 
 @lru_cache(maxsize=1)

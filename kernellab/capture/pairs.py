@@ -173,6 +173,36 @@ def _matmul(a: Any, b: Any) -> Pair:
     return Pair(x.real @ y.real - x.imag @ y.imag, x.real @ y.imag + x.imag @ y.real)
 
 
+def _outer(a: Any, b: Any) -> Pair:
+    return _mul(_pair(a)[:, None], _pair(b)[None])
+
+
+def _einsum(equation: str, *operands: Any) -> Any:
+    """Of two operands; more are multiplied by torch's complex numbers."""
+    import torch
+
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
+    if len(given) == 1:
+        z = _pair(given[0])
+        return Pair(torch.einsum(equation, z.real), torch.einsum(equation, z.imag))
+    if len(given) != 2:
+        return torch.einsum(equation, *map(_whole, given))
+    if any(map(_is_real, given)):
+        x, y = (((v, v) if _is_real(v) else (_pair(v).real, _pair(v).imag)) for v in given)
+        return Pair(torch.einsum(equation, x[0], y[0]), torch.einsum(equation, x[1], y[1]))
+    x, y = map(_pair, given)
+
+    def of(a: Any, b: Any) -> Any:
+        return torch.einsum(equation, a, b)
+
+    return Pair(of(x.real, y.real) - of(x.imag, y.imag), of(x.real, y.imag) + of(x.imag, y.real))
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    found = _matmul(x, _pair(weight).t())
+    return found if bias is None else _add(found, bias)
+
+
 def _abs(z: Pair) -> Tensor:
     import torch
 
@@ -227,10 +257,38 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": _mul, "multiply": _mul, "rmul": _mul, "div": _div, "divide": _div, "true_divide": _div, "truediv": _div,
     "rtruediv": lambda a, b: _div(b, a), "rdiv": lambda a, b: _div(b, a), "matmul": _matmul, "bmm": _matmul,
     "mm": _matmul, "rmatmul": lambda a, b: _matmul(b, a), "neg": lambda z: Pair(-z.real, -z.imag),
+    "einsum": _einsum, "outer": _outer, "linear": _linear,
     "square": lambda z: _mul(z, z), "exp": _exp, "abs": _abs, "absolute": _abs, "angle": _atan2,
     "conj": lambda z: Pair(z.real, -z.imag), "conj_physical": lambda z: Pair(z.real, -z.imag),
     "resolve_conj": lambda z: z, "real": lambda z: z.real, "imag": lambda z: z.imag, "is_complex": lambda z: True,
     "view_as_real": view_as_real, "to": _to, "type": _to, "is_floating_point": lambda z: False,
 }  # fmt: skip
+
+
+def _of_complex(name: str) -> Callable[..., Any]:
+    """The function of that name where a number of Python's among its operands is complex."""
+
+    def handle(*args: Any, **keywords: Any) -> Any:
+        if not any(isinstance(a, complex) for a in args):
+            return NotImplemented
+        return _FUNCTIONS[name](*args, **keywords)
+
+    return handle
+
+
+def _to_complex(x: Any, *args: Any, **keywords: Any) -> Any:
+    wanted = [a for a in (*args, *keywords.values()) if type(a).__name__ == "dtype" and a.is_complex]
+    if not wanted or not _is_real(x):
+        return NotImplemented
+    return _pair(x.to(wanted[0].to_real()))
+
+
 #: function of torch -> what is called in its place, so that pairs come of it
-PAIRS: dict[str, Callable[..., Any]] = {"polar": polar, "complex": complex_of, "view_as_complex": view_as_complex}
+PAIRS: dict[str, Callable[..., Any]] = {
+    "polar": polar, "complex": complex_of, "view_as_complex": view_as_complex, "to": _to_complex,
+    "type": _to_complex, **{
+        spelled: _of_complex(name)
+        for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "div", "truediv", "rdiv", "rtruediv")
+        for spelled in (name, f"__{name}__")
+    },
+}  # fmt: skip

@@ -44,9 +44,10 @@ class ProgramReader:
         placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         users = [n for n in placeholders if kinds[n.name].kind is InputKind.USER_INPUT]
         for fx, (_, spec) in zip(users, specs, strict=True):
-            self._learn_symbols(fx, spec.shape)
+            self._learn_symbols(fx, spec.held.shape)
         for fx, (position, spec) in zip(users, specs, strict=True):
-            inputs.append(Input(spec.name, position, tuple(map(read, spec.shape)), spec.dtype))
+            held = spec.held
+            inputs.append(Input(spec.name, position, tuple(map(read, held.shape)), held.dtype))
             self._check_dims(fx, spec)
             self.refs[fx] = Ref(spec.name)
         for fx in placeholders:
@@ -87,7 +88,7 @@ class ProgramReader:
                     self.names[str(expr)] = formula
 
     def _check_dims(self, fx: Any, spec: Any) -> None:
-        for size, extent in zip(fx.meta["val"].shape, spec.shape, strict=True):
+        for size, extent in zip(fx.meta["val"].shape, spec.held.shape, strict=True):
             if isinstance(extent, str) and _sympy(size) is None:
                 raise CaptureError(
                     f"The reference of {self.task.name!r} works only when the extent {extent} of {spec.name!r} "

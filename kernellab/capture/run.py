@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernellab.capture.graph import BITS, Formula, Graph, Node, Ref, Sym
+from kernellab.task.dtypes import parts
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
@@ -20,7 +21,7 @@ def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
     sizes: dict[str, Any] = {}
     for given in graph.inputs:
         constant = graph.constants.get(given.name)
-        tensor = args[given.position] if constant is None else constant
+        tensor = parts(args[given.position]) if constant is None else constant
         values[given.name] = upcast(tensor)
         for extent, actual in zip(given.shape, tensor.shape, strict=True):
             if isinstance(extent, Formula) and extent.name:

@@ -63,8 +63,11 @@ class GpuHost(HostFunction):
             position = self.binding.tensors[tensor.name]
             name = self._parameters[position]
             dtype = self.binding.dtypes.get(position, tensor.dtype)
-            self.put(f"if {name}.dtype != torch.{dtype.torch_name}:")
-            self.put(f'    raise TypeError(f"{name} must be {dtype.torch_name}, not {{{name}.dtype}}")')
+            wanted = self.parts(position) or dtype.torch_name
+            self.put(f"if {name}.dtype != torch.{wanted}:")
+            self.put(f'    raise TypeError(f"{name} must be {wanted}, not {{{name}.dtype}}")')
+            if self.parts(position):
+                self.put(f"{name} = torch.view_as_real({name}.resolve_conj())")
 
     def _symbols(self) -> None:
         for symbol, (position, dim) in self.binding.symbols.items():

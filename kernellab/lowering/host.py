@@ -90,6 +90,11 @@ class HostFunction(ABC):
             if output.into is not None:
                 self.put(f"{self.parameter(output.into)}.copy_({self.local(output.tensor)})")
 
+    def parts(self, position: int) -> str:
+        """The dtype of the complex argument at ``position``, whose parts a kernel reads; "" for one that is real."""
+        real = self.binding.dtypes.get(position)
+        return "" if position not in self.binding.pairs or real is None else f"complex{16 * real.bytes}"
+
     def results(self) -> list[str]:
         """The reference's outputs in their shapes (a binding has their dtypes equal)."""
         found = []
@@ -100,7 +105,7 @@ class HostFunction(ABC):
             text = self.local(output.tensor)
             if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):
                 text += f".reshape({self.sizes(output.shape)})"
-            found.append(text)
+            found.append(f"torch.view_as_complex({text})" if output.pairs else text)
         return found
 
 

@@ -55,6 +55,11 @@ class Arg:
     def is_float(self) -> bool:
         return "float" in self.dtype
 
+    @property
+    def held(self) -> OutputSpec:
+        """Shape and dtype of the tensor of a sketch that holds it."""
+        return OutputSpec(self.shape, self.dtype).held
+
     def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(extent(e, sizes) for e in self.shape)
 
@@ -63,6 +68,16 @@ class Arg:
 class OutputSpec:
     shape: tuple[Extent, ...]
     dtype: str
+
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
+    def held(self) -> OutputSpec:
+        """As a tensor of a sketch holds it: complex numbers as pairs of real ones, [..., 2]."""
+        real = {"complex64": "float32", "complex128": "float64"}.get(self.dtype)
+        return self if real is None else OutputSpec((*self.shape, 2), real)
 
     def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(extent(e, sizes) for e in self.shape)

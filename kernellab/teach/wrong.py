@@ -18,6 +18,7 @@ from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
 from kernellab.sketch.run import execute
 from kernellab.task import Task
+from kernellab.task.dtypes import parts
 
 if TYPE_CHECKING:
     import torch
@@ -91,9 +92,9 @@ def _bindings(program: Program, task: Task) -> Iterator[Binding]:
 
 
 def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wrong | None:
-    wanted = task.module().results(case.args)
+    wanted = tuple(map(parts, task.module().results(case.args)))
     exact = reference64(task, case.args)
-    inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+    inputs = binding.inputs(case.args)
     symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
     symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
     constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}

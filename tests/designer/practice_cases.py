@@ -58,6 +58,11 @@ PRACTICE: dict[str, str] = {
     "complex_mixture": _op(
         "a, b, c, d", "z = torch.complex(a, b) / (2 + torch.complex(c, d).abs()) ; w = (z * torch.complex(c, d).conj())[:, 1:].t() ; (torch.exp(-w).imag, w.sum(-1).angle(), torch.view_as_real(1 - w))",
         "torch.randn(5, 9), torch.randn(5, 9), torch.randn(5, 9), torch.randn(5, 9)"),
+    "complex_arguments": _op(
+        "z, w, x", "y = torch.einsum('bij,bj->bi', z, w) * torch.exp(1j * x) ; (y, y.abs(), (y / (2 + y.conj())).real)",
+        "torch.randn(3, 4, 5, dtype=torch.complex64), torch.randn(3, 5, dtype=torch.complex64), torch.randn(4)"),
+    "complex_in_double": _op(
+        "z, x", "(z[:, 1:] - z[:, :-1]).cumsum(-1) * 0.5 + x.to(torch.complex128)", "torch.randn(3, 9, dtype=torch.complex128), torch.randn(3, 8)"),
     "bytes_as_signed": _op(
         "x, s", "x.view(torch.int8).float() * s ; (x.view(torch.int8).float() * s, (s > 0).view(torch.uint8))",
         "torch.randint(0, 256, (5, 8), dtype=torch.uint8), torch.randn(8)"),

@@ -112,8 +112,9 @@ def test_an_operator_alone_without_a_rule_is_named_with_its_line() -> None:
 
 
 def test_a_dtype_that_no_sketch_holds_is_named() -> None:
-    text = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return torch.ones(8, 8) * 1j,\n"
-    with pytest.raises(DesignError, match="'x' is complex64"):
+    body = "    return x.float() * 2\ndef inputs():\n    return torch.ones(8, 8).to(torch.uint16),\n"
+    text = f"import torch\ndef reference(x):\n{body}"
+    with pytest.raises(DesignError, match="'x' is uint16"):
         RulesDesigner().design(DesignBrief(load_task(text, "turned"), CPU))
 
 

@@ -103,8 +103,10 @@ class CppHost(HostFunction):
             dtype = self.binding.dtypes.get(position, tensor.dtype)
             parameter = self.binding.parameters[position]
             copy = ".clone()" if tensor.role is TensorRole.INOUT else ""
-            line = f"{self.local(tensor.name)} = _tensor({parameter}, {parameter!r}, torch.{dtype.torch_name}){copy}"
-            lines.append(line)
+            given = f"_tensor({parameter}, {parameter!r}, torch.{self.parts(position) or dtype.torch_name})"
+            if self.parts(position):
+                given = f"torch.view_as_real({given}.resolve_conj())"
+            lines.append(f"{self.local(tensor.name)} = {given}{copy}")
         return [*lines, *self.constants()]
 
     def extents(self) -> list[str]:

@@ -116,7 +116,7 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
     best: tuple[int, Case, Trace] | None = None
     failure: KernellabError = TaskError("No small size of the task can be run.", "Give it Dims.")
     for case in islice(cases(program, binding, task), 8):
-        inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+        inputs = binding.inputs(case.args)
         symbols = {s: int(case.args[position].shape[dim]) for s, (position, dim) in binding.symbols.items()}
         if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
             continue

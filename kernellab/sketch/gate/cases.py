@@ -163,7 +163,8 @@ def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxi
     symbol_at: dict[tuple[int, int], str] = {}
     literal: set[tuple[int, int]] = set()
     for name, position in binding.tensors.items():
-        pairs = aligned(program.tensor(name).shape, task.args[position].shape)
+        shape = task.args[position].held.shape
+        pairs = aligned(program.tensor(name).shape, shape)
         seen = set()
         for expr, dim in pairs:
             seen.add(dim)
@@ -171,7 +172,7 @@ def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxi
                 symbol_at[position, dim] = expr.name
             else:
                 literal.add((position, dim))
-        literal |= {(position, d) for d in range(len(task.args[position].shape)) if d not in seen}
+        literal |= {(position, d) for d in range(len(shape)) if d not in seen}
     free = [a for a in axes if not any(place in literal for place in a.axes)]
     # a symbol that also names a dimension outside the axis could not take the cut size
     kept = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import CaptureError, TaskError
 from kernellab.task import Task
+from kernellab.task.dtypes import parts
 
 if TYPE_CHECKING:
     import torch
@@ -16,18 +17,19 @@ if TYPE_CHECKING:
 
 
 def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's results on ``args`` with every float in float64; None when that cannot be had.
+    """The reference's results on ``args`` with every float in float64, complex ones as pairs; None when that cannot
+    be had.
 
     Upcast arguments are enough where no narrower float then appears inside the reference (which is watched); where
     one does, because the reference fixes a dtype, its captured graph is rewritten and run.
     """
     import torch
 
-    upcast = tuple(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
+    upcast = tuple(_upcast(a) if isinstance(a, torch.Tensor) else a for a in args)
     watch = _narrow_floats()
     try:
         with watch, _dtype_numbers(watch):
-            outputs = task.module().results(upcast)
+            outputs = tuple(map(parts, task.module().results(upcast)))
     except (TaskError, RuntimeError):
         outputs = None
     wide = outputs is not None and all(not o.is_floating_point() or o.dtype == torch.float64 for o in outputs)
@@ -37,6 +39,12 @@ def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     if captured is not None:
         return captured
     return outputs if wide and not watch.seen else None
+
+
+def _upcast(x: Tensor) -> Tensor:
+    import torch
+
+    return x.double() if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
 
 
 @lru_cache(maxsize=256)
@@ -60,7 +68,7 @@ def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     try:
         graph = capture(task)
         declared = run_graph(graph, args)
-        wanted = task.module().results(args)
+        wanted = tuple(map(parts, task.module().results(args)))
         if len(declared) != len(wanted) or not all(map(_close, declared, wanted)):
             return None
         return tuple(run_graph(graph, args, f64=True))
@@ -93,6 +101,12 @@ def _dtype_numbers(watch: Any) -> Any:
     return Numbers()
 
 
+def _is_narrow(x: Tensor) -> bool:
+    import torch
+
+    return x.dtype not in (torch.float64, torch.complex128)
+
+
 def _narrow_floats() -> Any:
     """A mode that watches for floats narrower than float64 among the results of torch's operations."""
     import torch
@@ -107,7 +121,7 @@ def _narrow_floats() -> Any:
             # the bits of float64 are other numbers
             self.seen = self.seen or func is torch.ops.aten.view.dtype
             for leaf in tree_leaves(result):
-                is_narrow = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
+                is_narrow = isinstance(leaf, torch.Tensor) and parts(leaf).is_floating_point() and _is_narrow(leaf)
                 if is_narrow and leaf.numel():
                     # numbers that Python wraps for an operation are float32 or float64 scalars of exact value
                     self.seen = self.seen or leaf.dim() > 0 or func is torch.ops.aten._to_copy.default

@@ -29,6 +29,7 @@ from kernellab.sketch.run.machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
+from kernellab.task.dtypes import parts
 from kernellab.task.sample.shrink import drawn
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class _Gate:
         """The case run in float64 and in the declared dtypes; None when the reference does not take it."""
         large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
         threads = all_threads if large else nullcontext
-        inputs = {name: case.args[position] for name, position in binding.tensors.items()}
+        inputs = binding.inputs(case.args)
         constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
         wanted = None
         if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
@@ -263,7 +264,7 @@ class _Gate:
         """The reference's results; None when it does not take the case."""
         try:
             with threads():
-                return self.task.module().results(case.args)
+                return tuple(map(parts, self.task.module().results(case.args)))
         except TaskError:
             return None
 

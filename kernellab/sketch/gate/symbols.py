@@ -101,9 +101,11 @@ def _is_told(size: int, literals: frozenset[float]) -> bool:
 def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:
     """Number -> expression: the free sizes that declared shapes name, and products of consecutive ones."""
     shapes: list[tuple[Sequence[IntExpr], Sequence[Extent]]] = [
-        (program.tensor(name).shape, task.args[position].shape) for name, position in binding.tensors.items()
+        (program.tensor(name).shape, task.args[position].held.shape) for name, position in binding.tensors.items()
     ]
-    shapes += [(program.tensor(b.tensor).shape, o.shape) for b, o in zip(binding.outputs, task.results, strict=True)]
+    shapes += [
+        (program.tensor(b.tensor).shape, o.held.shape) for b, o in zip(binding.outputs, task.results, strict=True)
+    ]
     table: dict[int, IntExpr] = {}
     shapes += [(b.shape, tuple(e.value for e in a.shape)) for a, b in _views(program) if _fixed(a)]
     for declared, actual in shapes:

@@ -12,7 +12,7 @@ from kernellab.sketch.program.binding import Binding, BoundOutput
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
-from kernellab.task import ArgKind, Extent, Task, extent
+from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
 from kernellab.task.formula import Term, read
 
 Number = int | float
@@ -47,7 +47,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
     constexpr = constexpr_values(program, {**given, **values}, default_extent)
     tensors = _match_tensors(program, task)
     found = _Symbols(constexpr, dict(program.sizes))
-    views = [(program.tensor(name), task.args[position].shape, position) for name, position in tensors.items()]
+    views = [(program.tensor(name), task.args[position].held.shape, position) for name, position in tensors.items()]
     for tensor, shape, position in views:
         found.read(tensor, shape, position)
     _all_known(program, found.places)
@@ -71,6 +71,7 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
         dtypes={position: program.tensor(name).dtype for name, position in tensors.items()},
         fixed={s: e for s, e in found.extents.items() if isinstance(e, int)},
         of_outputs=_of_outputs(program, task, outputs, found.places),
+        pairs=frozenset(i for i, a in enumerate(task.args) if a.held.dtype != a.dtype),
     )
 
 
@@ -179,7 +180,7 @@ def _match_tensors(program: Program, task: Task) -> dict[str, int]:
     for tensor in program.inputs:
         if tensor.name in found:
             continue
-        fitting = [i for i, a in free.items() if _BY_TORCH_NAME.get(a.dtype) is tensor.dtype]
+        fitting = [i for i, a in free.items() if _BY_TORCH_NAME.get(a.held.dtype) is tensor.dtype]
         position = next(iter(fitting or free), None)
         if position is None:
             raise SketchError(
@@ -190,12 +191,21 @@ def _match_tensors(program: Program, task: Task) -> dict[str, int]:
         del free[position]
     for tensor in program.inputs:
         arg = task.args[found[tensor.name]]
-        if _BY_TORCH_NAME.get(arg.dtype) is not tensor.dtype:
+        if _BY_TORCH_NAME.get(arg.held.dtype) is not tensor.dtype:
             raise SketchError(
                 f"{tensor.name} is declared {tensor.dtype.value} and the argument {arg.name} is {arg.dtype}.",
-                f"Declare {tensor.name} with the argument's dtype; cast inside the sketch.",
+                _as_pairs(tensor, OutputSpec(arg.shape, arg.dtype))
+                or f"Declare {tensor.name} with the argument's dtype; cast inside the sketch.",
             )
     return {t.name: found[t.name] for t in program.inputs}
+
+
+def _as_pairs(tensor: Tensor, spec: OutputSpec) -> str:
+    """How a complex argument or output is declared; "" for one that is real."""
+    if not spec.is_complex:
+        return ""
+    shape, dtype = ", ".join(map(str, spec.held.shape)), _BY_TORCH_NAME[spec.held.dtype].value
+    return f"Declare {tensor.name}[{shape}]: {dtype}, the real and the imaginary part of each number."
 
 
 def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple[IntExpr, int]]:
@@ -286,12 +296,13 @@ def _outputs(
             "Declare one out tensor for each output, in the reference's order.",
         )
     bound = []
-    for number, (tensor, spec) in enumerate(zip(outs, task.results, strict=True)):
+    for number, (tensor, result) in enumerate(zip(outs, task.results, strict=True)):
+        spec = result.held
         if _BY_TORCH_NAME.get(spec.dtype) is not tensor.dtype:
             raise SketchError(
                 f"{tensor.name} is declared {tensor.dtype.value} and the reference's output {number + 1} is "
-                f"{spec.dtype}.",
-                f"Declare {tensor.name} with the output's dtype.",
+                f"{result.dtype}.",
+                _as_pairs(tensor, result) or f"Declare {tensor.name} with the output's dtype.",
             )
         symbols.same_elements(tensor, spec.shape, samples, f"the reference's output {number + 1}")
         shape = tuple(symbols.translate(e) for e in spec.shape)
@@ -303,7 +314,8 @@ def _outputs(
                     "Declare that Dim as a symbol in an input's shape.",
                 )
             shape = tensor.shape
-        bound.append(BoundOutput(tensor.name, tuple(e for e in shape if e is not None)))
+        own = tuple(e for e in shape if e is not None)
+        bound.append(BoundOutput(tensor.name, own, pairs=result.is_complex))
     written = task.module().written
     first = len(bound) - len(written)
     return (*bound[:first], *(replace(o, into=i) for o, i in zip(bound[first:], written, strict=True)))
@@ -315,7 +327,7 @@ def _of_outputs(
     """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
     found: dict[str, tuple[int, int]] = {}
     for number, (bound, spec) in enumerate(zip(outputs, task.results, strict=True)):
-        for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.shape):
+        for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.held.shape):
             if expr.kind is IntKind.SYMBOL and expr.name not in places:
                 found.setdefault(expr.name, (number, dim))
     return found

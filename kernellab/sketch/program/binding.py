@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import DType
+from kernellab.task.dtypes import parts
 
 
 @dataclass(frozen=True)
@@ -15,12 +17,14 @@ class BoundOutput:
 
     The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is what the
     caller gets, ``()`` for a scalar. The tensor has the output's dtype. ``into``: it is no result, but what the
-    parameter at that position holds afterwards.
+    parameter at that position holds afterwards. ``pairs``: the caller gets complex numbers, whose two parts are the
+    last dimension.
     """
 
     tensor: str
     shape: tuple[IntExpr, ...]
     into: int | None = None
+    pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,14 @@ class Binding:
     fixed: Mapping[str, int] = field(default_factory=dict)
     #: symbol that no argument gives -> (output, dimension) whose extent it is
     of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: positions of complex parameters, which a kernel takes as pairs of real numbers: [..., 2]
+    pairs: frozenset[int] = frozenset()
     #: tunables of which the lowered text takes no other value (:mod:`kernellab.lowering.tunables` finds them)
     held: frozenset[str] = frozenset()
+
+    def inputs(self, args: Sequence[Any]) -> dict[str, Any]:
+        """What each in tensor holds where the kernel is called with ``args``."""
+        return {name: parts(args[position]) for name, position in self.tensors.items()}
 
 
 __all__ = ["Binding", "BoundOutput"]

@@ -304,8 +304,8 @@ _NO_VALUE: Mapping[str, tuple[str, str]] = {
 #: operations that are index arithmetic where their arguments are index expressions
 _INDEX_CALLS = frozenset(("min", "max", "ceil"))
 _BY_NAME: Mapping[str, Rule] = {
-    **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot, "where": _where_call,
-    "clamp": _clamp, "associative_scan": _associative,
+    **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot,
+    "where": _where_call, "clamp": _clamp, "associative_scan": _associative,
 }  # fmt: skip
 _BY_KIND: Mapping[OpKind, Rule] = {OpKind.REDUCE: _reduce, OpKind.SCAN: _scan}
 

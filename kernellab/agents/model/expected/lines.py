@@ -92,7 +92,7 @@ def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None
     for size, at in zip(spec.extents(sizes), evidence.first_wrong or (), strict=True):
         element = element * size + at
     return Call(
-        inputs={name: args[position] for name, position in binding.tensors.items()},
+        inputs=binding.inputs(args),
         symbols={**dict(program.sizes), **symbols},
         constexpr={**binding.constexpr, **{n: args[p] for n, p in binding.scalars.items()}},
         tensor=binding.outputs[evidence.output or 0].tensor,
