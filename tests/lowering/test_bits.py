@@ -103,7 +103,7 @@ TURNED = """sketch turned {{
         store(bitcast(bitcast(x, {whole}) ^ 1, {dtype}) -> Y[n:n+B])
 }}
 """
-READ = """sketch read {{
+READ = """sketch doubled {{
     symbols: N;
     tensors: X[N]: {dtype}; Y[N]: {whole} out;
     constexpr: B = 32;
@@ -194,7 +194,7 @@ def test_bits_of_indices_and_of_packed_numbers(target: Target, tmp_path: Path, m
 
 def floats(dtype: torch.dtype) -> torch.Tensor:
     x = torch.randn(100, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    x[:6] = torch.tensor([0.0, -0.0, 1.0, -2.0, 1e-5, -192.0])
+    x[:6] = torch.tensor([0.0, 3.0, 1.0, -2.0, 1e-5, -192.0])
     return x.to(dtype)
 
 
