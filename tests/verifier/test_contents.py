@@ -10,6 +10,7 @@ import torch
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks
@@ -53,6 +54,44 @@ def test_no_two_timed_contents_are_equal_in_any_domain(domain: str) -> None:
     assert not any(torch.equal(a, b) for i, a in enumerate([*seen, contents.base[0]]) for b in seen[:i])
     assert not contents.repeated
     assert all(x.dtype == seen[0].dtype and x.shape == seen[0].shape for x in seen)
+
+
+def test_what_may_be_mixed_is_drawn_anew_all_the_same_where_that_is_cheap() -> None:
+    """Lines of sixteen numbers are known again by their signs and by which of them is the largest."""
+
+    def prints(x: torch.Tensor) -> set[tuple[bool | int, ...]]:
+        lines = x.reshape(-1)[: x.numel() // 16 * 16].view(-1, 16)
+        return {(*line.lt(0).tolist(), int(line.abs().argmax()), int(line.abs().argmin())) for line in lines}
+
+    task = load_task(_unary("x + 0", "torch.randn(300, 200)"))
+    args = task.module().sample()
+    mixed = Contents(task, args, loose_arguments(task, args))
+    known = prints(args[0])
+    found = mixed.next()[0]
+    assert not mixed.drawn and prints(found) <= known
+    anew = Contents(task, args, loose_arguments(task, args), anew=True)
+    shares = []
+    for _ in range(20):
+        found = anew.next()[0]
+        shares.append(len(prints(found) & known) / len(known))
+        assert anew.drawn == (shares[-1] < 0.1), shares
+    assert min(shares) < 0.1
+    # what is the same for each seed is mixed, as ever
+    task = load_task(_unary("x + 0", "torch.ones(300, 200)"))
+    args = task.module().sample()
+    same = Contents(task, args, loose_arguments(task, args), anew=True)
+    seen = [same.next()[0].clone() for _ in range(6)]
+    assert not same.drawn and not same.repeated and not torch.equal(seen[0], seen[1])
+
+
+def test_calls_that_take_longer_on_contents_that_were_drawn_are_those_that_are_told() -> None:
+    draw = random.Random(5)
+    noise = [draw.lognormvariate(0, 0.03) for _ in range(60)]
+    assert stats.larger([1.5 * n for n in noise[:12]], noise[12:], 0.08)
+    assert not stats.larger([1.05 * n for n in noise[:12]], noise[12:], 0.08)
+    assert not stats.larger([1.5 * n for n in noise[:4]], noise[4:], 0.08), "few say nothing"
+    wide = [draw.lognormvariate(0, 0.8) for _ in range(24)]
+    assert not stats.larger([1.2 * n for n in wide[:12]], wide[12:], 0.08), "nor does what another's work has spread"
 
 
 def test_contents_that_cannot_be_new_are_told() -> None:

@@ -152,7 +152,7 @@ def test_pairs_that_were_disturbed_are_left_out_with_their_makers() -> None:
     team.maker, team.disturbed = [0, 0, 1], [False, True, False]
     ours = _side("candidate", [1.0, 1.0, 1.0], [0.0] * 3)
     ours.disturbed = [False] * 3
-    sides.leave_out([team, ours])
+    sides.leave_out([team, ours], sides.calm_pairs([team, ours]))
     assert (team.seconds, team.maker, ours.seconds) == ([1.0, 3.0], [0, 1], [1.0, 1.0])
 
 

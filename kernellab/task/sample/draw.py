@@ -25,7 +25,7 @@ class Family(str, Enum):
     HEAVY = "heavy-tail"
     STRUCTURED = "structured"
     #: rows around 100, rows 30 times as wide, and rows with one element around 200: exp overflows unless the maximum is
-    #: taken off first
+    #: taken off first; and a half of the rows, mostly the first, as they usually are, which shows nothing of the others
     LARGE = "large"
     #: a mean a thousand times the spread: the difference of two large sums loses every digit
     OFFSET = "offset"
@@ -124,7 +124,15 @@ def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator
     large = torch.where(row == 0, moved, torch.where(row == 1, spread, z)).reshape(shape)
     if len(shape) > 1:
         _spike(large[2::3], generator, 150.0, 250.0)
+    if len(shape) > 1 and shape[0] >= 2 * _KINDS:
+        half = shape[0] // 2
+        begin = 0 if float(torch.rand(1, generator=generator, device=generator.device)) < _FIRST else shape[0] - half
+        large[begin : begin + half] = z[begin : begin + half]
     return _into(large / legal.rms, legal)
+
+
+#: kinds of rows of the large family, and how often it is the first half of the rows that is as usual
+_KINDS, _FIRST = 3, 0.75
 
 
 def _small(shape: tuple[int, ...], legal: Legal, generator: torch.Generator) -> Tensor:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: families in which sums may cancel, or a row be constant
+#: families some of whose rows are of equal numbers
+EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
@@ -181,6 +183,16 @@ class Case:
                 # what cancels even so says nothing of its size
                 return None
         return tuple(o.double().abs() for o in one)
+
+    @property
+    def equal_terms(self) -> float:
+        """What a plain sum in float32 may lose of a row of equal numbers, as a share: they are all rounded the same way
+        until the sum is twice as large, so that errors add up. At most n/2 units in the last place (Higham, eq. 4.4) of
+        the n along the longest extent; a quarter of that is counted."""
+        import torch
+
+        extents = [n for a in self.args if isinstance(a, torch.Tensor) and a.is_floating_point() for n in a.shape]
+        return max(extents, default=0) * torch.finfo(torch.float32).eps / 8
 
     @cached_property
     def hidden(self) -> float:

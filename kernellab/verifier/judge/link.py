@@ -38,6 +38,8 @@ class Call:
     written: tuple[Written, ...] = ()
     #: seconds of the processor that all it has used from its go to its halt
     used: float = 0.0
+    #: when its go was given (s of perf_counter)
+    began: float = 0.0
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -211,7 +213,7 @@ class Worker(WorkerProcess):
         allowed = TIMING.halting + looked - answered
         ran = self._used - used
         over = min(halted - answered - allowed, ran - allowed)
-        return Call(answer, seconds + max(over, 0.0), waited, self._written(layout, slot), ran)
+        return Call(answer, seconds + max(over, 0.0), waited, self._written(layout, slot), ran, start)
 
     def _glance(self) -> _Glance:
         """A few elements of what a call has answered, at secret places, and what stands there while the worker runs on:

@@ -35,6 +35,8 @@ _GUARDED = re.compile(
     r"^kernellab-heap: (beyond the end of memory of \d+ bytes|before the beginning of memory of \d+ bytes|"
     r"in memory that it has freed, or far from any)$", re.MULTILINE,
 )  # fmt: skip
+#: seconds by which the system's accounts of what has just been halted may be behind: a tick
+_TICK = time.clock_getres(time.CLOCK_MONOTONIC_COARSE)
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
@@ -156,7 +158,7 @@ class WorkerProcess:
             # nobody has started another meanwhile, and looking for them would take time from the call
             self.signal(signal.SIGCONT, [self.pid, *self.halted])
             # what runs the task's own text has nothing to gain
-            if ran > TIMING.halted_seconds and self.role == "candidate" and not self.gone():
+            if ran > max(TIMING.halted_seconds, _TICK) and self.role == "candidate" and not self.gone():
                 self._end()
                 raise WorkerFailure("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted", log=self.log)
 

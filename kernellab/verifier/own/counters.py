@@ -101,7 +101,7 @@ class Sampler:
         #: why there are none, where the system refuses
         self.refused = ""
         self._random = random.Random(secrets.randbits(64))
-        self._maps: dict[int, list[Mapped]] = {}
+        self._places = Places()
         self._over = threading.Event()
 
     def __enter__(self) -> Sampler:
@@ -148,25 +148,24 @@ class Sampler:
             if len(body) < 8 * (max(places) + 1):
                 return None
             address, top = (int(struct.unpack_from("<Q", body, 8 * place)[0]) for place in places)
-            sample = self._where(pid, address)
-            return sample if sample.path else replace(sample, caller=self._caller(pid, top))
+            sample = self._places.sample(pid, address)
+            if sample.path:
+                return sample
+            try:
+                stack = bytes(read_bytes(pid, top & ~7, _STACK).numpy())
+            except Unreadable:
+                return sample
+            return replace(sample, caller=self._places.caller(pid, stack))
 
-    def _caller(self, pid: int, top: int) -> str:
-        """The file of the first return address on a stack into code that a file is behind: the object that called what
-        has none. Words that an earlier call has left are mostly no addresses behind a call by pointer."""
-        try:
-            words = np.frombuffer(read_bytes(pid, top & ~7, _STACK).numpy(), "<u8")
-        except Unreadable:
-            return ""
-        maps = [m for m in self._maps.get(pid, ()) if m.path.startswith("/")]
-        lows = np.array([m.low for m in maps], "<u8")
-        at = np.searchsorted(lows, words, side="right").astype(int) - 1
-        for word, i in zip(words.tolist(), at.tolist(), strict=True):
-            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word):
-                return str(maps[i].path)
-        return ""
 
-    def _where(self, pid: int, address: int) -> Sample:
+class Places:
+    """The objects at addresses of processes, as their maps say once and again where an address is new."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, list[Mapped]] = {}
+
+    def sample(self, pid: int, address: int) -> Sample:
+        """What lies at an address of a process."""
         for fresh in (False, True):
             if fresh or pid not in self._maps:
                 self._maps[pid] = executable(pid)
@@ -175,6 +174,18 @@ class Sampler:
             if at >= 0 and address < maps[at].high:
                 return Sample(maps[at].path, address - maps[at].low + maps[at].offset, address, pid, maps[at])
         return Sample("", address, address, pid)
+
+    def caller(self, pid: int, stack: bytes) -> str:
+        """The file of the first return address on a stack into code that a file is behind: the object that called what
+        has none. Words that an earlier call has left are mostly no addresses behind a call by pointer."""
+        words = np.frombuffer(stack[: len(stack) & ~7], "<u8")
+        maps = [m for m in self._maps.get(pid, ()) if m.path.startswith("/")]
+        lows = np.array([m.low for m in maps], "<u8")
+        at = np.searchsorted(lows, words, side="right").astype(int) - 1
+        for word, i in zip(words.tolist(), at.tolist(), strict=True):
+            if i >= 0 and word < maps[i].high and _behind_a_call(pid, word):
+                return str(maps[i].path)
+        return ""
 
 
 def executable(pid: int) -> list[Mapped]:
@@ -186,6 +197,20 @@ def executable(pid: int) -> list[Mapped]:
             if "x" in rights:
                 low, high = (int(n, 16) for n in span.split("-"))
                 found.append(Mapped(low, high, name[0].strip() if name else "", int(offset, 16)))
+    return _without_holes(found)
+
+
+def _without_holes(maps: list[Mapped]) -> list[Mapped]:
+    """Memory without a file between two pieces of one file stands where that file's code stood: it is its copy."""
+    last: dict[str, int] = {m.path: i for i, m in enumerate(maps) if m.path.startswith("/")}
+    found: list[Mapped] = []
+    before: Mapped | None = None
+    for i, m in enumerate(maps):
+        if m.path.startswith("/"):
+            before = m
+        elif not m.path and before is not None and last[before.path] > i:
+            m = Mapped(m.low, m.high, before.path, before.offset + m.low - before.low)
+        found.append(m)
     return found
 
 

@@ -109,14 +109,21 @@ def _in_packages(path: str) -> bool:
     return os.path.realpath(path).startswith(tuple(f"{p}/" for p in _packages()))
 
 
-def may_be_copied(mapped: Mapped) -> bool:
-    """Is an own piece of code so large that it may be a library's?"""
+def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
+    """Is an own piece of code so large that it may be a library's, or all of ``beside`` bytes of its process's own,
+    which may be one's pieces?"""
     try:
         size = os.path.getsize(mapped.path) if mapped.path else 0
     except OSError:
         # a file that is gone says nothing of itself
         size = _LARGE
-    return max(size, mapped.high - mapped.low) >= _LARGE
+    return max(size, mapped.high - mapped.low, beside) >= _LARGE
+
+
+def own_bytes(maps: Sequence[Mapped]) -> int:
+    """Bytes of a process's executable memory that no installed file is behind."""
+    mine = (m for m in maps if not m.path or not (m.path.startswith("[") or _installed(m.path)))
+    return sum(m.high - m.low for m in mine)
 
 
 def copied_from(code: Sequence[bytes]) -> str:

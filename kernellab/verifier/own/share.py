@@ -9,17 +9,32 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kernellab.verifier.own.counters import Sample, Sampler, Unseen
-from kernellab.verifier.own.objects import Kind, copied_from, kind_of, library_of, makes_code, may_be_copied
+from kernellab.verifier.own.counters import Sample, Sampler, Unseen, executable
+from kernellab.verifier.own.objects import Kind, copied_from, kind_of, library_of, makes_code, may_be_copied, own_bytes
 from kernellab.verifier.protocol.memory import Unreadable, lay_out, read_bytes
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.judge.link import Worker
     from kernellab.verifier.stages.candidate import Stages
+
+
+class Looked(Protocol):
+    """What looked at a worker's program counters: what each look found of all threads that ran, for how many calls it
+    stands, and why there are none, where the system refuses."""
+
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def looks(self) -> Sequence[Sequence[Sample]]: ...
+    @property
+    def weights(self) -> Sequence[float]: ...
+    @property
+    def refused(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -100,8 +115,8 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
     return found
 
 
-def found_in(sampler: Sampler, seconds: float, only_moves: bool = False) -> Counted:
-    """What a sampler's looks at calls of so many seconds tell. A look at which any thread was in a library's code is
+def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Counted:
+    """What looks at calls of so many seconds tell. A look at which any thread was in a library's code is
     the library's, however many others there were."""
     if sampler.refused:
         return Counted(unseen=sampler.refused)
@@ -139,8 +154,9 @@ def _copied(samples: Sequence[Sample]) -> dict[tuple[int, str], str]:
     for sample in samples:
         by_object.setdefault((sample.pid, sample.path), []).append(sample)
     names: dict[tuple[int, str], str] = {}
+    beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
     for key, found in by_object.items():
-        if any(s.mapped is not None and may_be_copied(s.mapped) for s in found):
+        if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in found):
             places = random.SystemRandom().sample(found, min(HONEST.sample_pieces, len(found)))
             with contextlib.suppress(Unreadable):
                 code = [bytes(read_bytes(s.pid, s.address, HONEST.sample_bytes).numpy()) for s in places]

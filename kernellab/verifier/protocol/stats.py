@@ -90,6 +90,21 @@ def apart(a: Sequence[float], b: Sequence[float]) -> float:
     return float(np.expm1(max(difference**2 - chance, 0.0) ** 0.5))
 
 
+#: standard errors by which two medians differ that are not of one kind
+_SURE = 3.0
+
+
+def larger(a: Sequence[float], b: Sequence[float], share: float) -> bool:
+    """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? Never of few."""
+    import numpy as np
+
+    if min(len(a), len(b)) < TIMING.least:
+        return False
+    one, two = np.log(np.asarray(a)), np.log(np.asarray(b))
+    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (one, two))
+    return bool(float(np.median(one) - np.median(two)) - _SURE * chance**0.5 > float(np.log1p(share)))
+
+
 def half_width(base: Sequence[float], candidate: Sequence[float]) -> float:
     """How far, as a share, the interval of the paired ratio reaches to either side of it by chance alone."""
     found = compare("", base, candidate, draws=200)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from kernellab.verifier.own.counters import Sampler
     from kernellab.verifier.own.looks import Looks
+    from kernellab.verifier.own.profile import Profile
 
     Tensor = torch.Tensor
 
@@ -73,6 +74,8 @@ class Stages:
         self.watch: Sampler | None = None
         #: and single looks at others, spread over them
         self.looks: Looks | None = None
+        #: and samples of the timed ones themselves, of each run
+        self.profiles: list[Profile] = []
         #: of the generators when ModelNew is constructed, where its parameters are the constructor's
         self.seed: int | None = None
         #: random normal inputs, for the stage honest
@@ -237,6 +240,11 @@ class Stages:
         if hidden and case.family in cases.CANCELLING:
             by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
         limits = self.limits
+        if hidden and case.family in cases.EQUAL:
+            alike = case.equal_terms / ERROR.floor["float32"]
+            limits = [
+                x.wider(max(1.0, alike / by)) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)
+            ]
         if case.family in (Family.SMALL, Family.EDGES):
             # what plain formulas lose of a small row (exp(x) - 1), beside rows of the usual size, is no error
             limits = [replace(limit, share=ERROR.small_share) for limit in limits]

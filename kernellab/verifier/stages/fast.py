@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ from kernellab.verifier.cuda.timed import Inconsistent
 from kernellab.verifier.cuda.timed import measure as measure_on_device
 from kernellab.verifier.judge import clock, turns
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.own.share import Counted, found_in
+from kernellab.verifier.own.counters import Unseen
+from kernellab.verifier.own.profile import Profile
+from kernellab.verifier.own.share import Looked, found_in
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES, HONEST, TIMING
 from kernellab.verifier.stages import evidence
@@ -83,7 +86,7 @@ def fast(stages: Stages) -> str:
         for name in [b.name for b in first.baselines if all(b.name in _names(r) for r in results)]
     ]
     time = stats.timing(stats.calm(ours) if busy else ours)
-    _own_when_timed(stages, time.median_ms * 1e-3)
+    sampled = _own_when_timed(stages, time.median_ms * 1e-3, busy)
     eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
     _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
@@ -101,23 +104,29 @@ def fast(stages: Stages) -> str:
         findings.labels.append("busy machine")
     checked = sum(r.checked for r in results)
     more = f"; {first.note}" if first.note else ""
+    more += f"; {sampled} program counters in them" if sampled else ""
     more += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
     return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
 
 
-def _own_when_timed(stages: Stages, seconds: float) -> None:
-    """Refused when calls among the timed ones lean on a library, of ``seconds`` each."""
+def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
+    """Refused when timed calls, of ``seconds`` each, or calls among them lean on a library; the number of samples in
+    the timed ones that are told, 0 where the system gives none. On a ``busy`` machine the fastest calls tell the time,
+    and are asked by themselves too."""
     single = stages.looks.sampler if stages.looks is not None else None
-    samplers = [s for s in (single, stages.watch) if s is not None]
-    seen = [found_in(sampler, seconds, only_moves(stages.task)) for sampler in samplers]
-    found = next((one for one in seen if one.leans), Counted())
-    if found.leans and not stages.context.options.allow_library:
-        names = ", ".join(name for name, _ in found.libraries)
-        share = f"{1 - found.share:.0%} of {found.all} samples"
-        raise Refused(
-            f"During calls among the timed ones {share} of its program counters are in {names}; library.",
-            Evidence(signature="library"),
-        )
+    beside: list[Looked] = [s for s in (single, stages.watch) if s is not None]
+    within: list[Looked] = [p.of_all() for p in stages.profiles]
+    calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
+    for where, looked in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", beside)):
+        for found in (found_in(one, seconds, only_moves(stages.task)) for one in looked):
+            if found.leans and not stages.context.options.allow_library:
+                names = ", ".join(name for name, _ in found.libraries)
+                share = f"{1 - found.share:.0%} of {found.all} samples"
+                raise Refused(
+                    f"{where} {share} of its program counters are in {names}; library.",
+                    Evidence(signature="library"),
+                )
+    return sum(len(one.looks) for one in within)
 
 
 def measured(stages: Stages, setup: Setup) -> Result:
@@ -176,11 +185,25 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
 
             # its roofs are measured once, while nobody else works on the device
             speed_of_light(stages.task, stages.tf32)
-        run = measure_on_device if backend is Backend.CUDA else partial(measure, looks=stages.looks)
-        return run(
-            stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
-            budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,
-        )  # fmt: skip
+        profile = _profile(stages) if setup.canaries else None
+        beside = partial(measure, looks=stages.looks, profile=profile)
+        run = measure_on_device if backend is Backend.CUDA else beside
+        with profile or nullcontext():
+            return run(
+                stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+                budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,
+            )  # fmt: skip
+
+
+def _profile(stages: Stages) -> Profile | None:
+    """Samples of the timed calls, where the work is on the host and the system gives them."""
+    if stages.context.request.backend is not Backend.CPU:
+        return None
+    try:
+        stages.profiles.append(Profile(stages.worker))
+    except Unseen:
+        return None
+    return stages.profiles[-1]
 
 
 def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:

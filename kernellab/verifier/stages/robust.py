@@ -66,7 +66,7 @@ def untouched(stages: Stages, case: Case) -> None:
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
     ranges = stages.worker.input_ranges()
-    forms = [(tuple(r.native.shape), r.native.stride()) for r in case.references]
+    forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
         if _overlaps(output.shape, output.strides) and not _overlaps(*forms[i]):
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 import zlib
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _LARGE, _LINE = 1 << 14, 16
 #: elements of a tensor that its print is taken from
 _PRINTED = 1 << 16
+#: where contents may be mixed, the share of those that are drawn nevertheless: so much that each costs these seconds,
+#: on average, and at least so much
+_DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
 
 
 class Contents:
@@ -38,9 +42,12 @@ class Contents:
     (integers, masks, probabilities, sorted or complex numbers), the task's own inputs are drawn with a new seed, all
     of one, since one argument may count another's places. Arguments marked static and a model's parameters are what
     they are for all calls.
+
+    Lines that were met before can be known again, whatever they were multiplied with. So ``anew`` a secret share of the
+    sets that could be mixed is drawn all the same, all of them where that takes no time.
     """
 
-    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool]) -> None:
+    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool], anew: bool = False) -> None:
         import torch
 
         self.base = tuple(args)
@@ -58,17 +65,32 @@ class Contents:
         self._worn: dict[int, tuple[Any, ...]] = {}
         #: the last that were made, from one that was timed before the block that comes next
         self._made_last: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block + 1), TIMING.block + 1)
+        #: was the last set drawn, and not mixed of lines of the first?
+        self.drawn = self._inputs is not None
+        self._random = random.Random(secrets.randbits(64))
+        self._draws, self._chance = self._drawing(task) if anew and self._inputs is None else (None, 0.0)
 
     @property
     def seconds(self) -> float:
         """What drawing the task's own inputs took so far."""
         return self._inputs.seconds if self._inputs is not None else 0.0
 
+    def _drawing(self, task: Task) -> tuple[Inputs | None, float]:
+        """The task's own inputs, and how often they are drawn; none where they are the same for each seed."""
+        if not any(self.free):
+            return None, 0.0
+        inputs = Inputs(task, self.base, self.free)
+        first, again = ([a for a, free in zip(s, self.free, strict=True) if free] for s in (self.base, inputs.next()))
+        if fingerprint(first) == fingerprint(again):
+            return None, 0.0
+        return inputs, max(_DRAWN_LEAST, _DRAW_SECONDS / inputs.seconds)
+
     def next(self, buffer: int = 0, timed: bool = True) -> tuple[Any, ...]:
         """New contents; those that were made before in the same ``buffer`` are gone. What is not ``timed`` is never
         worn."""
         for _ in range(TIMING.redrawn):
-            found = self._made(buffer)
+            self.drawn = self._inputs is not None or self._random.random() < self._chance
+            found = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
             seen = len(self._prints)
             self._prints.add(fingerprint([a for a, free in zip(found, self.free, strict=True) if free]))
             if len(self._prints) > seen:

@@ -164,9 +164,8 @@ def enough(sides: Sequence[Side], spent: float, budget: float) -> bool:
     return bool(others) and all(stats.settled(theirs, ours, TIMING.placed_noise, more) for theirs in others)
 
 
-def leave_out(sides: Sequence[Side]) -> None:
-    """Drops the pairs of which a call was disturbed."""
-    keep = calm_pairs(sides)
+def leave_out(sides: Sequence[Side], keep: Sequence[bool]) -> None:
+    """Drops the pairs that are not to be kept."""
     for side in sides:
         side.seconds = list(compress(side.seconds, keep))
         side.claimed = list(compress(side.claimed, keep))

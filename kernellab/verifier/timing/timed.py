@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
@@ -19,6 +20,7 @@ from kernellab.verifier.judge import accounts
 from kernellab.verifier.judge.link import Call, Worker
 from kernellab.verifier.judge.placement import Placement, aside, cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks, reference_shares
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     import torch
 
     from kernellab.verifier.own.looks import Looks
+    from kernellab.verifier.own.profile import Profile
 
     Tensor = torch.Tensor
 
@@ -64,19 +67,21 @@ def measure(
     canaries: Sequence[Canary] = (),
     pace: Pace = VERDICT,
     looks: Looks | None = None,
+    profile: Profile | None = None,
 ) -> Result:
     """Times ``candidate`` against ``baselines`` in one run of interleaved blocks.
 
     Baselines of one name are workers of one code, which take turns: what they differ by is in the result's ``noise``.
     ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace`` says when the
-    figures are sharp enough. ``looks`` has a single look at each of some more calls, which do not count either.
+    figures are sharp enough. ``looks`` has a single look at each of some more calls, which do not count either;
+    ``profile`` gets samples of all timed calls, and keeps those of the calls that are told.
 
     Raises:
         WrongWhenTimed: an output of a timed call of the candidate is wrong.
         DishonestWhenTimed: a timed call changed an input, or returned one, or elements that share memory.
         WorkerFailure: the candidate crashed, hung or answered nonsense.
     """
-    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace, looks)
+    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace, looks, profile)
     try:
         return run.measure(budget)
     finally:
@@ -89,9 +94,11 @@ class _Run:
     def __init__(
         self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], limits: Sequence[Limits],
         deadline: float, canaries: Sequence[Canary], pace: Pace, looks: Looks | None,
+        profile: Profile | None,
     ) -> None:  # fmt: skip
         self.pace = pace
         self.looks = looks
+        self.profile = profile
         self.task = task
         self.candidate = candidate
         self.baselines = teams(baselines, Team)
@@ -99,7 +106,10 @@ class _Run:
         self.workers = [candidate.worker, *(side.worker for side in baselines)]
         self.names = {id(side.worker): side.name for side in (candidate, *baselines)}
         self.deadline = deadline
-        self.contents = Contents(task, args, loose_arguments(task, args))
+        # a ranking has no time to draw them
+        self.contents = Contents(task, args, loose_arguments(task, args), anew=not pace.ranking)
+        #: were the contents of each pair drawn throughout?
+        self.drawn: list[bool] = []
         self.layout: Layout = lay_out(args)
         self.bytes = fresh_copy(self.layout)
         self.small = self.bytes <= TIMING.warm_bytes
@@ -134,15 +144,21 @@ class _Run:
         taken = machine.taken(bool(accounts.threads(self.candidate.worker.pid)))
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
-        if not few:
-            leave_out(self.sides)
+        keep = [True] * done if few else calm_pairs(self.sides)
+        labels = ["contents repeated"] if self.contents.repeated else []
+        if self._knows_contents(keep):
+            labels.append("slower on new contents, by which it is told")
+            keep = [k and drawn for k, drawn in zip(keep, self.drawn, strict=True)]
+        if self.profile is not None:
+            self.profile.keep(keep)
+        leave_out(self.sides, keep)
         noise = max((between(team, self.candidate) for team in self.baselines), default=0.0)
         noise = max(noise, TIMING.placed_noise, TIMING.shared_noise * machine.pressed())
         ours, claimed = median(self.candidate.seconds), median(self.candidate.claimed)
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
-            labels=("contents repeated",) if self.contents.repeated else (),
+            labels=tuple(labels),
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
@@ -165,6 +181,17 @@ class _Run:
         for _, canaries in sorted(self.canaries.items()):
             for canary in canaries:
                 canary.judge(self._hear(self.candidate.worker, canary))
+
+    def _knows_contents(self, keep: Sequence[bool]) -> bool:
+        """Do calls take longer, beside the first baseline's, where their contents were drawn than where they were mixed
+        of lines that came before?"""
+        if not self.baselines:
+            return False
+        ratios: dict[bool, list[float]] = {True: [], False: []}
+        pairs = zip(self.candidate.seconds, self.baselines[0].seconds, strict=True)
+        for drawn, (ours, theirs) in compress(zip(self.drawn, pairs, strict=True), keep):
+            ratios[drawn].append(ours / theirs)
+        return stats.larger(ratios[True], ratios[False], TIMING.placed_noise)
 
     def _is_unsure(self) -> bool:
         """Must more calls be looked at, to say whose work the timed ones are?"""
@@ -212,7 +239,10 @@ class _Run:
         all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock: with the
         reference or, where that is dear, most with what the first baseline has computed of the same contents."""
         self._lay_ready()
-        block = [self.contents.next(i) for i in range(self.block)]
+        block = []
+        for i in range(self.block):
+            block.append(self.contents.next(i))
+            self.drawn.append(self.contents.drawn)
         wanted = [self.checks.wanted() for _ in block]
         outputs: dict[str, list[list[Tensor]]] = {}
         heard: list[tuple[Canary, list[Tensor]]] = []
@@ -248,13 +278,19 @@ class _Run:
         worker = self._worker(side)
         self._prepare(worker)
         found: list[list[Tensor]] = []
+        if self.profile is not None:
+            self.profile.begin(median(side.seconds[-TIMING.few :]))
         before = self.random.randrange(len(block)) if side is self.candidate and canaries else -1
         for i, args in enumerate(block):
             for canary in canaries if i == before else ():
                 heard.append((canary, self._hear(worker, canary)))
             if side is self.candidate:
                 self._looked_at(worker)
+            if self.profile is not None:
+                self.profile.skip()
             call = self._turn(worker, args)
+            if self.profile is not None:
+                self.profile.take(worker, call)
             side.seconds.append(less_handshake(call.seconds, handshake))
             side.claimed.append(call.answer.seconds)
             side.waited.append(call.waited)
