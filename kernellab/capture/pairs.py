@@ -188,8 +188,8 @@ def _einsum(equation: str, *operands: Any) -> Any:
     if len(given) != 2:
         return torch.einsum(equation, *map(_whole, given))
     if any(map(_is_real, given)):
-        x, y = (((v, v) if _is_real(v) else (_pair(v).real, _pair(v).imag)) for v in given)
-        return Pair(torch.einsum(equation, x[0], y[0]), torch.einsum(equation, x[1], y[1]))
+        (a, b), (c, d) = (((v, v) if _is_real(v) else (_pair(v).real, _pair(v).imag)) for v in given)
+        return Pair(torch.einsum(equation, a, c), torch.einsum(equation, b, d))
     x, y = map(_pair, given)
 
     def of(a: Any, b: Any) -> Any:

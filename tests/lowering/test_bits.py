@@ -282,7 +282,7 @@ def test_truth_values_of_indices_take_them_as_logic() -> None:
 def test_bits_of_a_float_are_refused_in_one_sentence(expr: str) -> None:
     (error,) = check(EVERY.format(dtype="i32").replace("store(a & s ->", f"store({expr} ->")).errors
     assert error.message.endswith("works on the bits of integers, and this is a float.")
-    assert error.remedy == "Cast it: cast(x, i32)."
+    assert error.remedy == "Write cast(x, i32), or bitcast(x, i32) for the bits of the float."
 
 
 def test_they_cost_an_operation_an_element_and_say_what_they_mean() -> None:

@@ -19,7 +19,7 @@ from .show import Finding, Keeper
 ON_CPU = [e for e in exhibits() if "cpu" in e.card.where]
 #: exhibits that the Verifier does not meet yet, and what it needs to
 NOT_YET: dict[str, str] = {
-    "blas_behind_ending_threads": "on a busy machine fewer looks are left than say something; it needs more time there",
+    "blas_behind_ending_threads": "without samples within timed calls a busy machine leaves few looks",
 }
 #: compile torch's headers for a minute or two, as a test of the room dsls does with a model of the same kind
 BY_COMMAND = ("aten_from_cpp", "model_with_load_inline")

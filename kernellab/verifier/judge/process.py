@@ -35,8 +35,9 @@ _GUARDED = re.compile(
     r"^kernellab-heap: (beyond the end of memory of \d+ bytes|before the beginning of memory of \d+ bytes|"
     r"in memory that it has freed, or far from any)$", re.MULTILINE,
 )  # fmt: skip
-#: seconds by which the system's accounts of what has just been halted may be behind: a tick
-_TICK = time.clock_getres(time.CLOCK_MONOTONIC_COARSE)
+#: seconds by which the system's accounts of what has just been halted may be behind: a tick, which is the resolution of
+#: CLOCK_MONOTONIC_COARSE (6 on Linux, for which Python has no name)
+_TICK = time.clock_getres(6)
 #: between two looks at what a worker uses
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
