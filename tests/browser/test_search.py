@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("playwright", reason="playwright is not installed (pip insta
 
 from board import SOON, Board
 from lab import CHROMIUM, Lab, clean, no_errors, notebook
+from playwright.sync_api import TimeoutError
 
 pytestmark = [
     pytest.mark.browser,
@@ -50,6 +52,14 @@ class Monitor(Board):
     def row(self, number: int) -> Any:
         return self.root.locator(f"[data-number='{number}']")
 
+    def choose(self, number: int) -> None:
+        """Until it is shown: rows that come or change places may move another one under the pointer."""
+        for last in (False, False, True):
+            self.row(number).click()
+            with nullcontext() if last else suppress(TimeoutError):
+                self.root.get_by_text(f"Candidate {number}", exact=True).wait_for(timeout=SOON / 4)
+                return
+
     def tab(self, name: str) -> Any:
         self.root.get_by_role("tab", name=name).click()
         return self.root.locator(f".kl-mon-panel-{name.lower()}")
@@ -67,8 +77,7 @@ def test_watch_pause_inject_protect_resume_and_stop(page: Lab, workspace: Path) 
     monitor.act("pause").click()
     monitor.wait("paused", SOON)
 
-    monitor.row(0).click()
-    monitor.root.get_by_text("Candidate 0", exact=True).wait_for(timeout=SOON)
+    monitor.choose(0)
     monitor.act("protect").click()
     monitor.row(0).get_by_text("kept").wait_for(timeout=SOON)
 
@@ -89,7 +98,7 @@ def test_watch_pause_inject_protect_resume_and_stop(page: Lab, workspace: Path) 
         assert monitor.too_wide() == []
     monitor.act("stop").click()
     monitor.wait("stopped", SOON)
-    monitor.row(0).click()
+    monitor.choose(0)
     monitor.act("open").click()
     # a session that begins with the candidate, in the same cell's output
     Board(page.page, "soft_0").root.wait_for(timeout=SOON)
