@@ -13,8 +13,8 @@ from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt
 from kernellab.sketch.syntax.tree import Expr as Node
 
-#: products of parts of both factors (0 the highest), smallest first
-_PARTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
+#: products of parts of both factors (0 the highest), smallest first, by how many parts a factor has
+_PARTS = {2: ((1, 0), (0, 1), (0, 0)), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
 
 
 def product(w: Writer) -> tuple[Stmt, ...]:
@@ -52,7 +52,8 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
     rows, cols = full
     turned = rows not in w.free(dot.a)
     if dot.parts:
-        lefts, rights = (dot.a, *dot.parts[:2]), (dot.b, *dot.parts[2:])
+        each = len(dot.parts) // 2
+        lefts, rights = (dot.a, *dot.parts[:each]), (dot.b, *dot.parts[each:])
         if turned:
             lefts, rights = rights, lefts
         left = [w.spread(w.value_of(e), (rows, k)).tree for e in lefts]
@@ -69,8 +70,8 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
 
 
 def multiply_parts(w: Writer, name: str, left: list[Node], right: list[Node]) -> None:
-    """Adds to ``name`` the six products of two factors of three parts each that f32 can tell."""
-    for i, j in _PARTS:
+    """Adds to ``name`` the products of the parts of two factors that f32 can tell."""
+    for i, j in _PARTS[len(left)]:
         w.body.append(multiply(left[i], right[j], name))
 
 

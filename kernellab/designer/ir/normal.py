@@ -51,6 +51,8 @@ class Purpose(Enum):
     PACKED = "packed"
     #: it is one of the narrow floats that add up to a factor
     PARTS = "parts"
+    #: it is one of the two float16 that add up to a factor, or what they are scaled by
+    HALVES = "halves"
 
 
 @dataclass(frozen=True)

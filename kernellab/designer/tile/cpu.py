@@ -105,7 +105,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
     summed = k.product.axes[-1]
     blocks[summed] = ctx.block("BK", d, summed, 16, 256)
     precision = ctx.stated("matmul", "ieee")
-    words = why.product(precision, bool(k.product.parts))
+    words = why.product(precision, 0)
     return replace(t, blocks=blocks, exact=ctx.exact(blocks), precision=precision, why=words)
 
 

@@ -15,6 +15,9 @@ IN_ORDER = ("Columns are shared out and the indices come in order: the sums are 
 #: of launches whose outputs are for something of their own
 SUMS = ("Of a product only sums are asked: sums of the factors are multiplied, the product is never made.",)
 PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read.",)
+HALVES = (
+    "A factor as the sum of two f16 parts, each row scaled into their range by a power of two, for tensor cores to read.",
+)
 #: of launches that work on one piece of an axis each
 CHUNK = ("One partial result a chunk, so that the whole chip works on one long reduction.",)
 CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
@@ -23,6 +26,7 @@ UNFOLDED = "Taps stand beside the channels, so that the products are not of a fe
 
 _PRODUCT = "A tile of the product stays in registers while K streams past; the rest is done on the way out."
 _PARTS = "Each factor is the sum of three bf16 parts; six products of parts make one of f32."
+_HALVES = "Each factor is the sum of two f16 parts; three products of parts make one of f32, which is scaled back."
 _EMULATED = {
     "tf32x3": "Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.",
     "bf16x6": "Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.",
@@ -32,9 +36,9 @@ _ONLINE = "The softmax runs online: a larger score scales down what the rows hav
 _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
 
 
-def product(precision: str, parts: bool) -> tuple[str, ...]:
-    """``parts``: factors are stored as sums of narrower floats."""
-    return (_PARTS,) if parts else (_PRODUCT, *split(precision))
+def product(precision: str, parts: int) -> tuple[str, ...]:
+    """``parts``: of how many narrower floats stored factors are the sums; 0 where they are not."""
+    return ({2: _HALVES, 3: _PARTS}[parts],) if parts else (_PRODUCT, *split(precision))
 
 
 def split(precision: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Products of float32 on tensor cores: each factor is stored first as three bfloat16 that add up to it.
+"""Products of float32 on tensor cores: each factor is stored first as narrower floats that add up to it.
 
-A float32 has 24 bits of mantissa and a bfloat16 has 8, so three of them hold it: x = hi + mid + lo. Six of the nine
+As two float16 (``halves.py``) where rows can be scaled into their range, else as three bfloat16, which have float32's: a
+float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine
 products of such parts give the product of two float32 to about 2^-24; the other three lie below that. Splitting in
 passes of their own costs ten bytes an element once, and leaves the product's loop nothing but loads and tensor cores.
 The parts are stored in rows of whole 128-byte lines, so that factors of any shape are read as fast.
@@ -13,25 +14,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kernellab.capture.graph import Extent
-from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op
-from kernellab.designer.ir.extents import Length
+from kernellab.designer.ir.expr import Attend, Axis, Dot, Expr, Free, Inner, Ix, Leaf, Op
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.passes.plan import Rewrite
+from kernellab.designer.passes.split.halves import in_halves
+from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
 from kernellab.target import Chip
 
 #: share of the tensor cores' rate that the products reach when they split on the fly, and when the parts are stored
 ON_THE_FLY, STORED = 0.55, 0.85
-#: bytes moved for each element that is split: read once, three halves written
-_BYTES = 10
-#: the longest sum that is one step of a product, whose time is the storing of what it makes
-_SHORT = 64
 _SPLIT = (LaunchKind.PRODUCT, LaunchKind.ATTENTION)
-#: elements of a bfloat16 row in a multiple of which rows begin
-_LINE = 64
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a float32 is stored apart: the parts' dtype as chips name it, and how many products of parts make one.
+
+    ``bytes`` are moved for each element that is split; ``short`` is the longest sum for which it never pays: such a
+    product is one step, whose time is the storing of what it makes.
+    """
+
+    dtype: str
+    products: int
+    bytes: int
+    short: int
+
+
+#: three bfloat16, read once and written, and two float16, which are read twice
+THIRDS, HALVES = Way("bf16", 6, 10, 64), Way("f16", 3, 12, 16)
 
 
 def in_planes(plan: Plan, size: Callable[[Axis], int], chip: Chip, exact: Callable[[Launch], bool]) -> Plan:
@@ -43,30 +56,34 @@ def in_planes(plan: Plan, size: Callable[[Axis], int], chip: Chip, exact: Callab
     layout = plan.layout.copied()
     found: list[Launch] = []
     for k in plan.launches:
-        gains = k.kind in _SPLIT and exact(k) and _worth(k.product, size, chip)
-        if gains and k.kind is LaunchKind.ATTENTION:
-            found += _split_attention(k, k.attention, layout)
-        elif gains:
-            found += _split(k, k.product, layout)
-        else:
-            found.append(k)
+        found += _stored_apart(k, size, chip, layout) if k.kind in _SPLIT and exact(k) else [k]
     return Plan(tuple(found), layout)
 
 
-def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip) -> bool:
+def _stored_apart(k: Launch, size: Callable[[Axis], int], chip: Chip, layout: Layout) -> list[Launch]:
+    """``k`` with the launches that split its factors, where it gains by them."""
+    if k.kind is LaunchKind.ATTENTION:
+        return _split_attention(k, k.attention, layout) if _worth(k.product, size, chip, THIRDS) else [k]
+    if _worth(k.product, size, chip, HALVES) and (halved := in_halves(k, k.product, layout)) is not None:
+        return halved
+    return _split(k, k.product, layout) if _worth(k.product, size, chip, THIRDS) else [k]
+
+
+def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip, way: Way) -> bool:
     free = Free()
     products: list[Dot | Inner] = [dot.inner, dot] if isinstance(dot, Attend) else [dot]
     sides = [free(side) for side in ((dot.inner.a, dot.inner.b, dot.b) if isinstance(dot, Attend) else (dot.a, dot.b))]
-    if not isinstance(dot, Attend) and (len(dot.axes) != 1 or size(dot.axes[0]) <= _SHORT):
+    if not isinstance(dot, Attend) and (len(dot.axes) != 1 or size(dot.axes[0]) <= way.short):
         return False
     if any(not isinstance(a.extent, int) for side in sides for a in side):
         return False
-    rate = chip.peak_flops.get("bf16", 0.0) / 6
+    fly = chip.peak_flops.get("bf16", 0.0) / THIRDS.products
+    rate = chip.peak_flops.get(way.dtype, 0.0) / way.products
     if not rate or rate < 1.2 * chip.peak_flops.get("f32", rate) or not chip.bandwidth:
         return False
     flops = sum(2.0 * math.prod(size(a) for a in free(p.a) | free(p.b)) for p in products)
-    saved = flops / rate * (1 / ON_THE_FLY - 1 / STORED)
-    moved = _BYTES * sum(math.prod(size(a) for a in side) for side in sides)
+    saved = flops * (1 / (fly * ON_THE_FLY) - 1 / (rate * STORED)) if fly else math.inf
+    moved = way.bytes * sum(math.prod(size(a) for a in side) for side in sides)
     return saved > 1.5 * moved / chip.bandwidth
 
 
@@ -100,8 +117,8 @@ def _split_attention(k: Launch, att: Attend, layout: Layout) -> list[Launch]:
 
 
 def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Launch, tuple[Leaf, ...]]:
-    *outer, last = _in_memory_order(side, dot)
-    wide = Axis(_whole_lines(last.extent))
+    *outer, last = in_memory_order(side, dot)
+    wide = Axis(whole_lines(last.extent))
     launch = Launch(LaunchKind.POINTWISE, frozenset([*outer, wide]), frozenset(), title="split")
     stem = base = side.tensor if isinstance(side, Leaf) else "factor"
     count = 2
@@ -110,7 +127,7 @@ def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Launch, tuple[
     written = (*(Ix((a,)) for a in outer), Ix((wide,)))
     read = (*(Ix((a,)) for a in outer), Ix((last,)))
     leaves = []
-    rest = _wider(side, last, wide)
+    rest = wider(side, last, wide)
     for word in ("hi", "mid", "lo"):
         part = Op("cast", (rest,), "bfloat16")
         rest = Op("sub", (rest, Op("cast", (part,), "float32")), "float32")
@@ -120,37 +137,3 @@ def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Launch, tuple[
         launch.outs.append(Output(name, written, part, "bfloat16", purpose=Purpose.PARTS))
         leaves.append(Leaf(name, read, "bfloat16"))
     return launch, tuple(leaves)
-
-
-def _wider(side: Expr, last: Axis, wide: Axis) -> Expr:
-    """The factor along ``wide`` instead of ``last``, 0 past the end of that: where a tensor ends it reads as 0."""
-
-    def change(e: Expr) -> Expr | None:
-        if isinstance(e, Leaf):
-            return Leaf(e.tensor, tuple(moved(ix) for ix in e.index), e.dtype, e.line)
-        return Iota(moved(e.index), e.dtype, e.line) if isinstance(e, Iota) else None
-
-    def moved(ix: Ix) -> Ix:
-        return ix.over(tuple(wide if a is last else a for a in ix.leaves()))
-
-    value = Rewrite(change)(side)
-    if isinstance(side, Leaf) or wide.extent == last.extent:
-        return value
-    assert isinstance(last.extent, int)
-    inside = Op("lt", (Iota(Ix((wide,))), Num(last.extent, "int64")), "bool")
-    return Op("where", (inside, value, Num(0.0, "float32")), "float32")
-
-
-def _in_memory_order(side: Expr, dot: Dot | Inner) -> tuple[Axis, ...]:
-    """The factor's axes as its own memory has them, where it is one tensor; else batch, rows, summed axis."""
-    axes = Free()(side)
-    if isinstance(side, Leaf):
-        order = tuple(leaf for ix in side.index for leaf in ix.leaves())
-        if set(order) == set(axes) and len(order) == len(axes):
-            return order
-    return tuple(sorted(axes, key=lambda a: (a in dot.axes, a.uid)))
-
-
-def _whole_lines(extent: Length) -> Extent:
-    assert isinstance(extent, int)
-    return -(-extent // _LINE) * _LINE

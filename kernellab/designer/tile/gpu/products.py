@@ -20,10 +20,10 @@ _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
 def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
-    summed, parts = k.product.axes[-1], bool(k.product.parts)
+    summed, parts = k.product.axes[-1], parts_of(k.product)
     exact = precision(ctx, k)
     tile = _tile(ctx, k, rows, cols)
-    descriptors = True if exact == "tf32" and not parts and widest(k.product) == "float32" else None
+    descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
     blocks = {
         rows: ctx.block("BM", tile.m, rows, 16, 256),
         cols: ctx.block("BN", tile.n, cols, 16, 256),
@@ -53,23 +53,29 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     summed, exact = ctx.volume(dot.axes), precision(ctx, k)
     item = item_bytes("bfloat16" if dot.parts else dtype)
     row = ctx.row(
-        "product", parts=bool(dot.parts), item=item, precision=exact, summed=summed, along=_both_along(dot), tiles=tiles
+        "product", parts=parts_of(dot), item=item, precision=exact, summed=summed, along=_both_along(dot), tiles=tiles
     )
     if row is not None:
         return Tile(**row)
-    rate = _rate(ctx, exact, bool(dot.parts))
-    copies, sums = (3, 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
+    rate = _rate(ctx, exact, parts_of(dot))
+    copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
     return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
 
 
-def _rate(ctx: Context, precision: str, parts: bool) -> float:
+def parts_of(dot: Dot) -> int:
+    """The narrow floats of which each stored factor is the sum; 0 where it is one float."""
+    return len(dot.parts) // 2 + 1 if dot.parts else 0
+
+
+def _rate(ctx: Context, precision: str, parts: int) -> float:
     """FLOP/s of one product of numbers at a precision; 0 where the chip's are unknown."""
     peak = ctx.chip.peak_flops
     if ctx.scalar_products or (precision == "ieee" and not parts):
         return peak.get("f32", 0.0)
     share = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("bf16", 3), "bf16x6": ("bf16", 6)}
-    name, products = ("bf16", 6) if parts else share.get(precision, ("bf16", 1))
+    stored = {2: ("f16", 3), 3: ("bf16", 6)}
+    name, products = stored[parts] if parts else share.get(precision, ("bf16", 1))
     return peak.get(name, 0.0) / products
 
 
