@@ -31,6 +31,7 @@ from kernellab.designer.passes.round_tf32 import round_factors
 from kernellab.designer.passes.split.k import split_products
 from kernellab.designer.passes.split.precision import in_planes
 from kernellab.designer.passes.split.reductions import split_reductions
+from kernellab.designer.passes.split.window_halves import windows_in_halves
 from kernellab.designer.passes.split.windows import split_windows
 from kernellab.designer.passes.views import join
 from kernellab.designer.tile.context import Context
@@ -41,7 +42,7 @@ from kernellab.designer.tile.recurrent import step_tiles
 from kernellab.designer.tile.splits import Split, chunk_size, split
 from kernellab.designer.tile.styles import Style, styles
 from kernellab.designer.tile.table import tiling
-from kernellab.designer.tile.windows import rounds, splits
+from kernellab.designer.tile.windows import products_of, rounds, splits
 from kernellab.errors import DesignError
 from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Sketch, SketchFile
@@ -110,6 +111,11 @@ def _stores_parts(ctx: Context) -> bool:
     return ctx.gpu and ctx.style.copied == "always"
 
 
+def _halves(ctx: Context) -> bool:
+    """May windows of float32 be multiplied as float16?"""
+    return ctx.gpu and ctx.style.measured and not ctx.scalar_products
+
+
 #: in order; each takes a plan and returns another
 PASSES = (
     Pass(
@@ -121,9 +127,14 @@ PASSES = (
     Pass(
         "channels-last",
         _copies_windows,
-        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, partial(splits, ctx), ctx.style.copied == "always"),
+        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, partial(splits, ctx), ctx.style.copied == "always", _halves(ctx)),
     ),
     Pass("split-windows", _stores_parts, lambda ctx, plan: split_windows(plan, partial(splits, ctx))),
+    Pass(
+        "window-halves",
+        _halves,
+        lambda ctx, plan: windows_in_halves(plan, ctx.size, ctx.chip, partial(products_of, ctx)),
+    ),
     Pass("round-tf32", lambda ctx: ctx.gpu, lambda ctx, plan: round_factors(plan, partial(rounds, ctx))),
 )
 

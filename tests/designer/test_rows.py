@@ -13,11 +13,11 @@ from kernellab.errors import KernellabError
 from kernellab.target import Chip
 
 H200 = named_chip("h200")
-WINDOW: dict[str, Quantity] = {"out": 64, "inside": 64, "steps": 9, "copied": False, "strided": False}
+WINDOW: dict[str, Quantity] = {"out": 64, "inside": 64, "steps": 9, "copied": False, "strided": False, "item": 4}
 #: what the rule of each kind names
 QUANTITIES: dict[str, dict[str, Quantity]] = {
     "product": {
-        "parts": False, "item": 4, "precision": "tf32", "summed": 4096, "along": True, "tiles": lambda m, n: 4096,
+        "parts": 0, "item": 4, "precision": "tf32", "summed": 4096, "along": True, "tiles": lambda m, n: 4096,
     },
     "attention": {"parts": False, "narrow": True, "width": 64, "causal": True},
     "row_block": {"length": 65535, "block": 4096},
@@ -27,9 +27,9 @@ QUANTITIES: dict[str, dict[str, Quantity]] = {
     "window_rows": WINDOW,
     "window_step": WINDOW,
     "window_warps": {**WINDOW, "positions_first": True, "positions": 128},
-    "window_stages": {"n": 64, "d": 32, "steps": 3},
+    "window_stages": {"n": 64, "d": 32, "steps": 3, "item": 2},
     "window_tile": {
-        "n": 64, "d": 32, "inside": 64, "steps": 9, "tiles": lambda m: 4096, "high": lambda m: 1,
+        "n": 64, "d": 32, "inside": 64, "steps": 9, "item": 2, "tiles": lambda m: 4096, "high": lambda m: 1,
     },
 }  # fmt: skip
 

@@ -311,6 +311,8 @@ class Win(Dot):
     weights: str = ""
     #: of a transposed convolution, which is the backward pass of another
     backward: bool = False
+    #: its factors are float16, scaled, in place of the float32 that they stand for
+    scaled: bool = False
     kind: str = "window"
 
     @property

@@ -53,6 +53,8 @@ class Purpose(Enum):
     PARTS = "parts"
     #: it is one of the two float16 that add up to a factor, or what they are scaled by
     HALVES = "halves"
+    #: it is a power of two by which a factor fits float16
+    SCALES = "scales"
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 #: the input as it lies; measured on an H200 at TF32
 _COPIED = {16: 0.2, 32: 0.35, 64: 0.6, 128: 0.7}
 _IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
+#: what windows of float16 reach of the share that those of TF32 do; measured on an H100
+_OF_HALVES = 0.75
 #: share of the memory's rate that a copy and a window reach
 _STREAMED = 0.8
 #: the same of a copy that takes taps beside channels shorter than a sector of the cache (32 bytes), which it then
@@ -43,18 +45,24 @@ _LONGEST = 128
 
 
 def channels_last(
-    plan: Plan, size: Callable[[Axis], int], chip: Chip, splits: Callable[[Launch], bool], always: bool = False
+    plan: Plan,
+    size: Callable[[Axis], int],
+    chip: Chip,
+    splits: Callable[[Launch], bool],
+    always: bool = False,
+    halves: bool = False,
 ) -> Plan:
     """``plan`` with a copy before each window that gains by one (``always``: that can have one).
 
     ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``. ``splits``: are its products of
-    float32 each made of narrower ones? Over a copy these are then of two parts that it stores.
+    float32 each made of narrower ones? Over a copy these are then of two parts that it stores. ``halves``: may copies
+    hold float16 in place of float32?
     """
     layout = plan.layout.copied()
     found: list[Launch] = []
     for k in plan.launches:
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
-            unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k)), always)
+            unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
             if unfolded is not None:
                 found += _copies(k, k.window, unfolded, layout)
                 continue
@@ -62,9 +70,10 @@ def channels_last(
     return Plan(tuple(found), layout)
 
 
-def summed_block(extent: int) -> int:
-    """Elements of one step along a summed axis: few lanes past its end, and few steps."""
-    return min((16, 32), key=lambda b: (math.ceil(extent / b) * (b + 6), -b))
+def summed_block(extent: int, item: int = 4) -> int:
+    """Elements of ``item`` bytes of one step along a summed axis: few lanes past its end, and few steps."""
+    blocks, step = ((16, 32), 6) if item == 4 else ((16, 32, 64), 12)
+    return min(blocks, key=lambda b: (math.ceil(extent / b) * (b + step), -b))
 
 
 def _fits(win: Win) -> bool:
@@ -77,11 +86,13 @@ def _fits(win: Win) -> bool:
 
 @dataclass(frozen=True)
 class _Rates:
-    """What a window's time is told by: the chip, the extents, and whether a product of float32 is made of several."""
+    """What a window's time is told by: the chip, the extents, whether a product of float32 is made of several, and
+    whether a copy may hold float16 for float32."""
 
     chip: Chip
     size: Callable[[Axis], int]
     split: bool
+    halves: bool = False
 
 
 def _unfolding(k: Launch, win: Win, rates: _Rates, always: bool) -> tuple[Tap, ...] | None:
@@ -117,6 +128,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
     chip, size = rates.chip, rates.size
     width = _BYTES[win.a.dtype]
     rate = chip.peak_flops.get("tf32" if width == 4 else "bf16", 0.0) or math.inf
+    halves = rates.halves and width == 4 and taps is not None and chip.peak_flops.get("f16", 0.0)
     bandwidth = (chip.bandwidth or math.inf) * _STREAMED
     inside = size(win.sums[0])
     out = math.prod(size(a) for a in Free()(win.b) - Free()(win.a))
@@ -138,6 +150,9 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
         )  # fmt: skip
         if rates.split:
             read *= 2
+        if halves:
+            # and the input once more, for its largest elements
+            rate, read, source = halves * _OF_HALVES, read / 2, 2 * source
         copied = source + read
         if taps and width * _row((), inside, win) < 2 * _LANE:
             copying *= _SCATTERED[width * row > 64] / _STREAMED
@@ -147,7 +162,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
     flops = 2.0 * positions * left * summed
     if rates.split:
         flops *= PRODUCTS
-        share *= ON_THE_FLY if taps is None else STORED
+        share *= ON_THE_FLY if taps is None else 1.0 if halves else STORED
     # what a program stores hides behind no product of its own
     return copied / copying + flops / (rate * share) + (read + written) / bandwidth
 

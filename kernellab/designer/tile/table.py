@@ -57,6 +57,8 @@ def _why(ctx: Context, k: Launch) -> tuple[str, ...]:
         return why.PARTS
     if Purpose.HALVES in k.purposes:
         return why.HALVES
+    if Purpose.SCALES in k.purposes:
+        return why.SCALES
     if k.chunk is not None:
         return why.CHUNK_OF_SCAN if k.kind is LaunchKind.SCAN else why.CHUNK
     puts = any(o.put for o in k.outs) and k.kind is not LaunchKind.SORT

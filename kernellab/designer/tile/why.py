@@ -18,6 +18,7 @@ PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for t
 HALVES = (
     "A factor as the sum of two f16 parts, each row scaled into their range by a power of two, for tensor cores to read.",
 )
+SCALES = ("The powers of two by which float16 takes each sample, or each channel's weights, and back.",)
 #: of launches that work on one piece of an axis each
 CHUNK = ("One partial result a chunk, so that the whole chip works on one long reduction.",)
 CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
@@ -26,11 +27,13 @@ UNFOLDED = "Taps stand beside the channels, so that the products are not of a fe
 
 _PRODUCT = "A tile of the product stays in registers while K streams past; the rest is done on the way out."
 _PARTS = "Each factor is the sum of three bf16 parts; six products of parts make one of f32."
-_HALVES = "Each factor is the sum of two f16 parts; three products of parts make one of f32, which is scaled back."
 _EMULATED = {
     "tf32x3": "Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.",
     "bf16x6": "Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.",
 }
+#: of windows whose factors are float16: one product, or three
+SCALED = "The factors are f16, which has TF32's bits of mantissa at twice its rate; the sums are scaled back."
+TWO_HALVES = "Each factor is the sum of two f16 parts; three products of parts make one of f32, which is scaled back."
 TWO_PARTS = ("Each factor is the sum of two TF32 parts; three products of parts make one of f32.",)
 _ONLINE = "The softmax runs online: a larger score scales down what the rows have so far; no score is stored."
 _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
@@ -38,7 +41,7 @@ _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
 
 def product(precision: str, parts: int) -> tuple[str, ...]:
     """``parts``: of how many narrower floats stored factors are the sums; 0 where they are not."""
-    return ({2: _HALVES, 3: _PARTS}[parts],) if parts else (_PRODUCT, *split(precision))
+    return ({2: TWO_HALVES, 3: _PARTS}[parts],) if parts else (_PRODUCT, *split(precision))
 
 
 def split(precision: str) -> tuple[str, ...]:

@@ -90,9 +90,16 @@ def splits(ctx: Context, k: Launch) -> bool:
     return window_precision(ctx, k) in ("tf32x3", "bf16x6")
 
 
+def products_of(ctx: Context, k: Launch) -> int:
+    """Of how many products of narrower floats is each of a window's made: 1 of TF32's; 0 where it multiplies whole."""
+    return {"tf32": 1, "tf32x3": 3}.get(window_precision(ctx, k), 0)
+
+
 def words(win: Win, precision: str, run: str = "") -> tuple[str, ...]:
     """``run``: the constexpr that says how many tiles one program computes, where it does."""
     found = why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps), isinstance(win.a, Op))
+    if win.scaled:
+        return (*found, why.TWO_HALVES if win.parts else why.SCALED)
     return (*found, *(why.TWO_PARTS if win.parts else why.split(precision)))
 
 

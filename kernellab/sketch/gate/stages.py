@@ -22,7 +22,7 @@ from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.gate.twin import derives, twins
 from kernellab.sketch.program.bind import Binding, bind
-from kernellab.sketch.program.program import Gemm, Program
+from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.run import execute
 from kernellab.sketch.run.machine import OutOfTime
@@ -328,9 +328,15 @@ def _elements(program: Program, values: Mapping[str, int | float]) -> int:
 
 
 def in_tf32(program: Program) -> bool:
-    """Does a product of the sketch round its factors to TF32?"""
-    found = (s for kernel in program.kernels for s in statements(kernel.body))
-    return any(isinstance(s, Gemm) and s.precision == "tf32" for s in found)
+    """Does a product of the sketch round its factors to TF32, or to float16, which has as many bits of mantissa?"""
+    narrow = any(t.dtype is DType.F16 and t.role is not TensorRole.TEMP for t in program.tensors)
+    for kernel in program.kernels:
+        products = [s for s in statements(kernel.body) if isinstance(s, Gemm)]
+        # several of float16 are those of the parts of float32
+        halves = not narrow and len(products) == 1 and products[0].a.type.dtype is DType.F16
+        if halves or any(s.precision == "tf32" for s in products):
+            return True
+    return False
 
 
 def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:

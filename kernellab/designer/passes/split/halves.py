@@ -54,6 +54,26 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
     return [*before, _product(k, dot, (made[id(first)], made[id(second)]))]
 
 
+def finite(value: Expr) -> Expr:
+    """The magnitude of ``value``, 0 where it is not finite: such an element stays what it is under any scale."""
+    size = Op("abs", (value,), WIDE)
+    return Op("where", (Op("lt", (size, Num(math.inf, WIDE)), "bool"), size, Num(0.0, WIDE)), WIDE)
+
+
+def down(top: Expr) -> Expr:
+    """The power of two by which float16 takes elements of magnitude ``top``."""
+    return Op("exp2", (Op("sub", (Num(_TOP, WIDE), _exponent(top)), WIDE),), WIDE)
+
+
+def up(top: Expr) -> Expr:
+    """What undoes :func:`down`."""
+    return Op("exp2", (Op("sub", (_exponent(top), Num(_TOP, WIDE)), WIDE),), WIDE)
+
+
+def _exponent(top: Expr) -> Expr:
+    return Op("floor", (Op("log2", (Op("max", (top, Num(_LEAST, WIDE)), WIDE),), WIDE),), WIDE)
+
+
 @dataclass(frozen=True, eq=False)
 class _Side:
     """A factor: its axes in memory order, those of its own, and whether the summed axis is the contiguous one."""
@@ -124,12 +144,9 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
     reduced = (wide,) if side.along else (*(a for a in side.outer if a in side.own), wide)
     kept = [a for a in side.outer if a not in reduced]
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(reduced), title="split")
-    size = Op("abs", (value,), WIDE)
-    finite = Op("where", (Op("lt", (size, Num(math.inf, WIDE)), "bool"), size, Num(0.0, WIDE)), WIDE)
-    top = Red("max", finite, reduced, WIDE)
+    top = Red("max", finite(value), reduced, WIDE)
     launch.reds.append(top)
-    exponent = Op("floor", (Op("log2", (Op("max", (top, Num(_LEAST, WIDE)), WIDE),), WIDE),), WIDE)
-    scaled = Op("mul", (value, Op("exp2", (Op("sub", (Num(_TOP, WIDE), exponent), WIDE),), WIDE)), WIDE)
+    scaled = Op("mul", (value, down(top)), WIDE)
     high = Op("cast", (scaled,), NARROW)
     low = Op("cast", (Op("sub", (scaled, Op("cast", (high,), WIDE)), WIDE),), NARROW)
     stem = _stem(side.value)
@@ -144,8 +161,7 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
     name, index = layout.fresh(f"{stem}_scale"), tuple(Ix((a,)) for a in kept)
     layout.views[name] = tuple(a.extent for a in kept) or (1,)
     layout.dtypes[name] = WIDE
-    up = Op("exp2", (Op("sub", (exponent, Num(_TOP, WIDE)), WIDE),), WIDE)
-    launch.outs.append(Output(name, index, up, WIDE, purpose=Purpose.HALVES))
+    launch.outs.append(Output(name, index, up(top), WIDE, purpose=Purpose.HALVES))
     return launch, _Parts(leaves[0], leaves[1], Leaf(name, index, WIDE), side.along)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kernellab.designer.frontend.windows import phases
+from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.ir.expr import Axis, Win
 from kernellab.designer.ir.launch import Launch
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.channels_last import PRODUCTS, summed_block
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, near, power
+from kernellab.designer.tile.gpu.products import widest
+from kernellab.designer.tile.gpu.rows import Quantity, Value
 from kernellab.designer.tile.gpu.seeds import Product, product_tile
 from kernellab.designer.tile.order import axis_order
 from kernellab.designer.tile.windows import Places, places, splits, window_precision, words
@@ -53,8 +57,8 @@ def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
-    t = Tiling(p.order, precision="tf32" if win.parts else exact, warps=4, stages=3, why=words(win, exact))
-    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k))
+    t = Tiling(p.order, precision="tf32" if win.parts and not win.scaled else exact, warps=4, stages=3, why=words(win, exact))
+    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
 
 
 def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
@@ -101,6 +105,8 @@ class _Facts:
     steps: int
     copied: bool
     strided: bool
+    #: bytes of a factor's element
+    item: int
 
 
 def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
@@ -108,7 +114,7 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: b
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
-        any(tap.stride > 1 and not tap.transposed for tap in win.taps),
+        any(tap.stride > 1 and not tap.transposed for tap in win.taps), item_bytes(widest(win)),
     )  # fmt: skip
     # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
@@ -144,7 +150,7 @@ def _tile(
         m //= 2
     run, spatial = "", len(p.spatial)
     if facts.copied:
-        d, stages = summed_block(facts.inside), 3
+        d, stages = summed_block(facts.inside, item_bytes(widest(win))), 3
     else:
         step = ctx.row("window_step", **vars(facts)) or {"d": 16 if facts.inside <= 16 else 32, "stages": 3}
         d, stages = step["d"], step["stages"]
@@ -157,7 +163,7 @@ def _tile(
     if facts.copied and m == 128 and spatial > 1:
         return _over_copy(ctx, win, p, facts, n, d, programs, stages, split)
     if win.parts:
-        d, stages = _within(ctx.shared, 2 * 4 * (m + n), d, stages)
+        d, stages = _within(ctx.shared, 2 * item_bytes(widest(win)) * (m + n), d, stages)
     row = ctx.row("window_warps", **vars(facts), positions_first=first, positions=m)
     return _Tile(*_positions(p, m), d, row["warps"] if row else 0, stages, run)
 
@@ -184,18 +190,22 @@ def _over_copy(
     def high(m: int) -> int:
         return _positions(p, m)[0]
 
-    row = ctx.row("window_stages", n=n, d=d, steps=steps)
+    row = ctx.row("window_stages", n=n, d=d, steps=steps, item=facts.item)
     stages = row["stages"] if row else stages
-    row = None if split else ctx.row("window_tile", n=n, d=d, inside=facts.inside, steps=steps, tiles=tiles, high=high)
+    row = None if split else _tile_row(ctx, facts, n=n, d=d, steps=steps, tiles=tiles, high=high)
     if row is None:
-        rate = ctx.chip.peak_flops.get("tf32", 0.0) / (PRODUCTS if split else 1)
+        rate = ctx.chip.peak_flops.get("f16" if win.scaled else "tf32", 0.0) / (PRODUCTS if split else 1)
         summed, copies, sums = facts.steps * facts.inside, 1 + len(win.parts) // 2, 2 if split else 1
-        work = Product(p.positions, facts.out, summed, p.others, 4, rate, ctx.shared, copies, sums)
+        work = Product(p.positions, facts.out, summed, p.others, item_bytes(widest(win)), rate, ctx.shared, copies, sums)
         best = product_tile(ctx.chip, work, columns=(n,), step=d)
         # more stages than steps only take shared memory
         return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))
     high_wide = (row["high"], row["wide"]) if "high" in row else _positions(p, row["positions"])
     return _Tile(*high_wide, d, row["warps"], stages)
+
+
+def _tile_row(ctx: Context, facts: _Facts, **more: Quantity) -> Mapping[str, Value] | None:
+    return ctx.row("window_tile", inside=facts.inside, item=facts.item, **more)
 
 
 def _positions(p: Places, m: int) -> tuple[int, int]:
