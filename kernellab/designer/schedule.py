@@ -127,7 +127,9 @@ PASSES = (
     Pass(
         "channels-last",
         _copies_windows,
-        lambda ctx, plan: channels_last(plan, ctx.size, ctx.chip, partial(splits, ctx), ctx.style.copied == "always", _halves(ctx)),
+        lambda ctx, plan: channels_last(
+            plan, ctx.size, ctx.chip, partial(splits, ctx), ctx.style.copied == "always", _halves(ctx)
+        ),
     ),
     Pass("split-windows", _stores_parts, lambda ctx, plan: split_windows(plan, partial(splits, ctx))),
     Pass(

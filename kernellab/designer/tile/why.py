@@ -16,7 +16,7 @@ IN_ORDER = ("Columns are shared out and the indices come in order: the sums are 
 SUMS = ("Of a product only sums are asked: sums of the factors are multiplied, the product is never made.",)
 PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read.",)
 HALVES = (
-    "A factor as the sum of two f16 parts, each row scaled into their range by a power of two, for tensor cores to read.",
+    "A factor as the sum of two f16 parts, each row scaled into their range by a power of two, for tensor cores.",
 )
 SCALES = ("The powers of two by which float16 takes each sample, or each channel's weights, and back.",)
 #: of launches that work on one piece of an axis each

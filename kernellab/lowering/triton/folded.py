@@ -1,8 +1,8 @@
 """Loads in the shape in which a product wants them.
 
 ``dot`` of a tile that is loaded, reshaped and transposed would be three steps, and only a load that feeds ``tl.dot``
-itself is kept in flight while the product runs. Where a tile has no other use, its addresses are written in the final
-shape at once: a lane of a merged dimension finds its place in each part by division.
+itself is kept in flight while the product runs. Where a tile has no other use than such products, its addresses are
+written in the final shape at once: a lane of a merged dimension finds its place in each part by division.
 """
 
 from __future__ import annotations
@@ -53,6 +53,34 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
             products.append(stmt)
     folded: dict[int, Folded] = {}
     swapped: dict[int, Value] = {}
+    for uid, uses in _operands(products).items():
+        load, inner = loads.get(uid), uses[0].inner
+        shared = all(use.inner == inner for use in uses)
+        if load is None or not shared or reads[uid] != len(uses) or writes[uid] != 1:
+            continue
+        found = _fold(inner, load, shapes)
+        if found is None:
+            continue
+        folded[id(load)] = found
+        read = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
+        for value, each in ((use.value, use.each) for use in uses):
+            swapped[id(value)] = read if each is None else Apply(each.type, each.op, (read,), each.attrs)
+    return folded, swapped
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A product's operand, the operation on each element that it is where it is one, and the tile in another shape
+    under that."""
+
+    value: Value
+    each: Apply | None
+    inner: Value
+
+
+def _operands(products: list[Gemm]) -> dict[str, list[_Use]]:
+    """Operands that are tiles in another shape, by tile: products of parts read one several times."""
+    found: dict[str, list[_Use]] = {}
     for stmt in products:
         if not any(isinstance(v, Apply) and v.op == "reshape" for x in (stmt.a, stmt.b) for v in subvalues(x)):
             # a transpose alone costs nothing: the product reads the other way round
@@ -62,15 +90,9 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
             each = value if isinstance(value, Apply) and _is_of_each(value) else None
             inner = value if each is None else each.args[0]
             source = _source(inner)
-            load = loads.get(source.tile.uid) if source is not None else None
-            if source is None or load is None or reads[load.tile.uid] != 1 or writes[load.tile.uid] != 1:
-                continue
-            found = _fold(inner, load, shapes)
-            if found is not None:
-                folded[id(load)] = found
-                read = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
-                swapped[id(value)] = read if each is None else Apply(each.type, each.op, (read,), each.attrs)
-    return folded, swapped
+            if source is not None:
+                found.setdefault(source.tile.uid, []).append(_Use(value, each, inner))
+    return found
 
 
 def _is_of_each(value: Apply) -> bool:

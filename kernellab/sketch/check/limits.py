@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from kernellab.records import Diagnostic
 from kernellab.sketch.program import affine
+from kernellab.sketch.program.alive import declared_tiles, most_alive
 from kernellab.sketch.program.ints import IntExpr, product
-from kernellab.sketch.program.program import Alloc, Assign, If, Load, Loop, MultiAssign, Program, Statement, Tile
+from kernellab.sketch.program.program import If, Loop, Program, Statement, Tile
 from kernellab.sketch.syntax.messages import diagnostic
 from kernellab.sketch.syntax.tree import Span
 from kernellab.target import Chip
@@ -61,7 +62,7 @@ def _footprint(
     body: tuple[Statement, ...], span: Span, constexpr: Mapping[str, int | float], chip: Chip
 ) -> Diagnostic | None:
     env = {n: int(v) for n, v in constexpr.items()}
-    total, tiles = _most(body, env)
+    total, tiles = most_alive(body, lambda tile: _bytes(tile, env))
     if total <= chip.on_chip_bytes:
         return None
     largest = max(tiles, key=lambda t: _bytes(t, env), default=None)
@@ -71,31 +72,6 @@ def _footprint(
         "footprint", place.line, place.col, bytes=f"{total:,}", chip=chip.name, limit=f"{chip.on_chip_bytes:,}",
         names=", ".join(names),
     )  # fmt: skip
-
-
-def _most(body: tuple[Statement, ...], env: Mapping[str, int]) -> tuple[int, list[Tile]]:
-    """The most bytes that tiles of ``body`` take at once: its own, and those of its largest inner block."""
-    own: list[Tile] = []
-    inner: tuple[int, list[Tile]] = (0, [])
-    for stmt in body:
-        if isinstance(stmt, Loop):
-            inner = max(inner, _most(stmt.body, env), key=lambda f: f[0])
-        elif isinstance(stmt, If):
-            inner = max(inner, _most(stmt.then, env), _most(stmt.orelse, env), key=lambda f: f[0])
-        else:
-            own.extend(declared_tiles(stmt))
-    return sum(_bytes(t, env) for t in own) + inner[0], own + inner[1]
-
-
-def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
-    """Tiles that begin at ``stmt``."""
-    if isinstance(stmt, Alloc):
-        return (stmt.tile,)
-    if isinstance(stmt, (Load, Assign)):
-        return (stmt.tile,) if stmt.declares else ()
-    if isinstance(stmt, MultiAssign):
-        return tuple(t for t, new in zip(stmt.tiles, stmt.declares, strict=True) if new)
-    return ()
 
 
 def _bytes(tile: Tile, env: Mapping[str, int]) -> int:

@@ -8,19 +8,15 @@ from itertools import product
 from math import prod
 
 from kernellab.sketch.cost.gather import picks
+from kernellab.sketch.program.alive import most_alive
 from kernellab.sketch.program.ints import IntExpr, elements
 from kernellab.sketch.program.program import (
-    Alloc,
-    Assign,
     If,
-    Load,
     Loop,
-    MultiAssign,
     Point,
     Range,
     Region,
     Statement,
-    Tile,
     Touch,
 )
 
@@ -29,20 +25,8 @@ LINE_BYTES = 64
 
 
 def footprint(body: Sequence[Statement], env: Mapping[str, int]) -> int:
-    """Bytes of the tiles that are alive at once: those of this block, and of the largest block inside it."""
-    own: dict[str, Tile] = {}
-    inner = 0
-    for stmt in body:
-        match stmt:
-            case Alloc() | Load() | Assign():
-                own.setdefault(stmt.tile.uid, stmt.tile)
-            case MultiAssign():
-                own.update({t.uid: t for t in stmt.tiles})
-            case Loop():
-                inner = max(inner, footprint(stmt.body, env))
-            case If():
-                inner = max(inner, footprint(stmt.then, env), footprint(stmt.orelse, env))
-    return sum(elements(t.shape, env) * t.dtype.bytes for t in own.values()) + inner
+    """Bytes of the tiles that are alive at once."""
+    return most_alive(body, lambda tile: elements(tile.shape, env) * tile.dtype.bytes)[0]
 
 
 class Traffic:

@@ -22,7 +22,7 @@ from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Ix, Leaf, Num, Op,
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.passes.plan import Rewrite
-from kernellab.designer.passes.split.lines import in_memory_order, wider, whole_lines
+from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
 
 WIDE, NARROW = "float32", "float16"
 #: the largest element of a row lies between 2^_TOP and 2^(_TOP + 1), and may be taken for twice as large: float16 ends
@@ -31,8 +31,10 @@ _TOP, _LEAST = 13.0, 2.0**-100
 
 
 def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
-    """The launches that store both factors of ``dot``, which ``k`` multiplies, as halves, and the product of these; None
-    where a factor's memory order is neither way round."""
+    """The launches that store both factors of ``dot``, which ``k`` multiplies, as halves, and the product of these.
+
+    None where a factor's memory order is neither way round.
+    """
     sides = (_Side.of(dot.a, dot), _Side.of(dot.b, dot))
     if None in sides:
         return None

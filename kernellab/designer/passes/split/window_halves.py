@@ -13,7 +13,7 @@ Measured on an H100, convolutions of 64 to 128 channels with 3 x 3 taps: 1.84 ms
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernellab.designer.ir import extents
@@ -31,9 +31,7 @@ _REACHED = 0.55
 _LAUNCHES = 8e-6
 
 
-def windows_in_halves(
-    plan: Plan, size: Callable[[Axis], int], chip: Chip, products: Callable[[Launch], int]
-) -> Plan:
+def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, products: Callable[[Launch], int]) -> Plan:
     """``plan`` with the factors of each window over a copy in float16 where it gains by that.
 
     ``products``: of how many products of narrower floats each of a window's is made, 1 where they are TF32's and 0
@@ -201,9 +199,7 @@ def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layo
     rest = Op("cast", (Op("sub", (value, Op("cast", (high,), WIDE)), WIDE),), NARROW)
     low = _low(out.tensor)
     layout.views[low], layout.dtypes[low] = layout.views[out.tensor], NARROW
-    return replace(
-        k, outs=[replace(out, expr=high, dtype=NARROW), replace(out, tensor=low, expr=rest, dtype=NARROW)]
-    )
+    return replace(k, outs=[replace(out, expr=high, dtype=NARROW), replace(out, tensor=low, expr=rest, dtype=NARROW)])
 
 
 def _low(tensor: str) -> str:

@@ -56,7 +56,9 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
         "product", parts=parts_of(dot), item=item, precision=exact, summed=summed, along=_both_along(dot), tiles=tiles
     )
     if row is not None:
-        return Tile(**row)
+        tile = Tile(**row)
+        # more stages than steps only take shared memory, and room for other programs
+        return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)

@@ -57,8 +57,14 @@ def window(ctx: Context, k: Launch) -> Tiling:
     """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
-    t = Tiling(p.order, precision="tf32" if win.parts and not win.scaled else exact, warps=4, stages=3, why=words(win, exact))
-    return _joined(ctx, win, t, p) if p.channels is None else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
+    t = Tiling(
+        p.order, precision="tf32" if win.parts and not win.scaled else exact, warps=4, stages=3, why=words(win, exact)
+    )
+    return (
+        _joined(ctx, win, t, p)
+        if p.channels is None
+        else _multiplied(ctx, win, t, p, p.channels, splits(ctx, k) or bool(win.scaled and win.parts))
+    )
 
 
 def _joined(ctx: Context, win: Win, t: Tiling, p: Places) -> Tiling:
@@ -196,7 +202,9 @@ def _over_copy(
     if row is None:
         rate = ctx.chip.peak_flops.get("f16" if win.scaled else "tf32", 0.0) / (PRODUCTS if split else 1)
         summed, copies, sums = facts.steps * facts.inside, 1 + len(win.parts) // 2, 2 if split else 1
-        work = Product(p.positions, facts.out, summed, p.others, item_bytes(widest(win)), rate, ctx.shared, copies, sums)
+        work = Product(
+            p.positions, facts.out, summed, p.others, item_bytes(widest(win)), rate, ctx.shared, copies, sums
+        )
         best = product_tile(ctx.chip, work, columns=(n,), step=d)
         # more stages than steps only take shared memory
         return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernellab.sketch.check.limits import declared_tiles
+from kernellab.sketch.program.alive import declared_tiles
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Loop, Tile
 from kernellab.sketch.rewrite import edit

@@ -1,0 +1,52 @@
+"""Which tiles of a block are alive at once, and what they take together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kernellab.sketch.program.program import Alloc, Assign, Gemm, Load, MultiAssign, Read, Statement, Tile
+from kernellab.sketch.program.walk import statements, subvalues
+
+
+def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[int, list[Tile]]:
+    """The most that tiles of ``body`` take at once by ``size``, and which these are: its own, each from the statement
+    where it begins to the last that names it, and those of the block inside that runs meanwhile."""
+    began: dict[str, tuple[int, Tile]] = {}
+    last: dict[str, int] = {}
+    for n, stmt in enumerate(body):
+        began |= {tile.uid: (n, tile) for tile in declared_tiles(stmt)}
+        last |= dict.fromkeys(_named(stmt), n)
+    most: tuple[int, list[Tile]] = (0, [])
+    for n, stmt in enumerate(body):
+        own = [tile for uid, (first, tile) in began.items() if first <= n <= last[uid]]
+        inner = max((most_alive(block, size) for block in stmt.bodies), key=lambda found: found[0], default=(0, []))
+        most = max(most, (sum(map(size, own)) + inner[0], own + inner[1]), key=lambda found: found[0])
+    return most
+
+
+def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
+    """Tiles that begin at ``stmt``."""
+    if isinstance(stmt, Alloc):
+        return (stmt.tile,)
+    if isinstance(stmt, (Load, Assign)):
+        return (stmt.tile,) if stmt.declares else ()
+    if isinstance(stmt, MultiAssign):
+        return tuple(t for t, new in zip(stmt.tiles, stmt.declares, strict=True) if new)
+    return ()
+
+
+def _named(stmt: Statement) -> Iterator[str]:
+    """The tiles that a statement reads or writes, and those that the blocks inside it do."""
+    for inner in statements((stmt,)):
+        match inner:
+            case Alloc() | Load() | Assign():
+                yield inner.tile.uid
+            case MultiAssign():
+                yield from (tile.uid for tile in inner.tiles)
+            case Gemm():
+                yield inner.acc.uid
+        for root in inner.values:
+            yield from (value.tile.uid for value in subvalues(root) if isinstance(value, Read))
+
+
+__all__ = ["declared_tiles", "most_alive"]
