@@ -13,7 +13,15 @@ from kernellab.errors import KernellabError
 from kernellab.target import Chip
 
 H200 = named_chip("h200")
-WINDOW: dict[str, Quantity] = {"out": 64, "inside": 64, "steps": 9, "copied": False, "strided": False, "item": 4}
+WINDOW: dict[str, Quantity] = {
+    "out": 64,
+    "inside": 64,
+    "steps": 9,
+    "copied": False,
+    "strided": False,
+    "item": 4,
+    "parts": 0,
+}
 #: what the rule of each kind names
 QUANTITIES: dict[str, dict[str, Quantity]] = {
     "product": {
@@ -27,9 +35,9 @@ QUANTITIES: dict[str, dict[str, Quantity]] = {
     "window_rows": WINDOW,
     "window_step": WINDOW,
     "window_warps": {**WINDOW, "positions_first": True, "positions": 128},
-    "window_stages": {"n": 64, "d": 32, "steps": 3, "item": 2},
+    "window_stages": {"n": 64, "d": 32, "steps": 3, "item": 2, "parts": 0},
     "window_tile": {
-        "n": 64, "d": 32, "inside": 64, "steps": 9, "item": 2, "tiles": lambda m: 4096, "high": lambda m: 1,
+        "n": 64, "d": 32, "inside": 64, "steps": 9, "item": 2, "parts": 2, "tiles": lambda m: 4096, "high": lambda m: 1,
     },
 }  # fmt: skip
 

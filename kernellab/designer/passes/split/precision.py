@@ -1,9 +1,9 @@
 """Products of float32 on tensor cores: each factor is stored first as narrower floats that add up to it.
 
 As two float16 (``halves.py``) where rows can be scaled into their range, else as three bfloat16, which have float32's:
-a float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine products of such parts give
-the product of two float32 to about 2^-24; the other three lie below that. Splitting in passes of their own costs ten
-bytes an element once, and leaves the product's loop nothing but loads and tensor cores.
+a float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine products of such parts
+give the product of two float32 to about 2^-24; the other three lie below that. Splitting in passes of their own costs
+ten bytes an element once, and leaves the product's loop nothing but loads and tensor cores.
 The parts are stored in rows of whole 128-byte lines, so that factors of any shape are read as fast.
 
 The six products of one step are summed apart and then added to the accumulator: in a chain of their own length tensor

@@ -14,7 +14,7 @@ from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes.channels_last import PRODUCTS, summed_block
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, near, power
-from kernellab.designer.tile.gpu.products import widest
+from kernellab.designer.tile.gpu.products import parts_of, widest
 from kernellab.designer.tile.gpu.rows import Quantity, Value
 from kernellab.designer.tile.gpu.seeds import Product, product_tile
 from kernellab.designer.tile.order import axis_order
@@ -111,8 +111,9 @@ class _Facts:
     steps: int
     copied: bool
     strided: bool
-    #: bytes of a factor's element
+    #: bytes of a factor's element, and in how many narrower floats each factor is stored
     item: int
+    parts: int
 
 
 def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
@@ -120,7 +121,7 @@ def _multiplied(ctx: Context, win: Win, t: Tiling, p: Places, co: Axis, split: b
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
-        any(tap.stride > 1 and not tap.transposed for tap in win.taps), item_bytes(widest(win)),
+        any(tap.stride > 1 and not tap.transposed for tap in win.taps), item_bytes(widest(win)), parts_of(win),
     )  # fmt: skip
     # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
@@ -196,9 +197,9 @@ def _over_copy(
     def high(m: int) -> int:
         return _positions(p, m)[0]
 
-    row = ctx.row("window_stages", n=n, d=d, steps=steps, item=facts.item)
+    row = ctx.row("window_stages", n=n, d=d, steps=steps, item=facts.item, parts=facts.parts)
     stages = row["stages"] if row else stages
-    row = None if split else _tile_row(ctx, facts, n=n, d=d, steps=steps, tiles=tiles, high=high)
+    row = None if split and not win.scaled else _tile_row(ctx, facts, n=n, d=d, steps=steps, tiles=tiles, high=high)
     if row is None:
         rate = ctx.chip.peak_flops.get("f16" if win.scaled else "tf32", 0.0) / (PRODUCTS if split else 1)
         summed, copies, sums = facts.steps * facts.inside, 1 + len(win.parts) // 2, 2 if split else 1
@@ -213,7 +214,7 @@ def _over_copy(
 
 
 def _tile_row(ctx: Context, facts: _Facts, **more: Quantity) -> Mapping[str, Value] | None:
-    return ctx.row("window_tile", inside=facts.inside, item=facts.item, **more)
+    return ctx.row("window_tile", inside=facts.inside, item=facts.item, parts=facts.parts, **more)
 
 
 def _positions(p: Places, m: int) -> tuple[int, int]:
