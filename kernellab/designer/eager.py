@@ -7,12 +7,13 @@ beside eager; where eager took TF32 only one that rounds as it does can be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture import Ref, capture
+from kernellab.capture.graph import Node
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.errors import KernellabError
 from kernellab.fidelity import STRICT
@@ -55,15 +56,24 @@ def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
                 continue
             image, weight = node.args[:2]
             rest = tuple(tuple(a) if isinstance(a, Sequence) and not isinstance(a, str) else a for a in node.args[3:])
-            rounds = _rounds(node.op, shape(image), shape(weight), rest, device)
+            # with a bias cuDNN may choose another algorithm
+            rounds = _rounds(node.op, shape(image), shape(weight), _bias(node, shape), rest, device)
             seen[weight.name] = seen.get(weight.name, True) and rounds
     except (KernellabError, KeyError, TypeError):
         return frozenset()
     return frozenset(name for name, rounds in seen.items() if rounds)
 
 
+def _bias(node: Node, shape: Callable[[Ref], tuple[int, ...]]) -> int:
+    """Elements of a convolution's bias; 0 without one."""
+    bias = node.args[2] if len(node.args) > 2 else None
+    return shape(bias)[0] if isinstance(bias, Ref) else 0
+
+
 @lru_cache(maxsize=256)
-def _rounds(op: str, image: tuple[int, ...], weight: tuple[int, ...], rest: tuple[Any, ...], device: str) -> bool:
+def _rounds(
+    op: str, image: tuple[int, ...], weight: tuple[int, ...], bias: int, rest: tuple[Any, ...], device: str
+) -> bool:
     """Does the result differ by TF32's rounding from the one without leave to take it?"""
     import torch
 
@@ -73,10 +83,11 @@ def _rounds(op: str, image: tuple[int, ...], weight: tuple[int, ...], rest: tupl
     generator = torch.Generator(device).manual_seed(0)
     try:
         x, w = (torch.randn(s, device=device, generator=generator) for s in (image, weight))
+        b = torch.zeros(bias, device=device) if bias else None
 
         def result(allowed: bool) -> torch.Tensor:
             with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
-                return function(x, w, None, *arguments)  # type: ignore[no-any-return]
+                return function(x, w, b, *arguments)  # type: ignore[no-any-return]
 
         free, exact = result(True), result(False)
         return float(free.sub_(exact).norm()) > _APART * float(exact.norm())

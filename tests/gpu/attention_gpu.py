@@ -78,6 +78,14 @@ CASES = (
     Case("bf16 by hand", (4, 16, 2048, 64), "bfloat16", HAND),
     Case("bf16 causal", (4, 16, 4096, 128), "bfloat16", SDPA.format(more=", is_causal=True"),
          _tiles((64, 128), (64, 128), (4, 8), (2, 3))),
+    *(
+        Case(
+            f"{name} {width}{' causal' if causal else ''} {keys}", (4, 16, keys, width), dtype,
+            SDPA.format(more=", is_causal=True" if causal else ""),
+        )
+        for name, dtype in (("bf16", "bfloat16"), ("f16", "float16"))
+        for width in (64, 128) for causal in (False, True) for keys in (1024, 4096)
+    ),
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     python tests/gpu/convolutions_gpu.py [--only REGEX] [--dry] [--seconds 120]
 
 Each case is designed by the rules as a session would, strict and as the framework, and a second time without the pass
-whose worth is asked: strict kernels that split on the fly, the framework's that cut off. Everything is built and called
+whose worth is asked: in float32 in place of float16. Everything is built and called
 once in parallel processes first, which fills Triton's cache; then one process times it all. A line a variant: times
 eager (medians, the L2 flushed), its error and eager's (relative Frobenius, of two samples), is it within 1e-4 of eager,
 and what its windows are. --dry designs and lowers only, which needs no GPU. A benchmark for developers, not the
@@ -67,9 +67,9 @@ CASES: dict[str, Case] = {
 #: mode -> its fidelity, the passes left out, and how many of its designs are tried
 MODES: dict[str, tuple[str, str, int]] = {
     "strict": ("strict", "", 3),
-    "strict, on the fly": ("strict", "split-windows", 1),
+    "strict, no halves": ("strict", "window-halves", 1),
     "framework": ("framework", "", 2),
-    "framework, cut off": ("framework", "round-tf32", 2),
+    "framework, no halves": ("framework", "window-halves", 1),
 }
 
 
@@ -131,6 +131,7 @@ def _windows(sketch: str) -> str:
     """Where its windows read, and how they multiply."""
     words = sorted(set(re.findall(r'precision="(\w+)"', sketch)) or {"ieee"})
     parts = ", in parts" if "_low" in sketch else ", rounded" if "round_tf32" in sketch else ""
+    parts += ", f16" if "f16 temp" in sketch else ""
     return f"{'over a copy' if '_last[' in sketch else 'in place'}, {' '.join(words)}{parts}"
 
 
