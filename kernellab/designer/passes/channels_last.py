@@ -152,7 +152,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
             read *= 2
         if halves:
             # and the input once more, for its largest elements
-            rate, read, source = halves * _OF_HALVES, read / 2, 2 * source
+            rate, read, source = halves * _OF_HALVES, read // 2, 2 * source
         copied = source + read
         if taps and width * _row((), inside, win) < 2 * _LANE:
             copying *= _SCATTERED[width * row > 64] / _STREAMED

@@ -43,9 +43,6 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
     if not first.along and not second.along:
         turned, first = _turned(first, dot, layout)
         before.append(turned)
-    if dot.a is dot.b:
-        launch, parts = _stored(first, None, layout)
-        return [*before, launch, _product(k, dot, (parts, parts))]
     across = next((side for side in (first, second) if not side.along), None)
     made: dict[int, _Parts] = {}
     # the factor whose places along the sum are scaled comes first: the other one is scaled back there
@@ -95,7 +92,8 @@ class _Side:
         if isinstance(value, Leaf):
             along = last is over
         else:
-            ends = {leaf.index[-1].leaves()[-1:] for leaf in walk(value, inside=False) if _has_rows(leaf)}
+            leaves = [e for e in walk(value, inside=False) if isinstance(e, Leaf) and len(e.index) > 1]
+            ends = {leaf.index[-1].leaves()[-1:] for leaf in leaves}
             along = ends == {(over,)}
             if not along and len(own) == 1:
                 # as most of its elements lie
@@ -104,10 +102,6 @@ class _Side:
         if not along and set(order[len(order) - len(own) :]) != own:
             return None
         return cls(value, tuple(outer), last, own, along)
-
-
-def _has_rows(e: Expr) -> bool:
-    return isinstance(e, Leaf) and len(e.index) > 1
 
 
 @dataclass(frozen=True)
