@@ -32,6 +32,8 @@ CASES = {
     "volume": ("F.conv3d(x, w)", (2, 16, 6, 7, 8), (16, 16, 2, 3, 3)),
     "grouped": ("F.conv2d(x, w, groups=2)", (3, 32, 9, 11), (24, 16, 3, 3)),
     "transposed": ("F.conv_transpose2d(x, w, stride=2, padding=1)", (3, 16, 7, 9), (16, 24, 3, 3)),
+    "pointwise": ("F.conv2d(x, w)", (3, 16, 14, 13), (24, 16, 1, 1)),
+    "pointwise_row": ("F.conv1d(x, w, stride=2)", (3, 16, 60), (24, 16, 1)),
     "few_channels": ("F.conv2d(x, w)", (3, 3, 14, 13), (24, 3, 3, 3)),
 }
 
@@ -104,3 +106,26 @@ def test_a_small_window_stays_as_it_is() -> None:
     h200 = Chip("h200", "gpu", 132, bandwidth=4.2e12, peak_flops={"f32": 51e12, "tf32": 357e12, "f16": 701e12})
     text = RulesDesigner().designs(DesignBrief(case("plane"), Target("triton", Backend.CUDA, h200)))[0].sketch
     assert "f16" not in text
+
+
+@pytest.mark.parametrize("rounds", [True, False], ids=["tf32", "float32"])
+def test_windows_in_a_row_and_side_by_side(rounds: bool) -> None:
+    """Each has a copy of its own, and the scales of what it reads."""
+    text = """import torch
+import torch.nn.functional as F
+
+
+def reference(x, w, u, v):
+    y = F.conv2d(x, w).relu()
+    return torch.cat([F.conv2d(y, u), F.conv2d(y, v, padding=1)], 1)
+
+
+def inputs():
+    weights = torch.randn(16, 16, 1, 1), torch.randn(24, 16, 1, 1), torch.randn(16, 16, 3, 3)
+    return torch.randn(3, 16, 14, 13), *weights
+"""
+    task = replace(load_task(text, "case"), fidelity=STRICT, rounded=frozenset("wuv" if rounds else ()))
+    sketch = design(task)
+    assert sketch.count("gemm(") == (3 if rounds else 9) and "f16 temp" in sketch
+    result = gate(load_program(sketch), task)
+    assert result.state is GateState.RIGHT, result

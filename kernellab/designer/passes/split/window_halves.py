@@ -27,8 +27,9 @@ from kernellab.target import Chip
 
 #: share of the tensor cores' rate that windows over a copy reach
 _REACHED = 0.55
-#: seconds of the launches that find the largest elements, beside reading
-_LAUNCHES = 8e-6
+#: seconds that the host takes for the launches that find the largest elements, four of 15 us: many small windows one
+#: after another wait for it
+_LAUNCHES = 6e-5
 
 
 def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, products: Callable[[Launch], int]) -> Plan:
@@ -134,7 +135,7 @@ class _Scaled:
         rows, at = Axis(view[0]), Axis(math.prod(view[1:]))
         leaf = Leaf(flat, (Ix((rows,)), Ix((at,))), WIDE)
         # the last but one of what is stored is the output channel of a group
-        channel = stored[-2].leaves()
+        channel = stored[-2].leaves() if len(stored) > 1 else ()
         own = isinstance(value, Leaf) and value.index[0].plain and value.index[0].leaves() == channel
         if own and len(channel) == 1:
             first, scales = _scales(leaf, (rows,), (at,), stem, layout)
@@ -197,13 +198,17 @@ def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layo
         return replace(k, outs=[replace(out, expr=Op("cast", (near,), NARROW), dtype=NARROW)])
     high = Op("cast", (value,), NARROW)
     rest = Op("cast", (Op("sub", (value, Op("cast", (high,), WIDE)), WIDE),), NARROW)
-    low = _low(out.tensor)
-    layout.views[low], layout.dtypes[low] = layout.views[out.tensor], NARROW
+    low = _low(out.tensor, layout)
     return replace(k, outs=[replace(out, expr=high, dtype=NARROW), replace(out, tensor=low, expr=rest, dtype=NARROW)])
 
 
-def _low(tensor: str) -> str:
-    return f"{tensor}_low"
+def _low(tensor: str, layout: Layout) -> str:
+    """The tensor of the lower halves of ``tensor``, seen in the same shape."""
+    own, name = layout.name(tensor), f"{tensor}_low"
+    layout.views[name], layout.dtypes[name] = layout.views[tensor], NARROW
+    if tensor != own:
+        layout.seconds[name] = f"{own}_low"
+    return name
 
 
 def _reading(k: Launch, image: _Scaled, weights: _Scaled, count: int, layout: Layout) -> Launch:
@@ -212,7 +217,7 @@ def _reading(k: Launch, image: _Scaled, weights: _Scaled, count: int, layout: La
     a, b = (replace(e, dtype=NARROW) for e in (win.a, win.b) if isinstance(e, Leaf))
     for e in (a, b):
         layout.dtypes[e.tensor] = NARROW
-    parts = () if count == 1 else tuple(replace(e, tensor=_low(layout.name(e.tensor))) for e in (a, b))
+    parts = () if count == 1 else tuple(replace(e, tensor=_low(e.tensor, layout)) for e in (a, b))
     turned = replace(win, a=a, b=b, parts=parts, scaled=True)
     samples = a.index[0]
     back = Op("mul", (replace(image.up, index=(samples,)), weights.up), WIDE)
