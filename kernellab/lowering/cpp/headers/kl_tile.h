@@ -72,6 +72,30 @@ inline void advise_fresh(void* data, int64_t bytes) {
 #endif
 }
 
+// -- strips --------------------------------------------------------------------------------------------------------
+
+//: elements of a row that a loop computes at a time where a strip stands for them: a few strips stay in L1; and where
+//: they are then written past the caches, which goes on while the next ones are computed
+constexpr int64_t STRIP = 512, BURST = 128;
+
+// A strip written past the caches: a store into a large result would first read what it overwrites. The atomics by which
+// threads meet order such stores with what is done after them.
+KL_INLINE void stream(float* to, const float* from, int64_t count) {
+  int64_t i = 0;
+#if defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
+  typedef float Part __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef float Whole __attribute__((vector_size(32)));
+  const int64_t first = imin(count, int64_t((64 - (uintptr_t(to) & 63)) & 63) / int64_t(sizeof(float)));
+  for (; i < first; ++i) to[i] = from[i];
+  for (; i + 16 <= count; i += 16) {
+    __builtin_ia32_movntps256(to + i, Whole(*reinterpret_cast<const Part*>(from + i)));
+    __builtin_ia32_movntps256(to + i + 8, Whole(*reinterpret_cast<const Part*>(from + i + 8)));
+  }
+#endif
+#pragma omp simd
+  for (int64_t l = i; l < count; ++l) to[l] = from[l];
+}
+
 // -- reductions ----------------------------------------------------------------------------------------------------
 
 struct Sum {
