@@ -37,13 +37,9 @@ _LARGE = 8 << 20
 
 
 def streamed(program: Program, ints: Ints) -> frozenset[str]:
-    """The results of ``program`` that are written past the caches: large ones of float32 that it does not read."""
-    read = frozenset().union(*(k.reads for k in program.kernels))
-    return frozenset(
-        t.name
-        for t in program.tensors
-        if t.role is TensorRole.OUT and t.dtype is DType.F32 and t.name not in read and _bytes(t, ints) >= _LARGE
-    )
+    """The results of ``program`` that are written past the caches: large ones of float32. No sketch reads a result."""
+    results = [t for t in program.tensors if t.role is TensorRole.OUT and t.dtype is DType.F32]
+    return frozenset(t.name for t in results if _bytes(t, ints) >= _LARGE)
 
 
 def _bytes(tensor: Tensor, ints: Ints) -> int:

@@ -129,15 +129,29 @@ struct Min {
   KL_INLINE static T join(T a, T b) { return min(a, b); }
 };
 
+//: bytes of a row that is read at several places at once, and at how many
+constexpr int64_t LONG_ROW = 16 << 10;
+constexpr int PLACES = 4;
+
 // Joins f(first) ... f(last - 1) to ``initial``, in any order: several vectors collect, so that the latency of the
-// operation is hidden, and a tree joins them.
+// operation is hidden, and a tree joins them. A long row is read at several places at once, of which memory brings more
+// in the same time than of one.
 template <class Op, class T, class F>
 KL_INLINE T fold(T initial, int64_t first, int64_t last, F&& f) {
-  constexpr int W = 256 / int(sizeof(T));
+  constexpr int W = 256 / int(sizeof(T)), EACH = W / PLACES;
   T sums[W];
 #pragma omp simd
   for (int l = 0; l < W; ++l) sums[l] = Op::start(initial);
   int64_t i = first;
+  if (last - first >= LONG_ROW / int64_t(sizeof(T))) {
+    const int64_t part = (last - first) / W * EACH, end = first + part;
+    for (; i < end; i += EACH)
+#pragma GCC unroll 4
+      for (int n = 0; n < PLACES; ++n)
+#pragma omp simd
+        for (int l = 0; l < EACH; ++l) sums[n * EACH + l] = Op::join(sums[n * EACH + l], T(f(i + n * part + l)));
+    i = first + PLACES * part;
+  }
   for (; i + W <= last; i += W) {
 #pragma omp simd
     for (int l = 0; l < W; ++l) sums[l] = Op::join(sums[l], T(f(i + l)));
@@ -376,10 +390,10 @@ struct Upright {
   const T* data;
   KL_INLINE const T* at(int64_t p) const { return data + p * ROWS; }
 };
-// Rows of b where they lie in memory, those of later steps asked for
+// Rows of b where they lie in memory, those of later steps asked for: few, as rows a page apart share lines of the cache
 template <class T>
 struct Afar {
-  static constexpr int64_t AHEAD = 8;
+  static constexpr int64_t AHEAD = 2;
   const T* data;
   int64_t pitch;
   KL_INLINE const T* at(int64_t p) const {
@@ -388,30 +402,53 @@ struct Afar {
   }
 };
 
-// The blocks of a, one behind the other, each ``a.cols`` by ROWS. Whole vectors are stored: what they run over into is
-// written next.
+//: elements from one packed block of a to the next, of ``k`` steps: whole vectors are stored, which run over its end
+template <class T>
+KL_INLINE constexpr int64_t upright(int64_t k) {
+  constexpr int L = Vector<T>::lanes;
+  return k * ROWS + (ROWS + L - 1) / L * L;
+}
+
+// The blocks of a, one behind the other. What a vector runs over into within a block is written next.
 template <class T, class A>
 inline void pack_upright(T* to, const Matrix<A>& a) {
   using Lane = typename Vector<T>::type;
   constexpr int L = Vector<T>::lanes, PARTS = (ROWS + L - 1) / L;
+  const int64_t apart = upright<T>(a.cols);
   if constexpr (!std::is_same_v<T, A>) {
     alignas(64) T lines[ROWS * PITCH];
     blocks_of(a.rows, [&](int64_t first, int64_t rows) {
       pack<PITCH>(lines, matrix(a.data + first * a.down, a.down, a.right, rows, a.cols));
       pack_upright(to, matrix<T>(lines, PITCH, 1, rows, a.cols));
-      to += a.cols * ROWS;
+      to += apart;
     });
-    return;
-  } else blocks_of(a.rows, [&](int64_t first, int64_t rows) {
-    const T* const from = a.data + first * a.down;
-    int64_t p = 0;
-    if (a.right == 1) {
-      for (; p + L <= a.cols; p += L) {
+  } else if (a.down == 1) {
+    // columns of a lie in memory: each is read once, for all blocks
+    for (int64_t p = 0; p < a.cols; ++p) {
+      const T* const from = a.data + p * a.right;
+      T* at = to + p * ROWS;
+      blocks_of(a.rows, [&](int64_t first, int64_t rows) {
+        if (first + PARTS * L <= a.rows) {
+#pragma GCC unroll 4
+          for (int n = 0; n < PARTS; ++n)
+            *reinterpret_cast<Lane*>(at + n * L) = *reinterpret_cast<const Lane*>(from + first + n * L);
+        } else {
+          for (int64_t r = 0; r < rows; ++r) at[r] = from[first + r];
+        }
+        at += apart;
+      });
+    }
+  } else {
+    blocks_of(a.rows, [&](int64_t first, int64_t rows) {
+      const T* const from = a.data + first * a.down;
+      int64_t p = 0;
+      for (; a.right == 1 && p + L <= a.cols; p += L) {
         Lane lines[PARTS][L], turned[PARTS][L];
 #pragma GCC unroll 4
         for (int n = 0; n < PARTS; ++n) {
 #pragma GCC unroll 32
-          for (int r = 0; r < L; ++r) lines[n][r] = *reinterpret_cast<const Lane*>(from + imin(n * L + r, rows - 1) * a.down + p);
+          for (int r = 0; r < L; ++r)
+            lines[n][r] = *reinterpret_cast<const Lane*>(from + imin(n * L + r, rows - 1) * a.down + p);
           interleave<L, L>(lines[n], turned[n], std::make_index_sequence<L>{});
         }
 #pragma GCC unroll 32
@@ -419,16 +456,11 @@ inline void pack_upright(T* to, const Matrix<A>& a) {
 #pragma GCC unroll 4
           for (int n = 0; n < PARTS; ++n) *reinterpret_cast<Lane*>(to + (p + l) * ROWS + n * L) = turned[n][l];
       }
-    } else if (a.down == 1 && first + PARTS * L <= a.rows) {
       for (; p < a.cols; ++p)
-#pragma GCC unroll 4
-        for (int n = 0; n < PARTS; ++n)
-          *reinterpret_cast<Lane*>(to + p * ROWS + n * L) = *reinterpret_cast<const Lane*>(from + p * a.right + n * L);
-    }
-    for (; p < a.cols; ++p)
-      for (int64_t r = 0; r < rows; ++r) to[p * ROWS + r] = from[r * a.down + p * a.right];
-    to += a.cols * ROWS;
-  });
+        for (int64_t r = 0; r < rows; ++r) to[p * ROWS + r] = from[r * a.down + p * a.right];
+      to += apart;
+    });
+  }
 }
 
 //: rows of a that are packed at a time, so that they stay in half of an L2, and columns of b
@@ -485,7 +517,7 @@ inline void gemm_panel(T* c, int64_t pitch, const T* a, const B& b, int64_t m, i
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t l = 0; l < cols; ++l) to[r * pitch + l] += part[r * WIDE + l];
     }
-    a += k * ROWS;
+    a += upright<T>(k);
   });
 }
 
@@ -497,8 +529,8 @@ inline void gemm(T* c, int64_t pitch, const Matrix<A>& a, const Matrix<B>& b) {
   const int64_t m = a.rows, n = b.cols, k = imin(a.cols, b.rows);
   if constexpr (std::is_floating_point_v<T>) {
     constexpr int64_t L = Vector<T>::lanes, WIDE = VECTORS * L;
-    const auto rows_of = [](int64_t high) { return (high + ROWS - 1) / ROWS * ROWS; };
-    T* const rows = scratch<T, -1>((rows_of(imin(m, HIGH)) + ROWS) * DEEP + 2 * L);
+    // blocks may be lower than ROWS: of the last two each
+    T* const rows = scratch<T, -1>((imin(m, HIGH) / ROWS + 2) * upright<T>(DEEP));
     const bool few = std::is_same_v<T, B> && b.right == 1 && m <= 2 * ROWS;
     T* const columns = scratch<T, -6>((few ? 1 : (imin(n, BROAD) + WIDE - 1) / WIDE) * PANEL<T>);
     for (int64_t j = 0; j < n; j += BROAD)
