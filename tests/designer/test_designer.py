@@ -56,6 +56,18 @@ def test_a_long_full_reduction_is_split_over_the_cores() -> None:
     assert [s.name for s in parse(reply.sketch).sketches] == ["long_sum_partial", "long_sum_finish"]
 
 
+@pytest.mark.parametrize(
+    ("batch", "what", "columns"),
+    [(8, "x.sum(dim=1)", 4096), (1, "x.sum(dim=1)", 512), (8, "x.argmax(dim=1)", 1024), (2, "x.sum(dim=1)", 4096)],
+    ids=["whole rows", "every core has tiles", "places take room", "one tile a core"],
+)
+def test_sums_down_columns_read_long_pieces_of_rows(batch: int, what: str, columns: int) -> None:
+    text = f"import torch\n\ndef reference(x):\n    return {what}\n\ndef inputs():\n"
+    text += f"    return (torch.randn({batch}, 640, 4095),)\n"
+    sketch = RulesDesigner().design(DesignBrief(load_task(text, "down"), CPU)).sketch
+    assert f"COLS = {columns} in" in sketch
+
+
 def test_a_product_with_few_tiles_and_a_long_sum_is_split_over_a_gpu() -> None:
     text = "import torch\n\ndef reference(a, b):\n    return torch.relu(a @ b)\n\n"
     text += "def inputs():\n    return torch.randn(24, 4096), torch.randn(4096, 20)\n"

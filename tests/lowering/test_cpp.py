@@ -125,6 +125,51 @@ def test_wide_tiles_use_register_blocks_of_every_height(tmp_path: Path) -> None:
         compare(program, binding, kernel, {"A": normal(150, 90), "B": normal(90, 100, seed=1)}, 2e-5)
 
 
+def test_a_product_of_more_rows_and_columns_than_are_packed_at_a_time(tmp_path: Path) -> None:
+    program = load_program(MATMUL.replace("TYPE", "f32"))
+    binding = bind(program, None, {"BM": 300, "BN": 2100, "BK": 300}, TARGET)
+    kernel = load(lower(program, binding, TARGET), tmp_path).kernel
+    compare(program, binding, kernel, {"A": normal(290, 280), "B": normal(280, 2085, seed=1)}, 1e-4)
+
+
+_DOUBLED = """
+sketch doubled {
+    tensors: x[ROWS, COLS]: f32; y[ROWS, COLS]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for i in range(ROWS):
+        load(x[i, 0:COLS] -> tile)
+        store(tile * 2.0 -> y[i, 0:COLS])
+}
+"""
+
+
+def test_a_large_result_is_written_past_the_caches(tmp_path: Path) -> None:
+    text = _DOUBLED.replace("ROWS", "1051").replace("COLS", "2001")  # rows that begin anywhere in a line
+    assert "kl::stream(y + " in source_of(text).files["kernel.cpp"]
+    check(text, {"x": normal(1051, 2001)}, tmp_path, 0)
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(100, 2001), (20000, 200)], ids=["small", "short rows"])
+def test_a_small_result_or_one_of_short_rows_is_stored_as_usual(rows: int, cols: int) -> None:
+    text = _DOUBLED.replace("ROWS", str(rows)).replace("COLS", str(cols))
+    assert "kl::stream" not in source_of(text).files["kernel.cpp"]
+
+
+def test_long_rows_are_summed_from_several_places(tmp_path: Path) -> None:
+    text = """
+sketch sums {
+    tensors: x[3, COLS]: f32; y[3]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for i in range(3):
+        load(x[i, 0:COLS] -> tile)
+        total = reduce_sum(tile * tile, axis=0)
+        store(total -> y[i])
+}
+"""
+    for cols in (4095, 4096, 4161, 16448):
+        check(text.replace("COLS", str(cols)), {"x": normal(3, cols)}, tmp_path, 1e-5)
+
+
 _TURNED = """
 sketch turned {
     symbols: B, M, N, K;

@@ -20,6 +20,9 @@ _CHUNK_BLOCKS = (512, 1024, 2048, 4096)
 _LEAST_FLAT, _FLAT_BLOCKS = 512, 4
 #: a row of more blocks than these is not one tile beside other reduced axes
 _ROW_BLOCKS = 16
+#: columns of sums down rows that pass once: memory brings twice as much of longer pieces of rows, and L1 holds the
+#: sums; a place that is searched for counts as that many
+_WIDE_COLUMNS, _PLACE = 4096, 3
 
 
 def untiled(ctx: Context, k: Launch) -> Tiling:
@@ -87,10 +90,24 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
             columns //= 2
         blocks = {inner: ctx.block("COLS", columns, inner, 16)}
         return replace(t, whole=frozenset(red), blocks=blocks, why=why.WHOLE_ROW)
+    columns = _wide(ctx, k, inner, columns)
     blocks = {inner: ctx.block("COLS", columns, inner, 16)}
     if ctx.style.down and red and k.chunk is None:
         blocks[red[-1]] = ctx.block("DOWN", ctx.style.down, red[-1], 4)
     return replace(t, blocks=blocks, exact=ctx.exact(blocks), why=why.COLUMNS)
+
+
+def _wide(ctx: Context, k: Launch, inner: Axis, columns: int) -> int:
+    """At least ``columns``, and as many more as L1 holds sums of and leave tiles enough for every core: one for each
+    where a tile has whole rows, which lie behind each other in memory."""
+    sums = sum(_PLACE if r.kind.startswith("arg") else 1 for r in k.reds)
+    others, size, wide = ctx.volume(k.par - {inner}), ctx.size(inner), _WIDE_COLUMNS
+    while wide > columns:
+        enough = ctx.cores * (1 if wide >= size else _FLAT_BLOCKS)
+        if wide * sums <= _WIDE_COLUMNS and others * -(-size // wide) >= enough:
+            break
+        wide //= 2
+    return max(wide, columns)
 
 
 # -- products ----------------------------------------------------------------------------------------------------------

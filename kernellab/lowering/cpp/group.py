@@ -25,7 +25,8 @@ _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
 
 
 class GroupEmitter:
-    """Writes one group. ``names`` gives a tile's C++ name, ``fresh`` a new name like the one asked for."""
+    """Writes one group. ``names`` gives a tile's C++ name, ``fresh`` a new name like the one asked for; ``streamed``
+    are tensors that are written past the caches."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class GroupEmitter:
         fresh: Callable[[str], str],
         params: dict[str, str],
         declare: Callable[[Tile], str],
+        streamed: frozenset[str] = frozenset(),
     ) -> None:
         self.group, self.ints, self.w = group, ints, writer
         self.places, self.names, self.fresh = places, names, fresh
@@ -54,7 +56,7 @@ class GroupEmitter:
         self._result = ""
         self._hoisted: dict[tuple[int, str, str], Span] = {}
         self._sites: dict[tuple[int, Index], Site] = {}
-        self._strips = Strips(ints, writer, fresh, self._site)
+        self._strips = Strips(ints, writer, fresh, self._site, streamed)
 
     # -- the loops -------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
-"""Rows of f16 in a loop: a strip of them is widened to floats, computed with, and narrowed behind the loop.
+"""Rows in a loop that a strip stands for: the loop computes with the strip, which stays in L1.
 
-Compilers convert an f16 one by one unless the machine computes with it, and such a loop stays scalar as a whole.
-Rows of bf16 need no strips: to convert them is to shift. A row that every iteration reads, such as the weights of a
-norm, is converted once, before the loops.
+Of f16: a strip is widened to floats, computed with, and narrowed behind the loop. Compilers convert an f16 one by one
+unless the machine computes with it, and such a loop stays scalar as a whole. Rows of bf16 need no strips: to convert
+them is to shift. A row that every iteration reads, such as the weights of a norm, is converted once, before the loops.
+
+Of a large result: behind the loop the strip is written past the caches, which would first read what it overwrites.
 """
 
 from __future__ import annotations
@@ -25,11 +27,23 @@ from kernellab.lowering.c_family.nests import (
 )
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.site import Site, Span
-from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.program import DType, Point, Range, Region, Tile
+from kernellab.sketch.program.ints import IntExpr, product
+from kernellab.sketch.program.program import DType, Point, Program, Range, Region, Tensor, TensorRole, Tile
 
-#: a loop over fewer elements is not worth a strip
-_FEW = 16
+#: a loop over fewer elements is not worth a strip; of a row that is written past the caches
+_FEW, _FEW_STREAMED = 16, 512
+#: bytes of a result that no cache is sure to keep until it is read
+_LARGE = 8 << 20
+
+
+def streamed(program: Program, ints: Ints) -> frozenset[str]:
+    """The results of ``program`` that are written past the caches: large ones of float32. No sketch reads a result."""
+    results = [t for t in program.tensors if t.role is TensorRole.OUT and t.dtype is DType.F32]
+    return frozenset(t.name for t in results if _bytes(t, ints) >= _LARGE)
+
+
+def _bytes(tensor: Tensor, ints: Ints) -> int:
+    return (ints.const(product(tensor.shape)) or 0) * tensor.dtype.bytes
 
 
 def convert_once(block: Block, written: frozenset[str]) -> None:
@@ -79,6 +93,8 @@ class Row:
     base: str
     strip: str
     stored: bool
+    #: what is called to fill the strip, or to empty it
+    word: str
 
     def start(self, at: str) -> str:
         return f"{self.tensor} + {self.base} + {at}" if self.base else f"{self.tensor} + {at}"
@@ -92,6 +108,8 @@ class Strips:
     w: Writer
     fresh: Callable[[str], str]
     site: Callable[[Region, Index], Site]
+    #: tensors that are written past the caches
+    streamed: frozenset[str] = frozenset()
     #: element of a strip by the tensor and the address that it stands for, inside the loop over the strip
     _elements: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -100,10 +118,13 @@ class Strips:
         return self._elements.get((self.ints.tensor(site.region.tensor), site.address), "")
 
     def rows(self, nests: Sequence[Nest], variables: Index, var: str, extent: IntExpr) -> list[Row]:
-        """The rows of f16 that a loop over ``var`` reads and writes, each once."""
+        """The rows of f16 that a loop over ``var`` reads and writes, and of large results, each once."""
         known = self.ints.const(extent)
         if known is not None and known < _FEW:
             return []
+        streamed = self.streamed if known is None or known >= _FEW_STREAMED else frozenset()
+        if any(n.kind is not NestKind.POINT and n.kind is not NestKind.STORE for n in nests):
+            streamed = frozenset()
         found: dict[str, Row] = {}
         fetched, written = self._fetched(nests, variables), list(_written(nests))
         names = {region.tensor.name for region, _ in fetched} & {tensor for tensor, _ in written}
@@ -111,13 +132,15 @@ class Strips:
         places += [(region, variables, True) for _, region in written if region is not None]
         for region, at, stored in places:
             # a tensor that the same loop writes must be read as it is then
-            if region.tensor.dtype is not DType.F16 or region.tensor.name in names:
+            name, half = region.tensor.name, region.tensor.dtype is DType.F16
+            if name in names or not (half or (stored and name in streamed)):
                 continue
             site = self.site(region, at)
             base, tensor = site.row(var), self.ints.tensor(region.tensor)
             place = f"{tensor}[{site.address}]"
             if base is not None and not site.checks and place not in found:
-                found[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored)
+                word = "stream" if not half else "narrow" if stored else "widen"
+                found[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored, word)
         return list(found.values())
 
     def _fetched(self, nests: Sequence[Nest], variables: Index) -> list[tuple[Region, Index]]:
@@ -136,12 +159,13 @@ class Strips:
             return
         low, high = span
         at, to = self.fresh(f"{var}_first"), self.fresh(f"{var}_last")
-        with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += kl::STRIP)", said=False):
-            self.w(f"const int64_t {to} = kl::imin({at} + kl::STRIP, {high});")
+        size = "kl::BURST" if any(row.word == "stream" for row in rows) else "kl::STRIP"
+        with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += {size})", said=False):
+            self.w(f"const int64_t {to} = kl::imin({at} + {size}, {high});")
             for row in rows:
-                self.w(f"alignas(64) float {row.strip}[kl::STRIP];")
+                self.w(f"alignas(64) float {row.strip}[{size}];")
                 if not row.stored:
-                    self.w(f"kl::widen({row.strip}, {row.start(at)}, {to} - {at});")
+                    self.w(f"kl::{row.word}({row.strip}, {row.start(at)}, {to} - {at});")
             self._elements = {
                 (row.tensor, f"{row.base} + {var}" if row.base else var): f"{row.strip}[{var} - {at}]" for row in rows
             }
@@ -149,7 +173,7 @@ class Strips:
             self._elements = {}
             for row in rows:
                 if row.stored:
-                    self.w(f"kl::narrow({row.start(at)}, {row.strip}, {to} - {at});")
+                    self.w(f"kl::{row.word}({row.start(at)}, {row.strip}, {to} - {at});")
 
 
 def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:
@@ -161,4 +185,4 @@ def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:
             yield nest.scatter.tensor.name, None
 
 
-__all__ = ["Row", "Strips"]
+__all__ = ["Row", "Strips", "convert_once", "streamed"]

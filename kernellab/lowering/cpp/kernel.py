@@ -17,7 +17,7 @@ from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cpp.edges import fill_edges
 from kernellab.lowering.cpp.gathered import gather_products, gathering_text, has_slab, operand_place
 from kernellab.lowering.cpp.group import GroupEmitter
-from kernellab.lowering.cpp.halves import convert_once
+from kernellab.lowering.cpp.halves import convert_once, streamed
 from kernellab.lowering.cpp.products import gemm_text, operand_text, read_in_place
 from kernellab.lowering.cpp.rows import place_rows, row_text
 from kernellab.lowering.cpp.work import slower_together, work_of
@@ -51,6 +51,7 @@ class KernelEmitter:
         self.names = Names(program, kernel)
         self.ints = Ints(consts, {n: safe(n) for n in RESERVED} | self.names.tensors)
         self.scalars = scalars
+        self._streamed = streamed(program, self.ints)
         self._params = {c.name: safe(c.name) for c in program.constexprs}
         self._places: dict[str, Place] = {}
         self._pending: set[str] = set()
@@ -139,7 +140,9 @@ class KernelEmitter:
             case Group():
                 names = self.names
                 places, params, declared = self._places, self._params, self._declared
-                GroupEmitter(step, self.ints, self.w, places, names.tile, names.fresh, params, declared).emit()
+                GroupEmitter(
+                    step, self.ints, self.w, places, names.tile, names.fresh, params, declared, self._streamed
+                ).emit()
             case FusedLoop():
                 self._loop(step)
             case FusedIf():

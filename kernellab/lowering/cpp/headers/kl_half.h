@@ -10,9 +10,6 @@
 
 namespace kl {
 
-//: elements that a loop over halves holds as floats at a time: a few strips stay in L1
-constexpr int64_t STRIP = 512;
-
 #if defined(__F16C__) && !defined(__AVX512FP16__)
 #define KL_F16C 1
 typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));

@@ -72,6 +72,30 @@ inline void advise_fresh(void* data, int64_t bytes) {
 #endif
 }
 
+// -- strips --------------------------------------------------------------------------------------------------------
+
+//: elements of a row that a loop computes at a time where a strip stands for them: a few strips stay in L1; and where
+//: they are then written past the caches, which goes on while the next ones are computed
+constexpr int64_t STRIP = 512, BURST = 128;
+
+// A strip written past the caches: a store into a large result would first read what it overwrites. The atomics by which
+// threads meet order such stores with what is done after them.
+KL_INLINE void stream(float* to, const float* from, int64_t count) {
+  int64_t i = 0;
+#if defined(__AVX__) && defined(__GNUC__) && !defined(__clang__)
+  typedef float Part __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef float Whole __attribute__((vector_size(32)));
+  const int64_t first = imin(count, int64_t((64 - (uintptr_t(to) & 63)) & 63) / int64_t(sizeof(float)));
+  for (; i < first; ++i) to[i] = from[i];
+  for (; i + 16 <= count; i += 16) {
+    __builtin_ia32_movntps256(to + i, Whole(*reinterpret_cast<const Part*>(from + i)));
+    __builtin_ia32_movntps256(to + i + 8, Whole(*reinterpret_cast<const Part*>(from + i + 8)));
+  }
+#endif
+#pragma omp simd
+  for (int64_t l = i; l < count; ++l) to[l] = from[l];
+}
+
 // -- reductions ----------------------------------------------------------------------------------------------------
 
 struct Sum {
@@ -105,15 +129,29 @@ struct Min {
   KL_INLINE static T join(T a, T b) { return min(a, b); }
 };
 
+//: bytes of a row that is read at several places at once, and at how many
+constexpr int64_t LONG_ROW = 16 << 10;
+constexpr int PLACES = 4;
+
 // Joins f(first) ... f(last - 1) to ``initial``, in any order: several vectors collect, so that the latency of the
-// operation is hidden, and a tree joins them.
+// operation is hidden, and a tree joins them. A long row is read at several places at once, of which memory brings more
+// in the same time than of one.
 template <class Op, class T, class F>
 KL_INLINE T fold(T initial, int64_t first, int64_t last, F&& f) {
-  constexpr int W = 256 / int(sizeof(T));
+  constexpr int W = 256 / int(sizeof(T)), EACH = W / PLACES;
   T sums[W];
 #pragma omp simd
   for (int l = 0; l < W; ++l) sums[l] = Op::start(initial);
   int64_t i = first;
+  if (last - first >= LONG_ROW / int64_t(sizeof(T))) {
+    const int64_t part = (last - first) / W * EACH, end = first + part;
+    for (; i < end; i += EACH)
+#pragma GCC unroll 4
+      for (int n = 0; n < PLACES; ++n)
+#pragma omp simd
+        for (int l = 0; l < EACH; ++l) sums[n * EACH + l] = Op::join(sums[n * EACH + l], T(f(i + n * part + l)));
+    i = first + PLACES * part;
+  }
   for (; i + W <= last; i += W) {
 #pragma omp simd
     for (int l = 0; l < W; ++l) sums[l] = Op::join(sums[l], T(f(i + l)));
@@ -268,17 +306,20 @@ struct Panel {
   KL_INLINE const T* at(int64_t p) const { return data + p * WIDE; }
 };
 
-// c[R][V vectors] += a[R][k] b[k][V vectors], all of c in registers. Never inlined: each is wanted in two places of
-// every product, and they are most of what a product takes to compile.
+// c[R][V vectors] += a[R][k] b[k][V vectors], all of it summed in registers; c is asked for while they sum. Never inlined:
+// each is wanted in two places of every product, and they are most of what a product takes to compile.
 template <int R, int V, class T, class A, class B>
 KL_APART void block(T* c, int64_t pitch, A a, B b, int64_t k) {
   using Lane = typename Vector<T>::type;
-  constexpr int L = Vector<T>::lanes;
+  constexpr int L = Vector<T>::lanes, LINE = 64 / int(sizeof(T));
   Lane sum[R][V];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
+  for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[r][v] = *reinterpret_cast<const Lane*>(c + r * pitch + v * L);
+    for (int l = 0; l < V * L; l += LINE) __builtin_prefetch(c + r * pitch + l, 1, 3);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = Lane{};
+  }
 #pragma GCC unroll 1
   for (int64_t p = 0; p < k; ++p) {
     const T *const left = a.at(p), *const row = b.at(p);
@@ -293,7 +334,7 @@ KL_APART void block(T* c, int64_t pitch, A a, B b, int64_t k) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * pitch + v * L) = sum[r][v];
+    for (int v = 0; v < V; ++v) *reinterpret_cast<Lane*>(c + r * pitch + v * L) += sum[r][v];
 }
 // A block of ``rows`` <= R rows
 template <int R, int V, class T, class A, class B>
@@ -330,49 +371,189 @@ KL_INLINE void panels(int64_t vectors, F&& f) {
   for (; at < vectors; ++at) f(std::integral_constant<int, 1>{}, at * L);
 }
 
-// The next V vectors of columns of b, packed and multiplied; past the last column a copy of c takes the results
-template <int V, class T, class B>
-inline void gemm_columns(T* c, const T* a, const Matrix<B>& b, int64_t m, int64_t pitch) {
-  constexpr int WIDE = V * Vector<T>::lanes;
-  alignas(64) T panel[DEEP * WIDE];
-  if (b.cols == WIDE) {
-    pack<WIDE>(panel, b);
-    block_rows<V>(c, pitch, Rows<T>{a}, Panel<WIDE, T>{panel}, m, b.rows);
-    return;
+// How m rows are shared out to blocks of at most ROWS: ``f(first row, rows)``. The last two are about as high as each
+// other: a block of few rows waits for its own sums.
+template <class F>
+KL_INLINE void blocks_of(int64_t m, F&& f) {
+  int64_t i = 0;
+  for (; m - i == ROWS || m - i >= 2 * ROWS; i += ROWS) f(i, int64_t(ROWS));
+  for (const int64_t half = (m - i + 1) / 2; i < m;) {
+    const int64_t rows = m - i > ROWS ? half : m - i;
+    f(i, rows);
+    i += rows;
   }
-  for (int64_t p = 0; p < b.rows; ++p)
-    for (int64_t l = b.cols; l < WIDE; ++l) panel[p * WIDE + l] = T(0);
-  pack<WIDE>(panel, b);
-  alignas(64) T part[ROWS * WIDE];
-  for (int64_t i = 0; i < m; i += ROWS) {
-    const int64_t rows = imin(ROWS, m - i);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t l = 0; l < WIDE; ++l) part[r * WIDE + l] = l < b.cols ? c[(i + r) * pitch + l] : T(0);
-    block_rows<V>(part, WIDE, Rows<T>{a + i * PITCH}, Panel<WIDE, T>{panel}, rows, b.rows);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t l = 0; l < b.cols; ++l) c[(i + r) * pitch + l] = part[r * WIDE + l];
+}
+// A block's rows of a, packed column by column: what a step of the sum reads lies side by side
+template <class T>
+struct Upright {
+  static constexpr int64_t DOWN = 1;
+  const T* data;
+  KL_INLINE const T* at(int64_t p) const { return data + p * ROWS; }
+};
+// Rows of b where they lie in memory, those of later steps asked for: few, as rows a page apart share lines of the cache
+template <class T>
+struct Afar {
+  static constexpr int64_t AHEAD = 2;
+  const T* data;
+  int64_t pitch;
+  KL_INLINE const T* at(int64_t p) const {
+    __builtin_prefetch(data + (p + AHEAD) * pitch, 0, 3);
+    return data + p * pitch;
+  }
+};
+
+//: elements from one packed block of a to the next, of ``k`` steps: whole vectors are stored, which run over its end
+template <class T>
+KL_INLINE constexpr int64_t upright(int64_t k) {
+  constexpr int L = Vector<T>::lanes;
+  return k * ROWS + (ROWS + L - 1) / L * L;
+}
+
+// The blocks of a, one behind the other. What a vector runs over into within a block is written next.
+template <class T, class A>
+inline void pack_upright(T* to, const Matrix<A>& a) {
+  using Lane = typename Vector<T>::type;
+  constexpr int L = Vector<T>::lanes, PARTS = (ROWS + L - 1) / L;
+  const int64_t apart = upright<T>(a.cols);
+  if constexpr (!std::is_same_v<T, A>) {
+    alignas(64) T lines[ROWS * PITCH];
+    blocks_of(a.rows, [&](int64_t first, int64_t rows) {
+      pack<PITCH>(lines, matrix(a.data + first * a.down, a.down, a.right, rows, a.cols));
+      pack_upright(to, matrix<T>(lines, PITCH, 1, rows, a.cols));
+      to += apart;
+    });
+  } else if (a.down == 1) {
+    // columns of a lie in memory: each is read once, for all blocks
+    for (int64_t p = 0; p < a.cols; ++p) {
+      const T* const from = a.data + p * a.right;
+      T* at = to + p * ROWS;
+      blocks_of(a.rows, [&](int64_t first, int64_t rows) {
+        if (first + PARTS * L <= a.rows) {
+#pragma GCC unroll 4
+          for (int n = 0; n < PARTS; ++n)
+            *reinterpret_cast<Lane*>(at + n * L) = *reinterpret_cast<const Lane*>(from + first + n * L);
+        } else {
+          for (int64_t r = 0; r < rows; ++r) at[r] = from[first + r];
+        }
+        at += apart;
+      });
+    }
+  } else {
+    blocks_of(a.rows, [&](int64_t first, int64_t rows) {
+      const T* const from = a.data + first * a.down;
+      int64_t p = 0;
+      for (; a.right == 1 && p + L <= a.cols; p += L) {
+        Lane lines[PARTS][L], turned[PARTS][L];
+#pragma GCC unroll 4
+        for (int n = 0; n < PARTS; ++n) {
+#pragma GCC unroll 32
+          for (int r = 0; r < L; ++r)
+            lines[n][r] = *reinterpret_cast<const Lane*>(from + imin(n * L + r, rows - 1) * a.down + p);
+          interleave<L, L>(lines[n], turned[n], std::make_index_sequence<L>{});
+        }
+#pragma GCC unroll 32
+        for (int l = 0; l < L; ++l)
+#pragma GCC unroll 4
+          for (int n = 0; n < PARTS; ++n) *reinterpret_cast<Lane*>(to + (p + l) * ROWS + n * L) = turned[n][l];
+      }
+      for (; p < a.cols; ++p)
+        for (int64_t r = 0; r < rows; ++r) to[p * ROWS + r] = from[r * a.down + p * a.right];
+      to += apart;
+    });
   }
 }
 
-// c += a b, rows of c ``pitch`` apart: a is packed once a step, b a panel at a time, and blocks of c are summed in
-// registers. What the operands lack of c's rows and columns counts as zeros.
+//: rows of a that are packed at a time, so that they stay in half of an L2, and columns of b
+constexpr int64_t HIGH = 252, BROAD = 2048;
+//: elements from one packed panel of b to the next: a line more, for a row's parts are written one after the other
+template <class T>
+constexpr int64_t PANEL = DEEP * VECTORS * Vector<T>::lanes + 64 / int64_t(sizeof(T));
+
+// b in panels of VECTORS vectors, the last one filled up with zeros, and one vector wide if that is enough
+template <class T, class B>
+inline void pack_panels(T* to, const Matrix<B>& b) {
+  using Lane = typename Vector<T>::type;
+  constexpr int64_t L = Vector<T>::lanes, WIDE = VECTORS * L, AHEAD = 1;
+  const int64_t whole = b.cols / WIDE * WIDE, left = b.cols - whole;
+  if (std::is_same_v<T, B> && b.right == 1) {
+    for (int64_t p = 0; p < b.rows; ++p) {
+      const B *const row = b.data + p * b.down, *const later = row + imin(AHEAD, b.rows - 1 - p) * b.down;
+      T* panel = to + p * WIDE;
+      for (int64_t j = 0; j < whole; j += WIDE, panel += PANEL<T>) {
+        __builtin_prefetch(later + j, 0, 3);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v)
+          *reinterpret_cast<Lane*>(panel + v * L) = *reinterpret_cast<const Lane*>(row + j + v * L);
+      }
+    }
+  } else {
+    for (int64_t j = 0; j < whole; j += WIDE)
+      pack<WIDE>(to + j / WIDE * PANEL<T>, matrix(b.data + j * b.right, b.down, b.right, b.rows, WIDE));
+  }
+  if (left == 0) return;
+  const auto fill = [&](auto wide) {
+    constexpr int64_t W = decltype(wide)::value;
+    T* const panel = to + whole / WIDE * PANEL<T>;
+    for (int64_t p = 0; p < b.rows; ++p)
+      for (int64_t l = left; l < W; ++l) panel[p * W + l] = T(0);
+    pack<W>(panel, matrix(b.data + whole * b.right, b.down, b.right, b.rows, left));
+  };
+  if (left > L) fill(std::integral_constant<int64_t, WIDE>{});
+  else fill(std::integral_constant<int64_t, L>{});
+}
+
+// All packed rows of a against V vectors of columns of b; past the last of ``cols`` columns a copy of c takes the results
+template <int V, class T, class B>
+inline void gemm_panel(T* c, int64_t pitch, const T* a, const B& b, int64_t m, int64_t k, int64_t cols) {
+  constexpr int64_t WIDE = V * Vector<T>::lanes;
+  blocks_of(m, [&](int64_t first, int64_t rows) {
+    T* const to = c + first * pitch;
+    if (cols >= WIDE) {
+      block_of<ROWS, V>(rows, to, pitch, Upright<T>{a}, b, k);
+    } else {
+      alignas(64) T part[ROWS * WIDE];
+      for (int64_t n = 0; n < rows * WIDE; ++n) part[n] = T(0);
+      block_of<ROWS, V>(rows, part, WIDE, Upright<T>{a}, b, k);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t l = 0; l < cols; ++l) to[r * pitch + l] += part[r * WIDE + l];
+    }
+    a += upright<T>(k);
+  });
+}
+
+// c += a b, rows of c ``pitch`` apart: what a step takes of b is packed once, then of a what stays in L2, and blocks of
+// c are summed in registers. Few rows read b where it lies. What the operands lack of c's rows and columns is zero.
+// Source: K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
 template <class T, class A, class B>
 inline void gemm(T* c, int64_t pitch, const Matrix<A>& a, const Matrix<B>& b) {
   const int64_t m = a.rows, n = b.cols, k = imin(a.cols, b.rows);
   if constexpr (std::is_floating_point_v<T>) {
-    constexpr int L = Vector<T>::lanes, WIDE = VECTORS * L;
-    T* const packed = scratch<T, -1>(m * PITCH);
-    for (int64_t p = 0; p < k; p += DEEP) {
-      const int64_t deep = imin(DEEP, k - p);
-      pack<PITCH>(packed, matrix(a.data + p * a.right, a.down, a.right, m, deep));
-      for (int64_t j = 0; j < n;) {
+    constexpr int64_t L = Vector<T>::lanes, WIDE = VECTORS * L;
+    // blocks may be lower than ROWS: of the last two each
+    T* const rows = scratch<T, -1>((imin(m, HIGH) / ROWS + 2) * upright<T>(DEEP));
+    const bool few = std::is_same_v<T, B> && b.right == 1 && m <= 2 * ROWS;
+    T* const columns = scratch<T, -6>((few ? 1 : (imin(n, BROAD) + WIDE - 1) / WIDE) * PANEL<T>);
+    for (int64_t j = 0; j < n; j += BROAD)
+      for (int64_t p = 0; p < k; p += DEEP) {
+        const int64_t deep = imin(DEEP, k - p), broad = imin(BROAD, n - j);
         const B* const corner = b.data + p * b.down + j * b.right;
-        const int64_t cols = imin(n - j, n - j > L ? WIDE : L);
-        if (n - j > L) gemm_columns<VECTORS>(c + j, packed, matrix(corner, b.down, b.right, deep, cols), m, pitch);
-        else gemm_columns<1>(c + j, packed, matrix(corner, b.down, b.right, deep, cols), m, pitch);
-        j += cols;
+        const int64_t lying = few ? broad / WIDE * WIDE : 0;
+        pack_panels(columns, matrix(corner + lying * b.right, b.down, b.right, deep, broad - lying));
+        for (int64_t i = 0; i < m; i += HIGH) {
+          const int64_t high = imin(HIGH, m - i);
+          pack_upright(rows, matrix(a.data + i * a.down + p * a.right, a.down, a.right, high, deep));
+          T* const to = c + i * pitch + j;
+          if constexpr (std::is_same_v<T, B>)
+            for (int64_t at = 0; at < lying; at += WIDE)
+              gemm_panel<VECTORS>(to + at, pitch, rows, Afar<T>{corner + at, b.down}, high, deep, WIDE);
+          for (int64_t at = lying; at < broad; at += WIDE) {
+            const int64_t cols = imin(WIDE, broad - at);
+            const T* const panel = columns + (at - lying) / WIDE * PANEL<T>;
+            if (cols > L) gemm_panel<VECTORS>(to + at, pitch, rows, Panel<WIDE, T>{panel}, high, deep, cols);
+            else gemm_panel<1>(to + at, pitch, rows, Panel<L, T>{panel}, high, deep, cols);
+          }
+        }
       }
-    }
   } else {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t p = 0; p < k; ++p) {
