@@ -21,6 +21,9 @@ def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) ->
     """
     apart = [replace(style, algebra=algebra) for style in styles(target)]
     operations = [n.op.split(".")[1] for n in graph.nodes]
+    if "scatter" in operations:
+        first = apart[0]
+        apart.insert(1, replace(first, repeats=True, title=f"{first.title}, repeated indices", why=_REPEATS))
     if "scaled_dot_product_attention" not in operations and sum(o in _PRODUCTS for o in operations) < 2:
         return apart
     fused = [replace(s, fused=True, title=f"{s.title}, one launch", why=_WHY) for s in apart]
@@ -48,6 +51,7 @@ _COMPOSED = "It composes with the framework's library, which makes each product;
 #: how much faster stored scores must look: the model knows no wait between launches. At a width of 128 in f32 they look
 #: 1.16 times as fast on an H200 and take 1.23 times as long; at 1024 they look 5.6 times as fast, and are 8 times
 _MARGIN = 1.5
+_REPEATS = "Each place looks for the last index that names it, which holds where an index comes twice."
 _WHY = "The softmax runs online beside both products; the scores are never stored."
 
 

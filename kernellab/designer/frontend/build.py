@@ -56,7 +56,10 @@ class Builder:
         library: frozenset[str] = frozenset(),
         call: Callable[[Builder, Ref, str], Any] | None = None,
         algebra: bool = True,
+        repeats: bool = False,
     ) -> None:
+        #: may a scatter name a place several times?
+        self.repeats = repeats
         #: may sums of a product be made of its factors' sums?
         self.algebra = algebra
         self.graph, self.task_name, self.handlers, self._call = graph, task_name, handlers, call
