@@ -34,6 +34,15 @@ def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) ->
     return [*apart, *fused] if stored else [*fused, *apart]
 
 
+def in_parts(target: Target, part: int, algebra: bool = True) -> Style:
+    """The blocked schedule with tiles of 1/``part`` of their elements."""
+    blocked = styles(target)[1]
+    return replace(
+        blocked, title=f"{blocked.title}, in {part} parts", why=_IN_PARTS, flat=blocked.flat // part,
+        row_block=blocked.row_block // part, columns=max(blocked.columns // part, 1), algebra=algebra,
+    )  # fmt: skip
+
+
 def composed(task: Task, graph: Graph, target: Target, algebra: bool = True) -> list[tuple[Style, Scheduled]]:
     """The schedules in which the library makes the products, and their sketches: those that can be designed."""
     found = []
@@ -51,6 +60,7 @@ _COMPOSED = "It composes with the framework's library, which makes each product;
 #: how much faster stored scores must look: the model knows no wait between launches. At a width of 128 in f32 they look
 #: 1.16 times as fast on an H200 and take 1.23 times as long; at 1024 they look 5.6 times as fast, and are 8 times
 _MARGIN = 1.5
+_IN_PARTS = "An iteration holds many values at once: smaller tiles leave room for them."
 _REPEATS = "Each place looks for the last index that names it, which holds where an index comes twice."
 _WHY = "The softmax runs online beside both products; the scores are never stored."
 

@@ -14,7 +14,7 @@ from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
     a_shape = b.shape(left)
     k = a_shape[-1]
-    taken = frozenset(leaf for ix in index for leaf in ix.leaves())
+    taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
     a = b.value(left, (*batch, rows, over))
@@ -54,7 +54,7 @@ def _addmm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
     k = b.shape(node.args[0])[-1]
-    over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.leaves()}),)) if k != 1 else Ix()
+    over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.within()}),)) if k != 1 else Ix()
     d = aten.wide(node.dtype)
     a = b.value(node.args[0], (*index, over))
     v = b.value(node.args[1], (over,))
@@ -72,7 +72,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
         raise b.refuse(node, "attention with dropout")
     d = aten.wide(node.dtype)
     shared = _shared_heads(b, node, batch) if argument(node, 7, "enable_gqa", False) else batch
-    taken = {leaf for ix in index for leaf in ix.leaves()}
+    taken = {leaf for ix in index for leaf in ix.within()}
     keys = Ix() if length == 1 else Ix((b.pick_axis(length, taken),))
     over = Ix() if width == 1 else Ix((b.pick_axis(width, taken | set(keys.leaves())),))
     lead = node.shape[:-2]

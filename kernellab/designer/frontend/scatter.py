@@ -60,7 +60,7 @@ def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> 
     names it, or the product of all that do. It looks at every index for every place."""
     base, ids, value = node.args[0], node.args[2], node.args[3]
     shape = b.shape(ids)
-    each = b.axes_for((shape[dim],), frozenset(leaf for ix in index for leaf in ix.leaves()))[0]
+    each = b.axes_for((shape[dim],), frozenset(leaf for ix in index for leaf in ix.within()))[0]
     row, outside = [*index], list[Expr]()
     row[dim] = each
     for at, n in enumerate(shape):
