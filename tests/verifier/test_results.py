@@ -7,6 +7,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture.selection import selections
 from kernellab.errors import TaskError
 from kernellab.lowering import lower
 from kernellab.records import Source, Stage, Trust, Verdict
@@ -15,7 +16,6 @@ from kernellab.sketch.program.bind import bind
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.task.audit import admit
-from kernellab.task.selection import selections
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases import cases
 from kernellab.verifier.protocol.rules import ERROR

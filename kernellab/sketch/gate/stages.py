@@ -264,7 +264,7 @@ class _Gate:
         """Are these the places of other elements that are as large? Of equal ones torch promises no order."""
         if want.is_floating_point():
             return False
-        from kernellab.task.selection import selections
+        from kernellab.capture.selection import selections
 
         found = selections(self.task.module().results, case.args)[output]
         wrong = found.wrong(got, want, FLOORS) if found is not None else None
