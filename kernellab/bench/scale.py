@@ -30,6 +30,8 @@ _SMALLEST, _SMALLEST_LEADING = 37, 3
 _SMALLEST_WINDOW = 33
 #: the power of two that a cut extent keeps at most, and the share of it that is given up for one
 _EVEN, _UNEVEN = 64, 0.125
+#: functions whose own numbers may be the extents
+_DRAWING = ("get_inputs", "inputs")
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 _WRAPPER = """
@@ -179,14 +181,21 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
 
 
 def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
-    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers)."""
-    return [
-        (node.lineno - 1, (node.col_offset, node.end_col_offset or 0))
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign)
-        for node in _numbers(statement.value)
-        if node.lineno == node.end_lineno and _number(node) == value
-    ]
+    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers), and of
+    each in the function that draws the inputs."""
+    found = []
+    for statement in ast.parse(text).body:
+        nodes: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            nodes = _numbers(statement.value)
+        elif isinstance(statement, ast.FunctionDef) and statement.name in _DRAWING:
+            nodes = [n for n in ast.walk(statement) if isinstance(n, ast.expr)]
+        found += [(n.lineno - 1, (n.col_offset, n.end_col_offset or 0)) for n in nodes if _is(n, value)]
+    return found
+
+
+def _is(node: ast.expr, value: int) -> bool:
+    return node.lineno == node.end_lineno and _number(node) == value
 
 
 def _numbers(node: ast.expr) -> list[ast.expr]:

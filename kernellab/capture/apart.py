@@ -402,10 +402,21 @@ APART: dict[str, Callable[..., Any]] = {
     "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
     "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL, **RESIZED,
 }  # fmt: skip
+
+
+def rrelu(
+    x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """In evaluation mode a leaky relu by the middle of the slopes that training draws from."""
+    from torch.nn import functional
+
+    return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
+
+
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "rrelu": rrelu, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

@@ -21,11 +21,14 @@ from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
 from kernellab.task.faking import TRACING, called, faking
+from kernellab.task.sample.sizes import runs_at
 
 #: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
 PLAIN = "plain"
 #: distinct primes, so that no two Dims are taken for one; large enough that a quarter of one is not 1 either
 _SAMPLES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+#: what they are multiplied by where the reference does not run at them
+_STEPS = (1, 2, 8, 32, 128)
 #: operations that stay whole, so that the Designer sees the family
 _KEEP = (
     "layer_norm.default", "group_norm.default", "rms_norm.default", "batch_norm.default", "instance_norm.default",
@@ -74,11 +77,17 @@ def _fake_arguments(task: Task) -> list[Any]:
 
 
 def _sample_sizes(task: Task) -> dict[str, int]:
+    """Sizes at which the reference runs: some run at multiples of something only."""
+    tried = [_multiples(task, step) for step in _STEPS]
+    return next((s for s in tried if not s or runs_at(task, tuple(s.items()))), tried[0])
+
+
+def _multiples(task: Task, step: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for dim, prime in zip(task.dims, _SAMPLES, strict=False):
-        size = min(max(prime, dim.min), dim.max)
-        while size in sizes.values() and size < dim.max:
-            size += 1
+        size = min(max(prime * step, dim.min), dim.max)
+        while size in sizes.values() and size + step <= dim.max:
+            size += step
         sizes[dim.name] = size
     return sizes
 

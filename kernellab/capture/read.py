@@ -20,7 +20,10 @@ from kernellab.task.recurrent import ATEN
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as it is traced -> its name in a graph
 _NAMES = {**ATEN, "aten.view.dtype": BITS}
-_RANDOM = ("rand", "randn", "randint", "dropout", "bernoulli", "multinomial", "normal", "uniform", "randperm")
+_RANDOM = re.compile(
+    r"^aten\._?(rand|dropout|native_dropout|bernoulli|multinomial|uniform|exponential|cauchy|geometric|log_normal|"
+    r"rrelu_with_noise|normal\b|normal_functional|poisson\.|binomial\.)"
+)
 
 
 class ProgramReader:
@@ -121,7 +124,7 @@ class ProgramReader:
             return ()
         line = self._line(fx)
         op = _NAMES.get(str(fx.target), str(fx.target))
-        if any(op.split(".")[1].removeprefix("_").startswith(r) for r in _RANDOM) and "norm" not in op:
+        if _RANDOM.match(op):
             raise CaptureError(
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."
             )

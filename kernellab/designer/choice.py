@@ -21,6 +21,9 @@ def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) ->
     """
     apart = [replace(style, algebra=algebra) for style in styles(target)]
     operations = [n.op.split(".")[1] for n in graph.nodes]
+    if "scatter" in operations:
+        first = apart[0]
+        apart.insert(1, replace(first, repeats=True, title=f"{first.title}, repeated indices", why=_REPEATS))
     if "scaled_dot_product_attention" not in operations and sum(o in _PRODUCTS for o in operations) < 2:
         return apart
     fused = [replace(s, fused=True, title=f"{s.title}, one launch", why=_WHY) for s in apart]
@@ -29,6 +32,15 @@ def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) ->
         return apart
     stored = times[1] is not None and _MARGIN * times[1] < times[0]
     return [*apart, *fused] if stored else [*fused, *apart]
+
+
+def in_parts(target: Target, part: int, algebra: bool = True) -> Style:
+    """The blocked schedule with tiles of 1/``part`` of their elements."""
+    blocked = styles(target)[1]
+    return replace(
+        blocked, title=f"{blocked.title}, in {part} parts", why=_IN_PARTS, flat=blocked.flat // part,
+        row_block=blocked.row_block // part, columns=max(blocked.columns // part, 1), algebra=algebra,
+    )  # fmt: skip
 
 
 def composed(task: Task, graph: Graph, target: Target, algebra: bool = True) -> list[tuple[Style, Scheduled]]:
@@ -48,6 +60,8 @@ _COMPOSED = "It composes with the framework's library, which makes each product;
 #: how much faster stored scores must look: the model knows no wait between launches. At a width of 128 in f32 they look
 #: 1.16 times as fast on an H200 and take 1.23 times as long; at 1024 they look 5.6 times as fast, and are 8 times
 _MARGIN = 1.5
+_IN_PARTS = "An iteration holds many values at once: smaller tiles leave room for them."
+_REPEATS = "Each place looks for the last index that names it, which holds where an index comes twice."
 _WHY = "The softmax runs online beside both products; the scores are never stored."
 
 

@@ -173,7 +173,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     library |= fallback.calls
     cuts = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
     handlers = HANDLERS | RECURRENT if _walks_steps(ctx, graph) else HANDLERS
-    builder = Builder(graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra)
+    builder = Builder(
+        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats
+    )
     if depth(graph) > _DEEP:
         if style.fused:
             raise DesignError("The graph is too deep to be fused into one launch.", _APART)

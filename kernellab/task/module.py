@@ -6,6 +6,7 @@ import builtins
 import hashlib
 import inspect
 import linecache
+import re
 import sys
 import threading
 import types
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 1024
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
+#: what torch says of a device that it does not have
+_NO_DEVICE = re.compile(r"at start of device string: (\w+)|not compiled with (\w+)")
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
 
@@ -422,6 +425,12 @@ class TaskModule:
             return TaskError(f"The task imports what is not here{at}: {error}.", "Install it, or do without it.")
         shown = what if " " in what else f"{what}()"
         text = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        if device := _NO_DEVICE.search(text):
+            name = (device[1] or device[2]).lower()
+            return TaskError(
+                f"The task names the device {name!r}{at}, which this machine's PyTorch does not have.",
+                "Take the device of an argument, as in torch.zeros(3, device=x.device).",
+            )
         # a function keeps its name as it is written
         shown = shown[:1].upper() + shown[1:] if " " in shown else shown
         message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."

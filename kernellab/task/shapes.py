@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Union, overload
 from kernellab.errors import TaskError
 from kernellab.task.dims import Dim, Extent, TaskForm
 from kernellab.task.fit import Sizes, fit
+from kernellab.task.given.cases import CHOSEN
 from kernellab.task.given.slots import is_array
 from kernellab.task.task import OutputSpec
 
@@ -61,6 +62,8 @@ def infer(module: TaskModule) -> Shapes:
             runs = [*([seen] if seen else []), *observe_more()]
             if module.listed:
                 _vary(runs, module.dims)
+                # a split into pieces of a fixed size: how many there are may differ between the cases
+                runs += [run for sizes in module.listed.sizes if (run := observe(module, sizes, real=False))]
             return _fitted(runs, module.dims)
         except TaskError as error:
             first = first or error
@@ -95,13 +98,15 @@ def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:
     return Shapes(tuple(inputs), base.state, outputs)
 
 
-def accepts(module: TaskModule, sizes: Mapping[str, int]) -> bool:
-    """Does the task run at ``sizes``? (Some need multiples of something.)"""
+def accepts(module: TaskModule, sizes: Mapping[str, int], outputs: Sequence[OutputSpec]) -> bool:
+    """Does the task run at ``sizes``, with the ``outputs`` that it states? (Some need multiples of something, and a row
+    of one element has no second half.)"""
+    at = {**module.default_sizes(), **sizes}
     try:
-        observe(module, {**module.default_sizes(), **sizes})
+        seen = observe(module, at)
     except TaskError:
         return False
-    return True
+    return [shape for shape, _ in seen.outputs] == [output.extents(at) for output in outputs]
 
 
 @overload
@@ -116,6 +121,12 @@ def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation 
     seen = None if module.needs_values else _observe_fake(module, sizes)
     if seen is not None or not real:
         return seen
+    known = module.listed
+    if known and known.bytes[known.main] > _MOST_REAL:
+        raise TaskError(
+            f"The reference needs values, and those of case {known.main} take {known.bytes[known.main] / 1e9:.0f} GB.",
+            f"Choose a smaller case, for example {CHOSEN} = 0 in the task's text.",
+        )
     module.needs_values = True
     try:
         return _observe_real(module, sizes)
@@ -230,6 +241,10 @@ def _raising_file(error: BaseException) -> str:
         file = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
     return file
+
+
+#: bytes of a listed case's inputs above which they are not drawn to find out its shapes
+_MOST_REAL = 1 << 30
 
 
 # -- sizes to observe --------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import torch
 
 from kernellab.bench.scale import scaled
 from kernellab.bench.suites import SuiteTask, load_suite
+from kernellab.capture import capture
 from kernellab.errors import TaskError
-from kernellab.task import Dim, load_task, quality
+from kernellab.task import Dim, load_task, quality, small_sizes
 
 LISTED = """
 import torch
@@ -76,6 +77,37 @@ def test_cases_that_no_ranges_hold_leave_the_largest_alone(tmp_path: Path) -> No
     text = LISTED.replace("y = x", "assert x.shape[0] in (3, 7, 20)\n        y = x")
     task = load_task(_only(f"akg:{_akg(tmp_path, text)}").text, "scale")
     assert not task.dims and task.args[0].shape == (20, 2048)
+
+
+def _cases(body: str, drawn: str, sizes: str) -> str:
+    return (
+        f"import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, *more):\n        return {body}\n"
+        f"def get_inputs_dyn_list():\n    return [[{drawn}] for m, n in {sizes}]\n"
+    )
+
+
+def test_a_case_with_more_outputs_leaves_the_chosen_one_alone() -> None:
+    task = load_task(_cases("torch.split(x, 64, 1)", "torch.randn(m, n)", "((3, 16), (7, 60), (9, 128))"))
+    assert not task.dims and [o.shape for o in task.outputs] == [(9, 64), (9, 64)]
+
+
+def test_sizes_at_which_the_reference_returns_less_are_not_tried() -> None:
+    task = load_task(_cases("torch.chunk(x, 2, 1)", "torch.randn(m, n)", "((3, 16), (7, 60), (9, 128))"))
+    assert len(task.outputs) == 2 and all(size["D1"] > 1 for size in small_sizes(task))
+    assert len(capture(task).outputs) == 2
+
+
+def test_a_reference_of_multiples_is_captured_at_multiples() -> None:
+    sizes = "((3, 32), (7, 64), (9, 128))"
+    task = load_task(_cases("torch.nn.functional.group_norm(x, 8).relu()", "torch.randn(m, n, 5)", sizes))
+    assert task.dims and [n.aten for n in capture(task).nodes] == ["group_norm", "relu"]
+
+
+def test_an_index_stays_inside_an_extent_that_follows_from_a_dim() -> None:
+    drawn = "torch.randn(m, 2 * n), torch.randint(0, 2 * n, (m, n))"
+    module = load_task(_cases("torch.gather(x, 1, *more)", drawn, "((3, 16), (7, 60), (9, 128))")).module()
+    x, index = module.sample({"D0": 5, "D1": 11})
+    assert x.shape == (5, 22) and int(index.max()) < 22
 
 
 def test_cases_that_differ_in_more_than_sizes_are_said_to_be_left_out(tmp_path: Path) -> None:
@@ -244,3 +276,9 @@ def test_a_faulty_definition_says_what_is_wrong_with_it(tmp_path: Path, changed:
 def test_a_checkout_of_something_else_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="There is no"):
         load_suite(f"{kind}:{tmp_path}")
+
+
+def test_values_of_a_large_case_are_not_drawn_to_find_out_its_shapes() -> None:
+    text = _cases("x[x > 0]", "torch.randn(m, n)", "((3, 16), (1 << 15, 1 << 14))")
+    with pytest.raises(TaskError, match=r"those of case 1 take 2 GB. Choose a smaller case, for example CASE = 0"):
+        load_task(text)

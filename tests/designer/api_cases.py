@@ -49,6 +49,7 @@ GIVEN = {
 LINES = {
     "unary": """
         torch.special.expit(x)
+        torch.normal(x, 1.0)
         torch.special.log_ndtr(x)
         torch.special.ndtr(x)
         torch.special.entr(p)
@@ -407,6 +408,7 @@ LINES = {
         F.hardtanh(x, -0.3, 0.4)
         F.relu6(x * 10)
         F.rrelu(x)
+        F.rrelu(x, training=True)
         F.leaky_relu(x, 0.2)
         F.prelu(x, v)
         F.hardshrink(x, 0.3)
@@ -567,11 +569,12 @@ MODULES = """
 #: right with a call of the framework between own launches
 LIBRARY = frozenset((
     "unary/torch.special.zeta(p + 1.5, p2)", "reduction/torch.mode(i % 3, 1).values", "movement/torch.vander(v, 3)",
-    "movement/torch.masked_scatter(x, b, y)", "expert_counts", "spectrogram",
+    "movement/torch.masked_scatter(x, b, y)", "expert_counts", "spectrogram", "ssd_chunks",
 ))  # fmt: skip
 #: refused, and words of the sentence that says why
 REFUSED = {
-    "activation/F.rrelu(x)": "draws numbers",
+    "activation/F.rrelu(x, training=True)": "draws random numbers",
+    "unary/torch.normal(x, 1.0)": "draws random numbers",
     "module/nn.FractionalMaxPool2d(2, output_size=3)": "draws random numbers",
     "module/nn.AdaptiveLogSoftmaxWithLoss(9, 20, [5, 10])": "decides by a tensor's values",
 }

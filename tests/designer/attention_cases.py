@@ -36,6 +36,7 @@ _SDPA = "F.scaled_dot_product_attention(q, k, v"
 ATTENTION: dict[str, str] = {
     "sdpa": attention_task("q, k, v", f"{_SDPA})", _qkv("19", "37", columns="5")),
     "sdpa_dims": attention_task("q, k, v", f"{_SDPA})", _qkv("S", "T"), S=19, T=37),
+    "sdpa_any_width": attention_task("q, k, v", f"{_SDPA})", _qkv("S", "S", "D", "D", "B, 3, "), B=2, S=19, D=8),
     "sdpa_causal": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("40", "40")),
     "sdpa_causal_fewer_keys": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("40", "23")),
     "sdpa_causal_dims": attention_task("q, k, v", f"{_SDPA}, is_causal=True)", _qkv("S", "S"), S=40),

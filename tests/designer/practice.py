@@ -1,4 +1,6 @@
-"""A task by rules from its source to a kernel beside eager, in one word and a reason; the table of practice_cases.
+"""A task by rules from its source to a kernel beside eager, in one word and a reason.
+
+The tables are those of practice_cases and model_cases.
 
 python -m tests.designer.practice [--only WORD] [--part I/N] [--run]
 """
@@ -94,6 +96,7 @@ def main(texts: Mapping[str, str], about: str | None) -> None:
 
 
 if __name__ == "__main__":
+    from tests.designer.model_cases import MODELS
     from tests.designer.practice_cases import PRACTICE
 
-    main(PRACTICE, __doc__)
+    main({**PRACTICE, **MODELS}, __doc__)

@@ -231,4 +231,12 @@ PRACTICE: dict[str, str] = {
     "table_of_bytes": _op(
         "codes, size, x", "lut = torch.linspace(-1, 1, 16) ; w = lut[torch.stack((codes >> 4, codes & 15), -1).flatten(1).int()] * size.repeat_interleave(8, 1) ; x @ w.t()",
         "torch.randint(0, 256, (10, 16), dtype=torch.uint8), torch.rand(10, 4), torch.randn(5, 32)"),
+    # places named twice, slices with a step, heads of any width
+    "interleaved_in_place": _op(
+        "q, c, s", "e, o = q[..., 0::2], q[..., 1::2] ; y = torch.empty_like(q) ; y[..., 0::2] = e * c - o * s ; y[..., 1::2] = e * s + o * c ; y",
+        "torch.randn(2, 3, 8), torch.randn(3, 4), torch.randn(3, 4)"),
+    "every_third_replaced": _op("x, y", "x = x.clone() ; x[1:6:3, 2:7:2] = y ; x", "torch.randn(8, 9), torch.randn(2, 3)"),
+    "scattered_factors": _op("x, i, s", "torch.scatter(x, 0, i, s, reduce='multiply')", "torch.randn(8, 5), torch.randint(0, 8, (6, 5)), torch.randn(6, 5)"),
+    "scattered_terms": _op("x, i, s", "torch.scatter(x, -1, i, s, reduce='add')", "torch.randn(8, 50), torch.randint(0, 5, (2, 12)), torch.randn(8, 12)"),
+    "one_key": _op("q, k, v, m", "F.scaled_dot_product_attention(q, k, v, m)", "torch.randn(2, 3, 5, 1), torch.randn(2, 3, 1, 1), torch.randn(2, 3, 1, 4), torch.randn(2, 3, 5, 1) > 0"),
 }  # fmt: skip

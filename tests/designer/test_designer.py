@@ -146,3 +146,18 @@ def test_the_first_design_fits_the_chip(rest: str, l2_bytes: int) -> None:
     chip = replace(CPU.chip, l2_bytes=l2_bytes)
     first = RulesDesigner().designs(DesignBrief(load_task(text, "fits"), replace(CPU, chip=chip)))[0]
     assert [d for d in check(first.sketch, chip=chip).diagnostics if d.rule == "footprint"] == []
+
+
+def test_where_no_usual_tile_fits_the_schedule_of_blocks_is_cut_into_parts() -> None:
+    text = (
+        "import torch\ndef reference(x, y, c, s):\n    out = []\n    for z in (x, y):\n"
+        "        r = torch.empty_like(z)\n"
+        "        r[:, ::2], r[:, 1::2] = z[:, ::2] * c - z[:, 1::2] * s, z[:, ::2] * s + z[:, 1::2] * c\n"
+        "        out.append(r)\n    return out\n"
+        "def inputs():\n    return *(torch.randn(3, 4096) for _ in 'xy'), *(torch.randn(3, 2048) for _ in 'cs')\n"
+    )
+    small = Target("cpp", Backend.CPU, Chip("small", "cpu", 2, simd_bits=256, l1_bytes=32 << 10, l2_bytes=96 << 10))
+    task = load_task(text, "rotated")
+    reply = RulesDesigner().designs(DesignBrief(task, small))[0]
+    assert "parts" in reply.rationale
+    assert gate(reply.sketch, task, chip=small.chip, seconds=0.2).state is GateState.RIGHT

@@ -95,3 +95,18 @@ def test_a_tile_is_hardly_longer_than_a_short_axis_beside_a_shorter_one(target: 
     program = load_program(RulesDesigner().design(DesignBrief(task, target)).sketch)
     rows = {c.name: c.value for c in program.constexprs}["ROWS"]
     assert isinstance(rows, int) and rows < 64
+
+
+def test_a_scatter_of_repeated_indices_has_a_schedule_in_which_the_last_one_stays(tmp_path: Path) -> None:
+    text = (
+        "import torch\ndef reference(x, i, s):\n    return x.scatter(1, i, s)\n"
+        "def inputs():\n    return torch.randn(6, 9), torch.randint(0, 9, (4, 12)), torch.randn(5, 12)\n"
+    )
+    task = load_task(text, "repeated")
+    found = [(reply, gate(reply.sketch, task)) for reply in RulesDesigner().designs(DesignBrief(task, CPU))]
+    assert "twice" in found[0][1].reason, "the first trusts that no index repeats"
+    reply = next(reply for reply, result in found if result.state is GateState.RIGHT)
+    program = load_program(reply.sketch)
+    args = task.module().sample(seed=3)
+    got = load(lower(program, bind(program, task, {}, CPU), CPU), tmp_path).kernel(*args)
+    assert torch.equal(got, task.module().reference(args)[0])

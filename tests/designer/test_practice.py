@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.designer.api_cases import LIBRARY, REFUSED, cases
+from tests.designer.model_cases import MODELS
 from tests.designer.practice import state_of
 from tests.designer.practice_cases import PRACTICE
 
-TEXTS = {**cases(), **PRACTICE}
+TEXTS = {**cases(), **PRACTICE, **MODELS}
 
 
 @pytest.mark.filterwarnings("ignore")

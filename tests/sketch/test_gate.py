@@ -339,3 +339,34 @@ sketch sums {
 """
     assert gate(text, SUMS).state is GateState.RIGHT
     assert gate(text.replace("total * exp(top - new)", "total * exp(new - top)"), SUMS).state is GateState.WRONG
+
+
+def test_of_equal_elements_either_place_is_right() -> None:
+    task = load_task(
+        "import torch\ndef inputs():\n    return torch.zeros(4, 6)\n"
+        "def reference(x):\n    return x.softmax(-1).topk(2, -1).indices\n"
+    )
+    sketch = """
+    sketch places {
+        tensors: x[4, 6]: f32; y[4, 2]: i64 out;
+        for m in range(4):
+            store(FIRST + arange(2) -> y[m, 0:2])
+    }
+    """
+    assert gate(sketch.replace("FIRST", "3"), task).state is GateState.RIGHT
+    assert gate(sketch.replace("FIRST", "5"), task).state is GateState.WRONG, "there is no place 6"
+    assert gate(sketch.replace("FIRST + arange(2)", "cast(arange(2) * 0, i64)"), task).state is GateState.WRONG, "twice"
+
+
+def test_a_symbol_that_no_tensor_shows_alone_is_the_dim_of_its_name() -> None:
+    task = task_of("x * 2", "torch.randn(N, 2 * N)", dims='Dim("N", 1, 64)', sizes="N=8")
+    sketch = """
+    sketch twice {
+        symbols: N;
+        tensors: x[2 * N * N]: f32; y[2 * N * N]: f32 out;
+        for i in range(2 * N * N):
+            load(x[i] -> v)
+            store(v * 2 -> y[i])
+    }
+    """
+    assert gate(sketch, task).state is GateState.RIGHT

@@ -288,3 +288,10 @@ def test_importing_the_task_room_does_not_import_torch() -> None:
     code = f"import sys, {rooms}; print('torch' in sys.modules)"
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "False"
+
+
+def test_a_device_that_is_not_here_is_named_with_the_way_around_it() -> None:
+    text = "import torch\ndef reference(x):\n    return x + torch.zeros(3, device='npu')\n"
+    text += "def inputs():\n    return torch.ones(3)\n"
+    with pytest.raises(TaskError, match=r"names the device 'npu' at line 3, which .* Take the device of an argument"):
+        load_task(text)

@@ -7,6 +7,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture.selection import selections
 from kernellab.errors import TaskError
 from kernellab.lowering import lower
 from kernellab.records import Source, Stage, Trust, Verdict
@@ -17,7 +18,7 @@ from kernellab.task import load_task
 from kernellab.task.audit import admit
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases import cases
-from kernellab.verifier.compare.selection import selections
+from kernellab.verifier.protocol.rules import ERROR
 
 from .kit import TARGET, Judge
 
@@ -115,26 +116,26 @@ def test_an_index_keeps_its_meaning_through_views_and_casts() -> None:
     x = torch.tensor([[3.0, 1.0, 3.0, 2.0], [0.0, 5.0, 5.0, 5.0]])
     (found,) = found_of("[torch.topk(x, 2).indices[:, 1:].to(torch.int32).t()]", x)
     native = torch.topk(x, 2).indices[:, 1:].t()
-    assert not found.wrong(native, native).any()
+    assert not found.wrong(native, native, ERROR.floor).any()
     other = torch.tensor([[0 if int(native[0, 0]) == 2 else 2, 3]])
-    assert not found.wrong(other, native).any()
-    assert found.wrong(torch.tensor([[1, 3]]), native).tolist() == [[True, False]]
+    assert not found.wrong(other, native, ERROR.floor).any()
+    assert found.wrong(torch.tensor([[1, 3]]), native, ERROR.floor).tolist() == [[True, False]]
 
 
 def test_the_first_of_equals_is_promised_by_argmax_and_by_a_stable_sort() -> None:
     x = torch.tensor([[1.0, 1.0, 0.0]])
     for expression in ("[torch.argmax(x, -1)]", "[torch.max(x, -1).indices]", "[x.argmax(-1, keepdim=True)]"):
         (found,) = found_of(expression, x)
-        assert found.wrong(torch.ones_like(found.base), torch.zeros_like(found.base)).all()
+        assert found.wrong(torch.ones_like(found.base), torch.zeros_like(found.base), ERROR.floor).all()
     (found,) = found_of("[torch.sort(x, dim=-1, stable=True).indices]", x)
-    assert found.wrong(torch.tensor([[2, 1, 0]]), torch.tensor([[2, 0, 1]])).any()
+    assert found.wrong(torch.tensor([[2, 1, 0]]), torch.tensor([[2, 0, 1]]), ERROR.floor).any()
 
 
 def test_near_ties_of_computed_values_are_ties() -> None:
     x = torch.tensor([[1.0, 1.0 + 1e-7, 0.0]])
     (found,) = found_of("[torch.argmax(torch.softmax(x, -1), -1)]", x)
-    assert not found.wrong(torch.tensor([0]), torch.tensor([1])).any()
-    assert found.wrong(torch.tensor([2]), torch.tensor([1])).all()
+    assert not found.wrong(torch.tensor([0]), torch.tensor([1]), ERROR.floor).any()
+    assert found.wrong(torch.tensor([2]), torch.tensor([1]), ERROR.floor).all()
 
 
 QUANT = task_of(

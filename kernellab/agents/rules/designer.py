@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.capture import Graph, capture
-from kernellab.designer.choice import composed, model_time, schedules
+from kernellab.designer.choice import composed, in_parts, model_time, schedules
 from kernellab.designer.graph.cuts import without_twins
 from kernellab.designer.graph.fallback import Fallback, fallen
 from kernellab.designer.schedule import NONE, Scheduled, scheduled
@@ -19,6 +19,8 @@ from kernellab.target import Target
 
 #: what a design says of itself in which the framework makes what no rule does: such a kernel is labelled with its share
 FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
+#: parts of the usual tiles that are tried where these do not fit
+_PARTS = (4, 16)
 #: what a rule raises at a form that it was not written for
 BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
 #: what a design says of itself that multiplies fewer numbers than its reference
@@ -46,19 +48,30 @@ class RulesDesigner:
         graph = capture(brief.task)
         replies, refused = self._schedules(brief, graph, NONE)
         ordered = _fitting_first(replies, brief.target)
+        if len(ordered) > 1 and not _fits(ordered[0].sketch, brief.target):
+            ordered = [*self._smaller(brief, graph), *ordered]
         if brief.allow_library:
             ordered = self._with_library(brief, graph, ordered)
         if refused is not None and not ordered:
             ordered = self._falling_back(brief, without_twins(graph), refused)
         return _keeping_pins(ordered, brief.previous)
 
+    def _smaller(self, brief: DesignBrief, graph: Graph) -> list[DesignReply]:
+        """The blocked schedule in the largest tiles that fit, where none of the usual ones does: a long expression
+        holds many values of a tile at once."""
+        for part in _PARTS:
+            replies, _ = self._schedules(brief, graph, NONE, [in_parts(brief.target, part, self.algebra)])
+            if any(_fits(reply.sketch, brief.target) for reply in replies):
+                return replies
+        return []
+
     def _schedules(
-        self, brief: DesignBrief, graph: Graph, fallback: Fallback
+        self, brief: DesignBrief, graph: Graph, fallback: Fallback, chosen: Sequence[Style] = ()
     ) -> tuple[list[DesignReply], DesignError | None]:
         """The schedules that can be designed, and why others cannot: the node that no rule knows, if it is that."""
         replies: dict[str, DesignReply] = {}
         refused: DesignError | None = None
-        for style in schedules(brief.task, graph, brief.target, self.algebra):
+        for style in chosen or schedules(brief.task, graph, brief.target, self.algebra):
             try:
                 found = scheduled(brief.task, graph, brief.target, style, fallback=fallback)
             except BROKEN as error:

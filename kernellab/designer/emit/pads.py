@@ -62,7 +62,7 @@ def _apply(op: str, v: list[float | None]) -> float | None:
         if v[0] is None:
             return v[1] if v[1] == v[2] else None
         return v[1] if v[0] else v[2]
-    if op == "mul" and 0.0 in v and not any(x is not None and math.isinf(x) for x in v):
+    if op == "mul" and 0.0 in v and not any(x is not None and not math.isfinite(x) for x in v):
         # zero times what is unknown is zero where that is finite, as sound values inside the row make it
         return 0.0
     if any(x is not None and math.isnan(x) for x in v):
@@ -91,6 +91,8 @@ def _log(a: float) -> float:
 
 _EXACT: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "rsqrt": lambda a: 1 / math.sqrt(a), "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "exp2": lambda a: 2.0**a, "floor": math.floor, "ceil": math.ceil, "round": round,
     "neg": lambda a: -a, "abs": abs, "log": _log, "sqrt": math.sqrt, "exp": math.exp, "relu": lambda a: max(a, 0.0),
     "max": max, "min": min, "tanh": math.tanh, "erf": math.erf, "sin": math.sin, "expm1": math.expm1,
     "log1p": math.log1p, "cast": lambda a: a, "sign": lambda a: float((a > 0) - (a < 0)),

@@ -56,7 +56,10 @@ class Builder:
         library: frozenset[str] = frozenset(),
         call: Callable[[Builder, Ref, str], Any] | None = None,
         algebra: bool = True,
+        repeats: bool = False,
     ) -> None:
+        #: may a scatter name a place several times?
+        self.repeats = repeats
         #: may sums of a product be made of its factors' sums?
         self.algebra = algebra
         self.graph, self.task_name, self.handlers, self._call = graph, task_name, handlers, call
@@ -105,9 +108,9 @@ class Builder:
         Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
         row and the row itself then share their loop.
         """
-        kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.leaves())
+        kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.within())
         result = list(index)
-        used = set(kept) | {leaf for ix in beside for leaf in ix.leaves()}
+        used = set(kept) | {leaf for ix in beside for leaf in ix.within()}
         for d in dims:
             ix = index[d]
             fits = ix.axes and ix.plain and not used.intersection(ix.leaves()) and extents.same(ix.extent, shape[d])
@@ -198,7 +201,7 @@ class Builder:
         if constant.numel() > _MOST_NUMBERS:
             raise DesignError(
                 f"The reference of {self.task_name!r} holds a constant tensor of {constant.numel()} elements.",
-                "Pass it as an input.",
+                "Pass it as an input, or make it a buffer of the Model (register_buffer).",
             )
         items = constant.flatten().tolist()
         place: Expr = Num(0, "int64")

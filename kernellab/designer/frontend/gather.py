@@ -206,10 +206,12 @@ def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
     base, source = node.args[0], node.args[1]
     dim, start, _, step = ([*node.args[2:], *(0, None, None, 1)[len(node.args) - 2 :]])[:4]
     dim %= len(index)
-    if step != 1 or isinstance(start, Sym) or (start or 0) < 0:
-        raise b.refuse(node, "a slice with a step, or from an end that is not known")
+    if not isinstance(step, int) or isinstance(start, Sym) or (start or 0) < 0:
+        raise b.refuse(node, "a slice with a step or from an end that is not known")
     start, length = start or 0, b.shape(source)[dim]
     here = b.position(index[dim])
+    if step != 1:
+        return _stepped(b, node, index, dim, start, step)
     own = replace(index[dim], offset=extents.add(index[dim].offset, -start))
     if length == 1:
         own = Ix()
@@ -225,6 +227,23 @@ def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
     new = compute(b.value(source, (*index[:dim], own, *index[dim + 1 :])), d)
     if extents.same(length, node.shape[dim]) and not start:
         return new
+    return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
+
+
+def _stepped(b: Builder, node: Node, index: Index, dim: int, start: int, step: int) -> Expr:
+    """The base with each ``step``-th element from ``start`` on replaced: the even or the odd ones of rotary pairs."""
+    base, source = node.args[0], node.args[1]
+    past = b.position(index[dim])
+    past = Op("sub", (past, Num(start, "int64")), "int64") if start else past
+    last = number(extents.add(b.shape(source)[dim], -1))
+    at = Op("floordiv", (past, Num(step, "int64")), "int64")
+    inside: Expr = Op("eq", (Op("mod", (past, Num(step, "int64")), "int64"), Num(0, "int64")), "bool")
+    for op, end in (("ge", Num(0, "int64")), ("le", last)):
+        inside = Op("logical_and", (inside, Op(op, (at, end), "bool")), "bool")
+    # an element beside the slice reads one of its own, and does not take it
+    at = Op("min", (Op("max", (at, Num(0, "int64")), "int64"), last), "int64")
+    d = wide(node.dtype)
+    new = compute(picked(b, source, (*index[:dim], chosen(at), *index[dim + 1 :])), d)
     return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
 
 

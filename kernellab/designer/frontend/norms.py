@@ -90,7 +90,7 @@ def _group_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
     bound = tuple(index[d] for d in range(2, len(shape)))
     fits = all(i.plain and (i.axes or e == 1) for i, e in zip(bound, shape[2:], strict=True))
     if not fits:
-        bound = b.axes_for(shape[2:], frozenset((*index[0].leaves(), *ix.leaves())))
+        bound = b.axes_for(shape[2:], index[0].within() | ix.within())
     here = aten.compute(b.value(source, index), d)
     over = [leaf for i in (Ix(inner), *bound) for leaf in i.leaves()]
     arg = aten.compute(b.value(source, (index[0], Ix((*outer, *inner)), *bound)), d)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from kernellab.capture import Node, Ref
+from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op
+from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
 
 
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
     a_shape = b.shape(left)
     k = a_shape[-1]
-    taken = frozenset(leaf for ix in index for leaf in ix.leaves())
+    taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
     a = b.value(left, (*batch, rows, over))
@@ -53,7 +54,7 @@ def _addmm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
     k = b.shape(node.args[0])[-1]
-    over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.leaves()}),)) if k != 1 else Ix()
+    over = Ix((b.pick_axis(k, {leaf for ix in index for leaf in ix.within()}),)) if k != 1 else Ix()
     d = aten.wide(node.dtype)
     a = b.value(node.args[0], (*index, over))
     v = b.value(node.args[1], (over,))
@@ -69,21 +70,16 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
     length, width = b.shape(k)[-2], b.shape(q)[-1]
     if argument(node, 4, "dropout_p", 0.0):
         raise b.refuse(node, "attention with dropout")
-    if length == 1 or width == 1 or (scale is None and not isinstance(width, int)):
-        raise b.refuse(node, "attention over one element, or of heads whose width is not fixed")
     d = aten.wide(node.dtype)
     shared = _shared_heads(b, node, batch) if argument(node, 7, "enable_gqa", False) else batch
-    taken = {leaf for ix in index for leaf in ix.leaves()}
-    keys = Ix((b.pick_axis(length, taken),))
-    over = Ix((b.pick_axis(width, taken | set(keys.leaves())),))
+    taken = {leaf for ix in index for leaf in ix.within()}
+    keys = Ix() if length == 1 else Ix((b.pick_axis(length, taken),))
+    over = Ix() if width == 1 else Ix((b.pick_axis(width, taken | set(keys.leaves())),))
     lead = node.shape[:-2]
     heads = (*lead[:-1], b.shape(k)[-3]) if shared is not batch else lead
     queries = b.operand(q, (*batch, row, over), (*lead, node.shape[-2], width))
-    product = b.dot(
-        queries, b.operand(k, (*shared, keys, over), (*heads, length, width)), over.axes[0], row, keys, d, node.line
-    )
-    factor = extents.fixed(width) ** -0.5 if scale is None else scale
-    scores: Expr = Op("mul", (product, b.value(factor)), d, node.line)
+    product = _summed(b, node, queries, b.operand(k, (*shared, keys, over), (*heads, length, width)), over, (row, keys))
+    scores: Expr = Op("mul", (product, _scale(b, width, d) if scale is None else b.value(scale)), d, node.line)
     lowest = Num(float("-inf"), d)
     if isinstance(mask, Ref):
         given = b.operand(mask, (*batch, row, keys), (*node.shape[:-1], length))
@@ -99,7 +95,22 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
         shares = Op("where", (Op("eq", (top, lowest), "bool"), Num(0.0, d), shares), d, node.line)
     values = b.operand(v, (*shared, keys, col), (*heads, length, node.shape[-1]))
     shares = rounded(shares, node.dtype)
-    return b.dot(shares, values, keys.axes[0], row, col, d, node.line)
+    return _summed(b, node, shares, values, keys, (row, col))
+
+
+def _summed(b: Builder, node: Node, left: Expr, right: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr:
+    """The product of two factors, summed over what ``over`` runs over, if anything."""
+    d = aten.wide(node.dtype)
+    if not over.axes:
+        return Op("mul", (left, right), d, node.line)
+    return b.dot(left, right, over.axes[0], *around, d, node.line)
+
+
+def _scale(b: Builder, width: Extent, dtype: str) -> Expr:
+    """One over the root of the heads' width, which may be known only when the kernel runs."""
+    if isinstance(width, int):
+        return b.value(width**-0.5)
+    return Op("rsqrt", (aten.cast(SymNum(width, "int64"), dtype),), dtype)
 
 
 def _shared_heads(b: Builder, node: Node, batch: Index) -> Index:

@@ -101,7 +101,7 @@ def _gates(b: Builder, node: Node, x: Ref, weights: Any, has_bias: bool) -> str:
     *lead, features = b.shape(x)
     shape = (*lead, b.shape(weights[0])[0])
     index = b.axes_for(shape)
-    over = Ix() if features == 1 else Ix((b.pick_axis(features, {a for ix in index for a in ix.leaves()}, whole=True),))
+    over = Ix() if features == 1 else Ix((b.pick_axis(features, {a for ix in index for a in ix.within()}, whole=True),))
     dtype = b.dtype(x)
     left, right = Leaf(_tensor(b, x), (*index[:-1], over), dtype), b.value(weights[0], (index[-1], over))
     rows = index[1] if index[1].axes else index[0]

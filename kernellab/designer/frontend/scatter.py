@@ -8,10 +8,12 @@ from typing import Any
 from kernellab.capture import Node
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler, Stored
-from kernellab.designer.frontend.gather import indices, places
-from kernellab.designer.frontend.pointwise import cast, compute, wide
+from kernellab.designer.frontend.gather import chosen, indices, picked, places
+from kernellab.designer.frontend.pointwise import cast, compute, is_float, wide
+from kernellab.designer.frontend.reductions import argument, reduced
+from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op, walk
-from kernellab.designer.ir.normal import ADD, ONCE, Output
+from kernellab.designer.ir.normal import ADD, ONCE, Output, number
 
 
 def _put(b: Builder, node: Node, at: Index, value: Expr, mode: str) -> str:
@@ -39,16 +41,48 @@ def _source(b: Builder, node: Node, value: Any, index: Index, shape: tuple[Exten
 def _scatter(mode: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         dim, ids, value = node.args[1] % len(index), node.args[2], node.args[3]
-        if node.keyword("reduce") is not None or len(node.args) > 4:
-            raise b.refuse(node, "a scatter that reduces otherwise than by adding")
+        reduce = argument(node, 4, "reduce")
+        if mode == ONCE and (b.repeats or reduce == "multiply"):
+            return _found(b, node, index, dim, multiplies=reduce == "multiply")
+        put = ADD if reduce == "add" else mode
         shape = b.shape(ids)
         own = b.axes_for(shape)
         at = (*own[:dim], _named(b.value(ids, own)), *own[dim + 1 :])
         # the source may be larger than the indices
         given = b.value(value, own if b.shape(value) else ())
-        return Leaf(_put(b, node, at, given, mode), index, node.dtype)
+        return Leaf(_put(b, node, at, given, put), index, node.dtype)
 
     return handle
+
+
+def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> Expr:
+    """What a scatter leaves at a place that may be named several times, found from the place: the last element that
+    names it, or the product of all that do. It looks at every index for every place."""
+    base, ids, value = node.args[0], node.args[2], node.args[3]
+    shape = b.shape(ids)
+    each = b.axes_for((shape[dim],), frozenset(leaf for ix in index for leaf in ix.within()))[0]
+    row, outside = [*index], list[Expr]()
+    row[dim] = each
+    for at, n in enumerate(shape):
+        if at != dim and not extents.same(n, node.shape[at]):
+            # fewer rows of indices than of elements: those beyond keep what they are
+            outside.append(Op("ge", (b.position(index[at]), number(n)), "bool"))
+            row[at] = chosen(Op("min", (b.position(index[at]), number(extents.add(n, -1))), "int64"))
+    here: Expr = Op("eq", (compute(picked(b, ids, tuple(row)), "int64"), b.position(index[dim])), "bool")
+    for beyond in outside:
+        here = Op("logical_and", (here, Op("logical_not", (beyond,), "bool")), "bool")
+    d = wide(node.dtype)
+    old = compute(b.value(base, index), d)
+    if multiplies:
+        given = compute(picked(b, value, tuple(row)) if b.shape(value) else b.value(value), d)
+        factor = Op("where", (here, given, Num(1.0 if is_float(d) else 1, d)), d)
+        return Op("mul", (old, reduced("prod", factor, each.leaves(), d, node)), d, node.line)
+    places = Op("where", (here, b.position(each), Num(-1, "int64")), "int64")
+    last = reduced("max", places, each.leaves(), "int64", node)
+    at = chosen(Op("max", (last, Num(0, "int64")), "int64"))
+    new = picked(b, value, (*row[:dim], at, *row[dim + 1 :])) if b.shape(value) else b.value(value)
+    named = Op("ge", (last, Num(0, "int64")), "bool")
+    return Op("where", (named, compute(new, d), old), d, node.line)
 
 
 def _index_put(b: Builder, node: Node, index: Index, item: int) -> Expr:

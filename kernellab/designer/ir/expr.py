@@ -85,6 +85,10 @@ class Ix:
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for a in self.axes for leaf in a.leaves())
 
+    def within(self) -> frozenset[Axis]:
+        """All axes that it varies over, also those of its value."""
+        return frozenset(self.leaves()) if self.at is None else Free()(self.at).union(self.leaves())
+
     @property
     def extent(self) -> Extent:
         return times([a.extent for a in self.leaves()])

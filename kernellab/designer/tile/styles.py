@@ -51,6 +51,8 @@ class Style:
     library: bool = False
     #: sums of a product are made of its factors' sums, where nothing else is asked of it
     algebra: bool = True
+    #: a scatter may name a place several times: the last one is what stays
+    repeats: bool = False
 
 
 def styles(target: Target) -> list[Style]:

@@ -14,6 +14,7 @@ from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.sketch.run import constexpr_values
 from kernellab.task import ArgKind, Extent, OutputSpec, Task, extent
 from kernellab.task.formula import Term, read
+from kernellab.task.sample.sizes import runs_at, small_sizes
 
 Number = int | float
 _BY_TORCH_NAME = {d.torch_name: d for d in DType}
@@ -50,6 +51,8 @@ def bind_task(program: Program, task: Task, given: Mapping[str, Number], default
     views = [(program.tensor(name), task.args[position].held.shape, position) for name, position in tensors.items()]
     for tensor, shape, position in views:
         found.read(tensor, shape, position)
+    for _, shape, position in views:
+        found.named(program.symbols, shape, position)
     _all_known(program, found.places)
     sizes = _sample_sizes(task)
     for tensor, shape, position in views:
@@ -105,6 +108,13 @@ class _Symbols:
                         f"The symbol {expr.name} is {known} and, in {tensor.name}, {shape[dim]} in the task.",
                         "Give the two extents names of their own.",
                     )
+
+    def named(self, symbols: Sequence[str], shape: Sequence[Extent], position: int) -> None:
+        """Takes a symbol that no declared shape shows alone (``x[N * N]`` of an [N, N]) from the Dim of its name."""
+        for dim, size in enumerate(shape):
+            if isinstance(size, str) and size in symbols and size not in self.extents:
+                self.extents[size] = size
+                self.places[size] = (position, dim)
 
     def same_elements(
         self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], what: str
@@ -214,7 +224,9 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
         return list(zip(declared, range(len(actual)), strict=True))
     factors = [f for expr in declared for f in _factors(expr)]
     if len(factors) == len(actual):
-        return list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
+        pairs = list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
+        if not any(f.kind is IntKind.NUM and f.value != actual[d] for f, d in pairs):
+            return pairs
     kept = [f for f in factors if not f.is_one]
     dims = [d for d, n in enumerate(actual) if n != 1]
     if len(kept) == len(dims):
@@ -339,7 +351,7 @@ def _sample_sizes(task: Task) -> list[dict[str, int]]:
         return [{}]
     default = task.module().default_sizes()
     spread = {d.name: min(max(d.min, 3 + 4 * i), d.max) for i, d in enumerate(task.dims)}
-    return [default, spread]
+    return [default, *([spread] if runs_at(task, tuple(spread.items())) else small_sizes(task)[-1:])]
 
 
 def _all_known(program: Program, places: Mapping[str, tuple[int, int]]) -> None:

@@ -165,7 +165,9 @@ def inputs_at(
     if before == sizes:
         return args, slots
     wanted = [None if s is None else [extent(e, sizes) for e in s] for s in known.shapes]
-    return [a if w is None else _stretched(a, w, before, sizes) for a, w in zip(args, wanted, strict=True)], slots
+    extents = {e for shape in known.shapes for e in shape or ()}
+    ends = sorted((extent(e, before), extent(e, sizes)) for e in extents)
+    return [a if w is None else _stretched(a, w, ends) for a, w in zip(args, wanted, strict=True)], slots
 
 
 def _case(values: Sequence[Sequence[Any]], position: int, what: str) -> list[Any]:
@@ -174,8 +176,11 @@ def _case(values: Sequence[Sequence[Any]], position: int, what: str) -> list[Any
     return list(values[position])
 
 
-def _stretched(value: Tensor, extents: Sequence[int], before: Sizes, after: Sizes) -> Tensor:
-    """``value`` with ``extents``: its elements repeated side by side or left out evenly, so that order is kept."""
+def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, int]]) -> Tensor:
+    """``value`` with ``extents``: its elements repeated side by side or left out evenly, so that order is kept.
+
+    ``ends`` are all extents of the case as they were and as they become, in rising order.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -190,9 +195,8 @@ def _stretched(value: Tensor, extents: Sequence[int], before: Sizes, after: Size
         return value
     # an index stays inside the smallest extent that it was inside of
     high = int(value.max())
-    inside = [name for name in before if before[name] > high >= 0]
-    name = min(inside, key=lambda n: before[n], default=None)
-    return value.clamp(max=max(after[name] - 1, 0)) if name is not None and after[name] <= high else value
+    end = next((after for before, after in ends if before > high >= 0), high + 1)
+    return value.clamp(max=max(end - 1, 0)) if end <= high else value
 
 
 def _drawing(most: int) -> AbstractContextManager[Any]:

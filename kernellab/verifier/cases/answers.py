@@ -120,7 +120,7 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
     if not whole or task.framework == "numpy":
         return found
-    from kernellab.verifier.compare.selection import selections
+    from kernellab.capture.selection import selections
 
     chosen = selections(task.module().results, args)
     beside = list(found)

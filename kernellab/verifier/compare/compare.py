@@ -149,7 +149,7 @@ def _unequal(got: Tensor, reference: Reference) -> Tensor:
     if not bool(wrong.any()):
         return wrong
     if reference.selection is not None:
-        return reference.selection.wrong(got, native)
+        return reference.selection.wrong(got, native, ERROR.floor)
     if reference.between is not None:
         low, high = reference.between
         here = have.long()

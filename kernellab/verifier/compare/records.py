@@ -11,7 +11,7 @@ from kernellab.verifier.protocol.rules import ERROR
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.compare.selection import Selection
+    from kernellab.capture.selection import Selection
 
     Tensor = torch.Tensor
 

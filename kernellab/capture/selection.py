@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernellab.verifier.protocol.rules import ERROR
-
 #: operators whose second result (or only one) are places along a dimension; of the first ones all differ
 _DISTINCT = frozenset(("sort", "topk", "argsort"))
 _FIRST = frozenset(("argmax", "argmin", "max", "min"))
@@ -45,8 +43,9 @@ class Selection:
     ordered: bool
     computed: bool
 
-    def wrong(self, got: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
-        """Where ``got`` selects something else than ``native`` does, or nothing, or the same place again."""
+    def wrong(self, got: torch.Tensor, native: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
+        """Where ``got`` selects something else than ``native`` does, or nothing, or the same place again; ``floors``
+        are the relative errors of computed values by their dtype."""
         have, want = got.to(torch.int64), native.to(torch.int64)
         outside = (have < 0) | (have >= self.size)
         places = self.base + have.clamp(0, max(self.size - 1, 0)) * self.step
@@ -58,7 +57,7 @@ class Selection:
             same = have == want
         if self.computed:
             dtype = str(self.values.dtype).removeprefix("torch.")
-            floor = ERROR.floor.get("float8" if dtype.startswith("float8") else dtype, 0.0)
+            floor = floors.get("float8" if dtype.startswith("float8") else dtype, 0.0)
             finite = other[other.isfinite()]
             rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
             same |= (one - other).abs() <= floor * (other.abs() + rms)
