@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
-from kernellab.sketch.gate.compare import Mismatch, compare64, compare_declared
+from kernellab.sketch.gate.compare import Mismatch, compare64, compare_declared, lost
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.gate.twin import by_launch, derives, twins
@@ -46,8 +46,8 @@ _COPIES, _MOST_HELD = 5, 256 << 20
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
 _KEEP = 3
-#: launches that have the same time together; each of many more has its share of more
-_MANY = 8
+#: launches that have the same time together; each of many more has its share of more, up to so many times as much
+_MANY, _MOST_PATIENCE = 8, 10.0
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
 
@@ -110,7 +110,7 @@ class _Gate:
                 first = next((d for d in self.diagnostics if d.severity == "error"), self.diagnostics[0])
                 return self._result(GateState.WRONG, f"Line {first.line}: {first.message} {first.remedy}".strip())
             program = checked.program
-        self.patience = self.seconds * max(1.0, len(program.kernels) / _MANY)
+        self.patience = self.seconds * min(max(1.0, len(program.kernels) / _MANY), _MOST_PATIENCE)
         try:
             configurations = _configurations(program, self.task, constexpr)
             for values, binding in configurations:
@@ -262,7 +262,8 @@ class _Gate:
                 want = exact[i] if f64 and exact is not None else wanted[i]
                 got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
                 if f64:
-                    error, mismatch = compare64(got, want, written, where)
+                    own = lost(wanted[i], exact[i]) if exact is not None else 0.0
+                    error, mismatch = compare64(got, want, written, where, own)
                     self.worst = max(self.worst, error)
                 else:
                     best = exact[i] if exact else None
