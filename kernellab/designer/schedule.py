@@ -19,6 +19,7 @@ from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
+from kernellab.designer.graph.stacks import joined, stacks
 from kernellab.designer.ir.expr import Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, Plan
@@ -80,13 +81,18 @@ def scheduled(
         DesignError: a node that the rules cannot design, or a graph that is only a copy of nothing.
     """
     ctx = Context(task, target, style, dict(task.module().default_sizes()) if task.dims else {}, rows=rows)
-    read = _read(ctx, without_twins(graph), fallback)
+    read = _read(ctx, prepared(graph), fallback)
     plan = _planned_units(ctx, read)
     for step in PASSES:
         if step.applies(ctx):
             plan = step.run(ctx, plan)
     algebra = any(Purpose.SUMS in k.purposes for k in plan.launches)
     return Scheduled(format(_written(ctx, read, plan)), algebra)
+
+
+def prepared(graph: Graph) -> Graph:
+    """``graph`` as the rules read it: each value is computed once, and steps do together what they do alike."""
+    return joined(without_twins(graph))
 
 
 # -- launches -> launches ----------------------------------------------------------------------------------------------
@@ -173,8 +179,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     library |= fallback.calls
     cuts = fallback.stored if style.fused else cut_nodes(given(graph, library)) | fallback.stored
     handlers = HANDLERS | RECURRENT if _walks_steps(ctx, graph) else HANDLERS
+    beside = stacks(graph, cuts)
     builder = Builder(
-        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats
+        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside
     )
     if depth(graph) > _DEEP:
         if style.fused:
@@ -296,4 +303,4 @@ def _steps(ctx: Context, k: Recurrence, name: str, roles: Mapping[str, str | Non
     return steps_sketch(k, name, t, tunables, roles, ctx.task)
 
 
-__all__ = ["Scheduled", "scheduled", "sketch_text", "styles"]
+__all__ = ["Scheduled", "prepared", "scheduled", "sketch_text", "styles"]

@@ -9,9 +9,8 @@ from dataclasses import replace
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.capture import Graph, capture
 from kernellab.designer.choice import composed, in_parts, model_time, schedules
-from kernellab.designer.graph.cuts import without_twins
 from kernellab.designer.graph.fallback import Fallback, fallen
-from kernellab.designer.schedule import NONE, Scheduled, scheduled
+from kernellab.designer.schedule import NONE, Scheduled, prepared, scheduled
 from kernellab.designer.tile.styles import Style
 from kernellab.errors import DesignError, NodeError
 from kernellab.records import Author, RouteKind
@@ -53,7 +52,7 @@ class RulesDesigner:
         if brief.allow_library:
             ordered = self._with_library(brief, graph, ordered)
         if refused is not None and not ordered:
-            ordered = self._falling_back(brief, without_twins(graph), refused)
+            ordered = self._falling_back(brief, prepared(graph), refused)
         return _keeping_pins(ordered, brief.previous)
 
     def _smaller(self, brief: DesignBrief, graph: Graph) -> list[DesignReply]:

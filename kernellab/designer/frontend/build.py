@@ -57,6 +57,7 @@ class Builder:
         call: Callable[[Builder, Ref, str], Any] | None = None,
         algebra: bool = True,
         repeats: bool = False,
+        stacks: Mapping[str, Any] | None = None,
     ) -> None:
         #: may a scatter name a place several times?
         self.repeats = repeats
@@ -68,6 +69,9 @@ class Builder:
         #: those that the library makes, and its calls by the tensor that each makes
         self.library = library
         self.calls: dict[str, Any] = {}
+        #: by the names of their parts: stored values that are written where they belong among others
+        self.stacks = dict(stacks or {})
+        self.stacked = {s.name: s for s in self.stacks.values()}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
         #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
@@ -75,6 +79,7 @@ class Builder:
         self._stored: dict[Any, str] = {}
         #: tensors of results that the library makes, which it writes as they leave the graph
         self.named: dict[Any, str] = {}
+        self._written: set[Ref] = set()
         self._pool: dict[Any, list[Axis]] = {}
         self._memo: dict[Any, Expr] = {}
 
@@ -167,9 +172,12 @@ class Builder:
         key = (ref, resolved)
         if key not in self._memo:
             stored = ref.name in self.library or (ref.name in self.stops and not ref.item)
-            self._memo[key] = (
-                Leaf(self.stored(ref), resolved, self.dtype(ref)) if stored else self._value(ref, resolved)
-            )
+            if ref.name in self.stacks:
+                self._memo[key] = self._piece(ref, resolved)
+            else:
+                self._memo[key] = (
+                    Leaf(self.stored(ref), resolved, self.dtype(ref)) if stored else self._value(ref, resolved)
+                )
         return self._memo[key]
 
     def _value(self, ref: Ref, index: Index) -> Expr:
@@ -245,13 +253,39 @@ class Builder:
         if ref not in self._stored:
             # axes of its own: those of the output may be split where this is not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
-            self.store(ref, index, self._value(ref, index), self.shape(ref))
+            value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
+            self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
+
+    def _piece(self, ref: Ref, index: Index) -> Leaf:
+        """A part of a stack at ``index``, written among the other parts by the launch that makes it."""
+        stack = self.stacks[ref.name]
+        name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name])
+        if ref not in self._written:
+            self._written.add(ref)
+            own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
+            self.cuts.append(Stored(name, (at, *own), self._value(ref, own), stack.shape, dtype=self.dtype(ref)))
+        return Leaf(name, (at, *index), self.dtype(ref))
+
+    def stack_tensor(self, node: str) -> str:
+        """The tensor of a stack, all of whose parts are written when it is read as a whole."""
+        key = (node, "parts")
+        if key not in self._stored:
+            self._stored[key] = self._tensor_name(key)
+        return self._stored[key]
+
+    def whole_stack(self, node: Node) -> str:
+        """The tensor of the stack that ``node`` is, with all of its parts written."""
+        for part in node.args[0]:
+            self.value(part, self.axes_for(self.shape(part)))
+        return self.stack_tensor(node.name)
 
     def store_in_order(self) -> None:
         """Stores what is to be stored from the inputs on: a deep graph is then read a launch at a time."""
         for node in self.graph.nodes:
-            if node.name in self.stops:
+            if node.name in self.stacks:
+                self.value(Ref(node.name), self.axes_for(node.shape))
+            elif node.name in self.stops:
                 self.stored(Ref(node.name, 0 if node.results else None))
 
     def store(
@@ -277,6 +311,8 @@ class Builder:
 
     def is_stored(self, ref: Ref) -> bool:
         """Is it an input, or a value that lies in a tensor by itself?"""
+        if ref.name in self.stacks:
+            return False
         return ref.name in self.inputs or ref.name in self.library or (ref.name in self.stops and not ref.item)
 
     def tensor(self, ref: Ref) -> str:

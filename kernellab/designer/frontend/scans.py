@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from kernellab.capture import Node
+from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import sum_dtype
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Num, Op, Scan
+from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, Scan
 from kernellab.sketch.program.ops import OPS
+
+
+def _from_memory(b: Builder, node: Node, index: Index, item: int) -> Expr:
+    """A scan whose dimension is reshaped, indexed or used in part afterwards: it is stored whole, and read as asked."""
+    ref = Ref(node.name, item if node.results else None)
+    return Leaf(b.stored(ref), index, b.dtype(ref))
 
 
 def _scan(kind: str) -> Handler:
@@ -19,13 +25,13 @@ def _scan(kind: str) -> Handler:
         dim = node.args[1] % len(index)
         ix = index[dim]
         if len(ix.leaves()) != 1:
-            raise b.refuse(node, "a scan along a dimension that is reshaped or indexed afterwards")
+            return _from_memory(b, node, index, item)
         whole = ix.plain or (ix.sign == -1 and ix.offset == extents.add(node.shape[dim], -1))
         dtype = sum_dtype(node.dtype)
         if ix.sign == 1 and _starts_late(ix, node.shape[dim]):
             return _late_scan(b, node, index, dim, kind, dtype)
         if not whole or not extents.same(ix.extent, node.shape[dim]):
-            raise b.refuse(node, "a scan of which only a part is used")
+            return _from_memory(b, node, index, item)
         arg = aten.compute(b.value(node.args[0], index), dtype)
         scan = Scan(kind, arg, ix.leaves()[0], dtype, ix.sign == -1, node.line)
         return _last_place(b, scan, ix) if item else scan

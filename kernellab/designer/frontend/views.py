@@ -165,6 +165,8 @@ def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     dim = (node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(index)
+    if node.name in b.stacked and index[dim].plain:
+        return _stack(b, node, index, dim)
     parts = list(node.args[0])
     starts: list[Extent] = []
     at: Extent = 0
@@ -193,6 +195,16 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
         return Op("where", (before, among(first, middle), rest), wide(node.dtype), node.line)
 
     return among(0, len(parts))
+
+
+def _stack(b: Builder, node: Node, index: Index, dim: int) -> Expr:
+    """A concatenation that lies in a tensor of its own, whose first dimension tells the parts apart."""
+    count, *shape = b.stacked[node.name].shape
+    queue = list(index[dim].leaves())
+    first = b.take_axes(node, queue, count)
+    last = b.take_axes(node, queue, shape[dim])
+    own = (Ix(tuple(first)), *index[:dim], Ix(tuple(last)), *index[dim + 1 :])
+    return Leaf(b.whole_stack(node), own, node.dtype)
 
 
 def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:

@@ -1,0 +1,51 @@
+"""What the steps of a loop have in common is done once to all of them, and each writes its part where it belongs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture import capture
+from kernellab.designer.graph.stacks import joined
+from kernellab.records import GateState
+from kernellab.sketch.gate import gate
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+
+H200 = Target("triton", Backend.CUDA, find_chip("NVIDIA H200"))
+STEPS = """import torch
+def inputs():
+    return torch.rand(9, 5, 20), torch.rand(5, 24), torch.rand(24, 44), torch.rand(16, 24), torch.rand(16)
+def reference(x, h, w, out, bias):
+    outputs = []
+    for t in range(x.shape[0]):
+        h = torch.tanh(torch.cat((x[t], h), dim=1) @ w.t())
+        outputs.append({each})
+    return torch.stack(outputs, dim={dim})
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "dim", "launches"),
+    [
+        ("torch.nn.functional.linear(h, out, bias)", 0, 10),
+        ("torch.relu(torch.nn.functional.linear(h, out, bias))", 0, 10),
+        ("torch.nn.functional.linear(h, out, bias)", 1, None),
+        ("h * 2.0", 0, 10),
+        ("torch.nn.functional.linear(h, out, bias) * x[t, 0, 0]", 0, None),
+    ],
+)
+def test_a_layer_of_each_step_is_one_launch(each: str, dim: int, launches: int | None) -> None:
+    task = load_task(STEPS.format(each=each, dim=dim))
+    sketch = RulesDesigner().designs(DesignBrief(task, H200))[0].sketch
+    assert launches is None or sum(line.startswith("sketch ") for line in sketch.splitlines()) == launches
+    found = gate(sketch, task, chip=H200.chip)
+    assert found.state is GateState.RIGHT, found.reason
+
+
+def test_layers_that_differ_stay_apart() -> None:
+    each = "torch.nn.functional.linear(h, out * float(t), bias)"
+    graph = capture(load_task(STEPS.format(each=each, dim=0)))
+    assert joined(graph) == graph
