@@ -422,22 +422,6 @@ inline void pack_upright(T* to, const Matrix<A>& a) {
       pack_upright(to, matrix<T>(lines, PITCH, 1, rows, a.cols));
       to += apart;
     });
-  } else if (a.down == 1) {
-    // columns of a lie in memory: each is read once, for all blocks
-    for (int64_t p = 0; p < a.cols; ++p) {
-      const T* const from = a.data + p * a.right;
-      T* at = to + p * ROWS;
-      blocks_of(a.rows, [&](int64_t first, int64_t rows) {
-        if (first + PARTS * L <= a.rows) {
-#pragma GCC unroll 4
-          for (int n = 0; n < PARTS; ++n)
-            *reinterpret_cast<Lane*>(at + n * L) = *reinterpret_cast<const Lane*>(from + first + n * L);
-        } else {
-          for (int64_t r = 0; r < rows; ++r) at[r] = from[first + r];
-        }
-        at += apart;
-      });
-    }
   } else {
     blocks_of(a.rows, [&](int64_t first, int64_t rows) {
       const T* const from = a.data + first * a.down;
@@ -456,6 +440,10 @@ inline void pack_upright(T* to, const Matrix<A>& a) {
 #pragma GCC unroll 4
           for (int n = 0; n < PARTS; ++n) *reinterpret_cast<Lane*>(to + (p + l) * ROWS + n * L) = turned[n][l];
       }
+      for (; a.down == 1 && first + PARTS * L <= a.rows && p < a.cols; ++p)
+#pragma GCC unroll 4
+        for (int n = 0; n < PARTS; ++n)
+          *reinterpret_cast<Lane*>(to + p * ROWS + n * L) = *reinterpret_cast<const Lane*>(from + p * a.right + n * L);
       for (; p < a.cols; ++p)
         for (int64_t r = 0; r < rows; ++r) to[p * ROWS + r] = from[r * a.down + p * a.right];
       to += apart;
