@@ -79,8 +79,8 @@ def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> 
         return Op("mul", (old, reduced("prod", factor, each.leaves(), d, node)), d, node.line)
     places = Op("where", (here, b.position(each), Num(-1, "int64")), "int64")
     last = reduced("max", places, each.leaves(), "int64", node)
-    at = chosen(Op("max", (last, Num(0, "int64")), "int64"))
-    new = picked(b, value, (*row[:dim], at, *row[dim + 1 :])) if b.shape(value) else b.value(value)
+    there = chosen(Op("max", (last, Num(0, "int64")), "int64"))
+    new = picked(b, value, (*row[:dim], there, *row[dim + 1 :])) if b.shape(value) else b.value(value)
     named = Op("ge", (last, Num(0, "int64")), "bool")
     return Op("where", (named, compute(new, d), old), d, node.line)
 
