@@ -221,6 +221,8 @@ class _Launch:
         for place, domain in self.domain.items():
             if len(domain) > 1:
                 number = place[2].value if place[0] == "loop" else self.views[place[1]][place[2]]
+                if isinstance(number, IntExpr):
+                    continue
                 extents = self.traced.extents.get(number, frozenset())
                 # a window's taps are few and stay as they are
                 taps = frozenset((number,)) if number <= _MOST_TAPS else frozenset()
@@ -339,10 +341,11 @@ def _viewed(view: Extents, old: Extents, new: Extents, traced: Traced) -> list[E
     """What a view of a tensor of shape ``old`` may become where that becomes ``new``."""
     if view == old:
         return [new]
-    if any(isinstance(n, IntExpr) for n in (*view, *old)):
+    v = [n for n in view if isinstance(n, int)]
+    o = [(a, b) for a, b in zip(old, new, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    if len(v) < len(view) or len(o) < len(old):
         return []
     ways: list[Extents] = [()]
-    v, o = list(view), list(zip(old, new, strict=True))
     while v or o:
         mine, theirs = [v.pop(0)] if v else [], [o.pop(0)] if o else []
         while prod(mine) != prod(a for a, _ in theirs):
