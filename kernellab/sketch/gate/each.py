@@ -109,7 +109,7 @@ class _Launch:
         self.first = {t.name: t for t in program.tensors}
         self.views: dict[Tensor, Extents] = {}
         #: place -> what it may become
-        self.domain: dict[Place, frozenset[int]] = {}
+        self.domain: dict[Place, frozenset[Any]] = {}
         #: pairs of places that become the same
         self.links: list[tuple[Place, Place]] = []
         #: a loop, how far each of its steps goes, and the dimension in which it goes to the end
@@ -169,7 +169,7 @@ class _Launch:
                 ways = _viewed(extents, _extents(self.first[tensor.name].shape), new, self.traced)
                 self.fixed = self.fixed and bool(ways)
             for d, n in enumerate(extents):
-                may = frozenset((n,)) if isinstance(n, IntExpr) else self.traced.may(n)
+                may: frozenset[Any] = frozenset((n,)) if isinstance(n, IntExpr) else self.traced.may(n)
                 self.domain["dim", tensor, d] = frozenset(w[d] for w in ways) if ways else may
         return self.views[tensor]
 
@@ -196,8 +196,9 @@ class _Launch:
     def _shapes(self) -> None:
         """What the reference makes in this very shape."""
         for tensor, extents in self.views.items():
-            if tensor.name not in self.known and extents in self.traced.shapes:
-                self._restrict(tensor, self.traced.shapes[extents])
+            plain = tuple(n for n in extents if isinstance(n, int))
+            if tensor.name not in self.known and plain == extents and plain in self.traced.shapes:
+                self._restrict(tensor, self.traced.shapes[plain])
 
     def _strides(self) -> None:
         """A loop that goes in strides through a dimension of known extent ends where that does."""
