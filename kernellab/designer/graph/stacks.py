@@ -35,7 +35,7 @@ def joined(graph: Graph) -> Graph:
     readers: dict[str, int] = {}
     for ref in [r for n in graph.nodes for r in n.refs()] + list(graph.outputs):
         readers[ref.name] = readers.get(ref.name, 0) + 1
-    ranks = {v.name: len(v.shape) for v in (*graph.inputs, *graph.nodes)}
+    ranks = {i.name: len(i.shape) for i in graph.inputs} | {n.name: len(n.shape) for n in graph.nodes}
     names = set(ranks)
     found: list[Node] = []
     dropped: set[str] = set()

@@ -109,7 +109,7 @@ class _Launch:
         self.first = {t.name: t for t in program.tensors}
         self.views: dict[Tensor, Extents] = {}
         #: place -> what it may become
-        self.domain: dict[Place, frozenset[int]] = {}
+        self.domain: dict[Place, frozenset[Any]] = {}
         #: pairs of places that become the same
         self.links: list[tuple[Place, Place]] = []
         #: a loop, how far each of its steps goes, and the dimension in which it goes to the end
@@ -169,7 +169,7 @@ class _Launch:
                 ways = _viewed(extents, _extents(self.first[tensor.name].shape), new, self.traced)
                 self.fixed = self.fixed and bool(ways)
             for d, n in enumerate(extents):
-                may = frozenset((n,)) if isinstance(n, IntExpr) else self.traced.may(n)
+                may: frozenset[Any] = frozenset((n,)) if isinstance(n, IntExpr) else self.traced.may(n)
                 self.domain["dim", tensor, d] = frozenset(w[d] for w in ways) if ways else may
         return self.views[tensor]
 
@@ -196,8 +196,9 @@ class _Launch:
     def _shapes(self) -> None:
         """What the reference makes in this very shape."""
         for tensor, extents in self.views.items():
-            if tensor.name not in self.known and extents in self.traced.shapes:
-                self._restrict(tensor, self.traced.shapes[extents])
+            plain = tuple(n for n in extents if isinstance(n, int))
+            if tensor.name not in self.known and plain == extents and plain in self.traced.shapes:
+                self._restrict(tensor, self.traced.shapes[plain])
 
     def _strides(self) -> None:
         """A loop that goes in strides through a dimension of known extent ends where that does."""
@@ -221,6 +222,8 @@ class _Launch:
         for place, domain in self.domain.items():
             if len(domain) > 1:
                 number = place[2].value if place[0] == "loop" else self.views[place[1]][place[2]]
+                if isinstance(number, IntExpr):
+                    continue
                 extents = self.traced.extents.get(number, frozenset())
                 # a window's taps are few and stay as they are
                 taps = frozenset((number,)) if number <= _MOST_TAPS else frozenset()
@@ -339,10 +342,11 @@ def _viewed(view: Extents, old: Extents, new: Extents, traced: Traced) -> list[E
     """What a view of a tensor of shape ``old`` may become where that becomes ``new``."""
     if view == old:
         return [new]
-    if any(isinstance(n, IntExpr) for n in (*view, *old)):
+    v = [n for n in view if isinstance(n, int)]
+    o = [(a, b) for a, b in zip(old, new, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    if len(v) < len(view) or len(o) < len(old):
         return []
     ways: list[Extents] = [()]
-    v, o = list(view), list(zip(old, new, strict=True))
     while v or o:
         mine, theirs = [v.pop(0)] if v else [], [o.pop(0)] if o else []
         while prod(mine) != prod(a for a, _ in theirs):
