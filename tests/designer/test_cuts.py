@@ -9,10 +9,12 @@ from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
 from kernellab.designer.graph.cuts import cut_nodes
 from kernellab.dsls.machine import detect_target
+from kernellab.records import GateState
 from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
-from kernellab.target import Backend, Target
+from kernellab.target import Backend, Chip, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task
 
@@ -106,3 +108,26 @@ def test_a_view_on_the_way_out_is_no_reader() -> None:
         + "def inputs():\n    return (torch.randn(2, 4, 30),)\n\n\ndef reference(x):\n    return F.max_pool1d(x, 3)\n"
     )
     assert not cut_nodes(capture(load_task(text, "cut")))
+
+
+def test_what_a_residual_network_goes_on_with_is_stored() -> None:
+    """Each layer reads what the layers before it come to, not the terms of all of them."""
+    text = """import torch
+import torch.nn.functional as F
+
+
+def reference(x, w, v):
+    for k in range(6):
+        x = F.layer_norm(x + torch.relu(x @ w[k]) @ v[k], (32,))
+    return x
+
+
+def inputs():
+    return torch.randn(9, 32), torch.randn(6, 32, 32), torch.randn(6, 32, 32)
+"""
+    task = load_task(text, "residual")
+    target = Target("triton", Backend.CUDA, Chip("test", "gpu", 4))
+    sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+    loads = [part.count("load(") for part in sketch.split("\nsketch ")]
+    assert max(loads) <= 12, loads
+    assert gate(load_program(sketch), task).state is GateState.RIGHT

@@ -16,6 +16,7 @@ from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
 from kernellab.designer.frontend.views import VIEWS
+from kernellab.designer.ir import extents
 
 _PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
 _HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
@@ -23,6 +24,10 @@ _HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
 _LONGEST = 40
 #: pointwise although their table of handlers is another
 _ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
+#: each of their values takes two numbers of its row beside what pointwise work does
+_NORMS = _ALSO | {"layer_norm", "rms_norm", "group_norm", "instance_norm"}
+#: stored tensors that a value is made of, and products behind it, from which on it is stored itself
+_TERMS = 3
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
@@ -48,6 +53,7 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
             last = exits[0] if len(exits) == 1 else node.name
             cut.add(last)
             light = _light(graph, light | {last})
+    cut |= _of_many_terms(graph, cut, users)
     return frozenset(cut | _of_long_chains(graph, cut))
 
 
@@ -73,6 +79,42 @@ def _of_long_chains(graph: Graph, cut: Set[str]) -> set[str]:
         if found[node.name] >= _LONGEST and node.aten in OPERATIONS:
             stored.add(node.name)
     return stored
+
+
+def _of_many_terms(graph: Graph, cut: Set[str], users: Mapping[str, list[str]]) -> set[str]:
+    """Pointwise values of _TERMS stored tensors and more to store, where several products and windows behind them would
+    read all of those again: the sums that a residual network goes on with."""
+    nodes = {n.name: n for n in graph.nodes}
+    sizes = {v.name: extents.times(list(v.shape)) for v in (*graph.inputs, *graph.nodes)}
+    stored: set[str] = set()
+    terms: dict[str, frozenset[str]] = {}
+    for node in graph.nodes:
+        made = node.aten in OPERATIONS or node.aten in _NORMS
+        if node.name in cut or node.results or not (made or node.aten in VIEWS):
+            continue
+        found = frozenset[str]().union(*(terms.get(r.name, {r.name}) for r in node.refs()))
+        terms[node.name] = found
+        alike = [t for t in found if extents.same(sizes[t], sizes[node.name])]
+        if made and len(alike) >= _TERMS and _heavy_behind(node.name, users, nodes, cut) >= _TERMS:
+            stored.add(node.name)
+            terms[node.name] = frozenset((node.name,))
+    return stored
+
+
+def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], cut: Set[str]) -> int:
+    """Products and windows that compute with the value before it is stored again; no more than _TERMS are counted."""
+    found: set[str] = set()
+    seen, left = {name}, [name]
+    while left and len(found) < _TERMS:
+        for user in users.get(left.pop(), []):
+            if user in seen:
+                continue
+            seen.add(user)
+            if nodes[user].aten in _HEAVY:
+                found.add(user)
+            elif user not in cut:
+                left.append(user)
+    return len(found)
 
 
 def without_twins(graph: Graph) -> Graph:

@@ -21,8 +21,6 @@ _TF32_FLOOR = 2e-3
 _SLACK = 8.0
 #: float64 agrees to this times (1 + the largest reference element)
 _F64_TOLERANCE = 1e-9
-#: a reference that loses this share of its result in its own dtype keeps of float64 only the second
-_LOST, _LOST_TOLERANCE = 0.1, 1e-3
 
 
 @dataclass(frozen=True)
@@ -35,22 +33,18 @@ class Mismatch:
     share: float
 
 
-def compare64(
-    got: Tensor, want: Tensor, written: Tensor, where: Tensor | None = None, lost: float = 0.0
-) -> tuple[float, Mismatch | None]:
+def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None = None) -> tuple[float, Mismatch | None]:
     """The largest error of a float64 run (over 1 + max|want|), and the mismatch if there is one.
 
-    ``written`` marks the elements that were stored; ``where`` limits the comparison to some of them. ``lost`` is the
-    share of the result that the reference itself loses in its declared dtype: batch norm of two values far down a
-    network is their sign, and a last bit turns it.
+    ``written`` marks the elements that were stored; ``where`` limits the comparison to some of them.
     """
     if where is not None:
         return _compare_some(got, want, where)
-    error, wrong = wrong64(got, want, _LOST_TOLERANCE if lost > _LOST else _F64_TOLERANCE)
+    error, wrong = wrong64(got, want)
     return error, _mismatch(got, want, wrong, written, error)
 
 
-def wrong64(got: Tensor, want: Tensor, tolerance: float = _F64_TOLERANCE) -> tuple[float, Tensor]:
+def wrong64(got: Tensor, want: Tensor) -> tuple[float, Tensor]:
     """The largest error of a float64 run, over 1 + max|want|, and a mask of the elements that are wrong."""
     import torch
 
@@ -62,16 +56,7 @@ def wrong64(got: Tensor, want: Tensor, tolerance: float = _F64_TOLERANCE) -> tup
     gap = torch.where(finite, (got - want).abs(), torch.zeros_like(want)) / scale
     same_special = torch.where(want.isnan(), got.isnan(), got == want)
     error = float(gap.nan_to_num(float("inf")).max()) if gap.numel() else 0.0
-    return error, torch.where(finite, ~(gap <= tolerance), ~same_special)
-
-
-def lost(declared: Tensor, exact: Tensor) -> float:
-    """The share of ``exact`` by which a reference is off in its declared dtype; 0 where that is no float."""
-    if not declared.is_floating_point():
-        return 0.0
-    finite = exact.isfinite() & declared.isfinite()
-    whole = float(exact[finite].double().norm())
-    return float((declared[finite].double() - exact[finite]).norm()) / whole if whole else 0.0
+    return error, torch.where(finite, ~(gap <= _F64_TOLERANCE), ~same_special)
 
 
 def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mismatch | None]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
-from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, lost
+from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.gate.twin import by_launch, derives, twins
@@ -262,8 +262,7 @@ class _Gate:
                 want = exact[i] if f64 and exact is not None else wanted[i]
                 got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
                 if f64:
-                    own = lost(wanted[i], exact[i]) if exact is not None else 0.0
-                    error, mismatch = compare64(got, want, written, where, own)
+                    error, mismatch = compare64(got, want, written, where)
                     self.worst = max(self.worst, error)
                 else:
                     best = exact[i] if exact else None
