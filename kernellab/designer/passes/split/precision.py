@@ -34,17 +34,19 @@ class Way:
     """How a float32 is stored apart: the parts' dtype as chips name it, and how many products of parts make one.
 
     ``bytes`` are moved for each element that is split; ``short`` is the longest sum for which it never pays: such a
-    product is one step, whose time is the storing of what it makes.
+    product is one step, whose time is the storing of what it makes. ``launches`` are the seconds that the host takes
+    for the launches that split.
     """
 
     dtype: str
     products: int
     bytes: int
     short: int
+    launches: float = 0.0
 
 
 #: three bfloat16, read once and written, and two float16, which are read twice
-THIRDS, HALVES = Way("bf16", 6, 10, 64), Way("f16", 3, 12, 16)
+THIRDS, HALVES = Way("bf16", 6, 10, 64), Way("f16", 3, 12, 16, 3e-5)
 
 
 def in_planes(plan: Plan, size: Callable[[Axis], int], chip: Chip, exact: Callable[[Launch], bool]) -> Plan:
@@ -84,7 +86,7 @@ def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip, way: Way) -> bool:
     flops = sum(2.0 * math.prod(size(a) for a in free(p.a) | free(p.b)) for p in products)
     saved = flops * (1 / (fly * ON_THE_FLY) - 1 / (rate * STORED)) if fly else math.inf
     moved = way.bytes * sum(math.prod(size(a) for a in side) for side in sides)
-    return saved > 1.5 * moved / chip.bandwidth
+    return saved > 1.5 * moved / chip.bandwidth + way.launches
 
 
 def _split(k: Launch, dot: Dot, layout: Layout) -> list[Launch]:
