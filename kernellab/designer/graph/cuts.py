@@ -85,7 +85,8 @@ def _of_many_terms(graph: Graph, cut: Set[str], users: Mapping[str, list[str]]) 
     """Pointwise values of _TERMS stored tensors and more to store, where several products and windows behind them would
     read all of those again: the sums that a residual network goes on with."""
     nodes = {n.name: n for n in graph.nodes}
-    sizes = {v.name: extents.times(list(v.shape)) for v in (*graph.inputs, *graph.nodes)}
+    sizes = {i.name: extents.times(list(i.shape)) for i in graph.inputs}
+    sizes |= {n.name: extents.times(list(n.shape)) for n in graph.nodes}
     stored: set[str] = set()
     terms: dict[str, frozenset[str]] = {}
     for node in graph.nodes:
