@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from math import prod
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared
 from kernellab.sketch.gate.reference import reference64
 from kernellab.sketch.gate.symbols import generalise
-from kernellab.sketch.gate.twin import by_launch, derives, twins
+from kernellab.sketch.gate.twin import derives, twins
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
 from kernellab.sketch.program.walk import statements
@@ -40,14 +39,10 @@ if TYPE_CHECKING:
 
 #: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
 _MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
-#: of weights and what is packed of them: how often each, and the most of all
-_COPIES, _MOST_HELD = 5, 256 << 20
 #: cases that are run whatever the time
 _AT_LEAST = 3
 #: iterations of each parallel loop that run on real shapes
 _KEEP = 3
-#: launches that have the same time together; each of many more has its share of more, up to so many times as much
-_MANY, _MOST_PATIENCE = 8, 10.0
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
 
@@ -96,8 +91,6 @@ class _Gate:
     worst: float = 0.0
     skipped: str = ""
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    #: as ``seconds``, more where many launches have to be run for one case
-    patience: float = 0.0
 
     def judge(self, program_or_text: Program | str, chip: Chip | None, constexpr: dict[str, int | float]) -> GateResult:
         program = program_or_text
@@ -110,7 +103,6 @@ class _Gate:
                 first = next((d for d in self.diagnostics if d.severity == "error"), self.diagnostics[0])
                 return self._result(GateState.WRONG, f"Line {first.line}: {first.message} {first.remedy}".strip())
             program = checked.program
-        self.patience = self.seconds * min(max(1.0, len(program.kernels) / _MANY), _MOST_PATIENCE)
         try:
             configurations = _configurations(program, self.task, constexpr)
             for values, binding in configurations:
@@ -175,8 +167,6 @@ class _Gate:
 
     def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
         """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
-        if len(program.kernels) > _MANY:
-            return self._twins(program, binding)
         windows = derives(self.task)
         if windows and (looked := self._twins(program, binding)):
             return looked
@@ -193,18 +183,14 @@ class _Gate:
     def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
         """The sketch's small twins, where they are right: one that is wrong says nothing of the sketch."""
         looked: list[_Seen] = []
-        many = len(program.kernels) > _MANY
-        plain = () if many else ((twin, sizes, binding) for twin, sizes in twins(program, self.task))
-        for twin, sizes, bound in chain(plain, by_launch(program, binding, self.task)):
-            if looked and many:
-                break
+        for twin, sizes in twins(program, self.task):
             args = drawn(self.task, sizes, len(looked))
-            if args is None or thread_time() > self.start + 3 * self.patience:
+            if args is None or thread_time() > self.start + 3 * self.seconds:
                 break
             extents = {f"{axis.size}": size for axis, size in sizes.items()}
             before, worst = self.cases, self.worst
             try:
-                seen = self._case(twin, bound, Case(args, extents, is_cut=True))
+                seen = self._case(twin, binding, Case(args, extents, is_cut=True))
             except SketchError as error:
                 self.skipped = self.skipped or error.message
                 continue
@@ -236,14 +222,14 @@ class _Gate:
         if binding.of_outputs and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
         symbols = _symbols(program, binding, case, wanted)
-        most = _MOST_CUT + _held(self.task) if case.is_cut else _MOST_ELEMENTS
+        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
         if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
         # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
         if wanted is None and not case.is_own and (wanted := self._wanted(case, threads)) is None:
             return None
         keep = _KEEP if case.sampled else None
-        left = self.seconds if self.whole else 4 * self.patience
+        left = self.seconds if self.whole else 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
         for f64 in (True, False):
             began = thread_time()
@@ -329,8 +315,7 @@ def _configurations(
     given = {c.name: bound.constexpr[c.name] for c in program.constexprs if c.is_extent or c.choices}
     found = [(given, bound)]
     smallest = {c.name: min(c.choices) for c in program.tunables}
-    # launches enough have loops of several trips among them as they are
-    if len(program.kernels) <= _MANY and any(given[k] != v for k, v in smallest.items()):
+    if any(given[k] != v for k, v in smallest.items()):
         # a require line may forbid that combination
         with suppress(NotRunnable):
             found.insert(0, ({**given, **smallest}, bind(program, task, {**constexpr, **smallest})))
@@ -350,11 +335,6 @@ def _elements(program: Program, values: Mapping[str, int | float]) -> int:
     known = {name: int(value) for name, value in values.items() if float(value).is_integer()}
     shapes = [t.shape for t in program.tensors if all(e.names() <= known.keys() for e in t.shape)]
     return sum(prod(e.evaluate(known) for e in shape) for shape in shapes)
-
-
-def _held(task: Task) -> int:
-    """Elements that weights take whatever is cut, with what is made of them before they are multiplied."""
-    return min(_COPIES * sum(prod(map(int, a.shape)) for a in task.args if a.key and not task.dims), _MOST_HELD)
 
 
 def in_tf32(program: Program) -> bool:

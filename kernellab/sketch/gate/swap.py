@@ -10,17 +10,8 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op
 from kernellab.sketch.program.program import Const, Value
 
 
-def swapped(
-    item: Any,
-    number: Callable[[IntExpr], IntExpr],
-    literal: Callable[[Const], Value],
-    place: Callable[[Any, Callable[[Any], Any]], Any] = lambda part, swap: None,
-) -> Any:
-    """A copy of ``item`` with ``number`` of every number in an index, and ``literal`` of every one in arithmetic.
-
-    ``place`` may say what becomes of a tensor, a loop or any other part, given the function that swaps what is in it;
-    None leaves it to the two.
-    """
+def swapped(item: Any, number: Callable[[IntExpr], IntExpr], literal: Callable[[Const], Value]) -> Any:
+    """A copy of ``item`` with ``number`` of every number in an index, and ``literal`` of every one in arithmetic."""
 
     def swap(part: Any) -> Any:
         match part:
@@ -36,9 +27,6 @@ def swapped(
                 return literal(part)
         if not is_dataclass(part) or isinstance(part, type):
             return part
-        placed = place(part, swap)
-        if placed is not None:
-            return placed
         return replace(part, **{f.name: swap(getattr(part, f.name)) for f in fields(part) if f.name != "span"})
 
     return swap(item)

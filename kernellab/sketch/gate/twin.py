@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from math import gcd, prod
+from math import prod
 from typing import Any
 
-from kernellab.sketch.gate.each import Traced, in_small
 from kernellab.sketch.gate.swap import swapped
-from kernellab.sketch.program.binding import Binding
 from kernellab.sketch.program.ints import IntExpr, IntKind, num
 from kernellab.sketch.program.program import Const, Loop, Program
 from kernellab.sketch.program.walk import statements
@@ -28,9 +26,6 @@ Shape = tuple[int, ...]
 #: extents of the axes that a window slides over, tried from the smallest on; and of an axis before them
 _EXTENTS = (11, 14, 19, 27, 38)
 _BATCH = 5
-#: where numbers are told apart by launch: of an axis that windows slide over many times, of one before the others, and
-#: of others; multiples of 8, which small tiles divide
-_DEEP, _PAIR, _EVEN = 40, 2, 16
 _TWINS = 2
 #: bytes of inputs and outputs of one, weights and all
 _MOST_BYTES = 16 << 20
@@ -52,70 +47,6 @@ def twins(program: Program, task: Task) -> Iterator[tuple[Program, Mapping[FreeA
         )
         if _views_agree(swapped):
             yield swapped, sizes
-
-
-def by_launch(
-    program: Program, binding: Binding, task: Task
-) -> Iterator[tuple[Program, Mapping[FreeAxis, int], Binding]]:
-    """As :func:`twins`, where one number stands for several things: what it becomes is found for each launch. The
-    binding has tiles that end where the smaller axes do, as those of the sketch do on its own."""
-    if task.dims:
-        return
-    for sizes in _choices(task):
-        before, after = _traced(task, ()), _traced(task, tuple(sizes.items()))
-        if not before or [len(s) for s in before] != [len(s) for s in after]:
-            continue
-        places = [i for i, a in enumerate(task.args) if a.is_tensor]
-        shapes = dict(zip(places, after, strict=False))
-        written = [shapes[i] for i in task.module().written]
-        results = [*after[len(after) - len(task.outputs) :], *written]
-        small = in_small(program, binding, task, shapes, results, Traced.of(before, after))
-        if small is not None:
-            yield small, sizes, replace(binding, constexpr={**binding.constexpr, **_tiles(program, small, binding)})
-
-
-def _tiles(program: Program, small: Program, binding: Binding) -> Mapping[str, int]:
-    """Sizes of tiles that divide the smaller axes where they divide those of ``program``: nothing is masked there."""
-    found: dict[str, int] = {}
-    for one, other in zip(program.kernels, small.kernels, strict=True):
-        for loop, less in zip(statements(one.body), statements(other.body), strict=True):
-            if not (isinstance(loop, Loop) and isinstance(less, Loop) and loop.step.kind is IntKind.CONSTEXPR):
-                continue
-            name, stops = loop.step.name, (loop.stop, less.stop)
-            tile = int(binding.constexpr[name])
-            if all(stop.kind is IntKind.NUM for stop in stops) and loop.stop.value % tile == 0:
-                found[name] = gcd(found.get(name, tile), less.stop.value)
-    return found
-
-
-def _choices(task: Task) -> Iterator[Mapping[FreeAxis, int]]:
-    """Sets of axes to cut with their extents, the most first."""
-    state = {i for i, a in enumerate(task.args) if a.key}
-    free = [a for a in free_axes(task) if not any(i in state for i, _ in a.axes)]
-    sliding = list(sliding_axes(task))
-    leading = [a for a in free if all(dim == 0 for _, dim in a.axes)]
-    seen: list[Mapping[FreeAxis, int]] = []
-    for axes, least in ((free + sliding, _DEEP), (leading + sliding, _DEEP), (free, _EVEN), (leading, 0)):
-        sizes = {a: _PAIR if a in leading else least + 8 * i for i, a in enumerate(axes)}
-        # inner axes of one extent are mostly one thing, such as a picture's height and width
-        sizes = {
-            a: next(m for b, m in sizes.items() if b.size == a.size and (b in leading) == (a in leading)) for a in sizes
-        }
-        sizes = {a: n for a, n in sizes.items() if n < a.size}
-        if not sizes or sizes in seen:
-            continue
-        seen.append(sizes)
-        total = bytes_at(task, sizes)
-        if total is not None and total - _state_bytes(task) <= _MOST_BYTES:
-            yield sizes
-
-
-def _state_bytes(task: Task) -> int:
-    import torch
-
-    return sum(
-        prod(map(int, a.shape)) * int(getattr(torch, a.dtype).itemsize) for a in task.args if a.key and a.is_tensor
-    )
 
 
 def derives(task: Task) -> bool:
@@ -208,8 +139,7 @@ def _bounds(program: Program) -> set[int]:
 
 @lru_cache(maxsize=64)
 def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape, ...]:
-    """The shapes of inputs, of every result inside the reference and of its outputs, in order; none where it does not
-    take them."""
+    """The shapes of inputs and of every result inside the reference, in order; none where it does not take them."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -228,8 +158,8 @@ def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape,
             found.extend(tuple(map(int, leaf.shape)) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
             return result
 
-    outputs = fake_outputs(task, shapes, Record())  # type: ignore[no-untyped-call]
-    return () if outputs is None else (*found, *(tuple(map(int, o.shape)) for o in outputs))
+    taken = fake_outputs(task, shapes, Record()) is not None  # type: ignore[no-untyped-call]
+    return tuple(found) if taken else ()
 
 
 def _views_agree(program: Program) -> bool:
