@@ -156,7 +156,7 @@ def test_where_no_usual_tile_fits_the_schedule_of_blocks_is_cut_into_parts() -> 
         "        out.append(r)\n    return out\n"
         "def inputs():\n    return *(torch.randn(3, 4096) for _ in 'xy'), *(torch.randn(3, 2048) for _ in 'cs')\n"
     )
-    small = Target("cpp", Backend.CPU, Chip("small", "cpu", 2, simd_bits=256, l1_bytes=32 << 10, l2_bytes=96 << 10))
+    small = Target("cpp", Backend.CPU, Chip("small", "cpu", 2, simd_bits=256, l1_bytes=32 << 10, l2_bytes=20 << 10))
     task = load_task(text, "rotated")
     reply = RulesDesigner().designs(DesignBrief(task, small))[0]
     assert "parts" in reply.rationale

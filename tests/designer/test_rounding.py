@@ -123,7 +123,7 @@ def test_what_eager_rounds_is_rounded_beside_what_it_does_not() -> None:
 @pytest.mark.parametrize("chip", ["h200", "a100", "rtx4090"])
 def test_both_parts_of_a_row_fit_a_chip(chip: str) -> None:
     """Those of a tile's image and weights, in every stage of the loop."""
-    text = TEXT.replace("1, 16, 5, 6", "16, 64, 4096").replace("8, 16, 3, 3", "128, 64, 3").replace("conv2d", "conv1d")
+    text = TEXT.replace("1, 16, 5, 6", "16, 64, 65536").replace("8, 16, 3, 3", "128, 64, 3").replace("conv2d", "conv1d")
     target = Target("triton", Backend.CUDA, named_chip(chip))
     task = replace(load_task(text.format(precision=""), "row"), fidelity="strict")
     sketches = [d.sketch for d in RulesDesigner().designs(DesignBrief(task, target)) if "_low" in d.sketch]
