@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernellab.sketch.program.alive import declared_tiles
 from kernellab.sketch.program.program import (
-    Alloc,
     Apply,
     Assign,
     Gemm,
@@ -25,7 +25,7 @@ _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and
 
 def cannot_split(loop: Loop) -> str:
     """Why the tiles that ``loop`` carries cannot be combined from parts, empty when they can."""
-    inside = {t.uid for s in statements(loop.body) for t in _declared(s)}
+    inside = {t.uid for s in statements(loop.body) for t in declared_tiles(s)}
     writes = [(t, s) for s in statements(loop.body) for t in _written(s) if t.uid not in inside]
     carried = {t.uid for t, _ in writes}
     for tile, stmt in writes:
@@ -39,16 +39,6 @@ def cannot_split(loop: Loop) -> str:
                 if isinstance(part, Read) and part.tile.uid in carried:
                     return f"'{part.tile.name}' is read before the loop has finished it"
     return ""
-
-
-def _declared(stmt: Statement) -> tuple[Tile, ...]:
-    if isinstance(stmt, Alloc):
-        return (stmt.tile,)
-    if isinstance(stmt, (Load, Assign)):
-        return (stmt.tile,) if stmt.declares else ()
-    if isinstance(stmt, MultiAssign):
-        return tuple(t for t, d in zip(stmt.tiles, stmt.declares, strict=True) if d)
-    return ()
 
 
 def _written(stmt: Statement) -> tuple[Tile, ...]:
