@@ -418,13 +418,13 @@ class Builder:
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
         """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
         *outer, last = over.leaves()
-        short = bool(outer) and isinstance(last.extent, int) and last.extent < 8
+        short = bool(outer) and last.short
         free = Free()
         # a factor that is the same in every row is no matrix
-        matrices = set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b)
+        matrices = bool(set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b))
         if not matrices or short:
             wide = dtype if dtype == "float64" else "float32"
-            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
+            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line, matrices=matrices)
         return Dot(a, b, over, dtype, line)
 
 

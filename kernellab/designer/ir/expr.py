@@ -33,6 +33,11 @@ class Axis:
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
 
+    @property
+    def short(self) -> bool:
+        """Is it too short to be what a product of matrices sums over?"""
+        return isinstance(self.extent, int) and self.extent < 8
+
     def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
         first, second = Axis(outer), Axis(inner)
         self.parts = (first, second)
@@ -198,6 +203,8 @@ class Red(Node):
     line: int = 0
     #: set for a partial result: one per chunk of the first reduced axis, along this axis
     chunk: Axis | None = None
+    #: a sum of the products of two matrices' elements, over parts of an axis that are too short for a Dot
+    matrices: bool = field(default=False, kw_only=True)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -371,6 +371,15 @@ def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
     return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
 
 
+def _again_a_product(e: Red) -> Expr:
+    """The product of two matrices whose parts, too short for one, have become one axis again."""
+    pair = e.arg
+    if not (e.matrices and isinstance(pair, Op) and pair.op == "mul") or len(e.axes) != 1 or e.axes[0].short:
+        return e
+    a, b = pair.operands
+    return Dot(a, b, e.axes[0], e.dtype, e.line)
+
+
 def _rewrite(
     outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], chains: dict[Axis, tuple[Axis, ...]]
 ) -> tuple[list[Output], Layout]:
@@ -398,7 +407,7 @@ def _rewrite(
             made = replace(made, index=index(made.tensor, made.index))
             layout.dtypes[made.tensor] = made.dtype
         elif isinstance(made, Red):
-            made = replace(made, over=axes(made.axes))
+            made = _again_a_product(replace(made, over=axes(made.axes)))
         elif isinstance(made, (Scan, Inner, Attend)) and not isinstance(made, Order):
             made = replace(made, over=made.over.leaves()[0])
         done[id(e)] = (e, made)
