@@ -58,7 +58,10 @@ class Builder:
         algebra: bool = True,
         repeats: bool = False,
         stacks: Mapping[str, Any] | None = None,
+        few: int = 0,
     ) -> None:
+        #: a convolution of at most this many pairs of a channel read and one written is summed directly
+        self.few = few
         #: may a scatter name a place several times?
         self.repeats = repeats
         #: may sums of a product be made of its factors' sums?

@@ -59,7 +59,7 @@ def _window_of(
     group, co = _channels(index[1], groups, mine)
     w = window(x_shape[2:], index[2:], kernel, stride, pad, dilation, transposed)
     inside = first // groups if transposed else second
-    packed = mine > 1 and (groups == 1 or inside >= LEAST_CHANNELS)
+    packed = mine > 1 and (inside * mine > b.few if groups == 1 else inside >= LEAST_CHANNELS)
     c = Axis(inside) if inside > 1 or packed else None
     channel = Ix(tuple(a for a in (*group, c) if a is not None))
     d = aten.wide(node.dtype)
