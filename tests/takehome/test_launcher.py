@@ -24,7 +24,7 @@ from kernellab.session.kernel import BestKernel
 from kernellab.session.record.state import Best
 from kernellab.takehome.runtime import launcher as runtime
 from kernellab.takehome.runtime.launcher import Launcher
-from kernellab.takehome.runtime.recording import Refused, Step, Unavailable, watched
+from kernellab.takehome.runtime.recording import Recording, Refused, Step, Unavailable, watched
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.whole import install, profile, uninstall
@@ -136,6 +136,31 @@ def test_many_plans_are_kept_apart_and_let_go(table: Callable[..., Any]) -> None
     assert found.plans == 0 and found(torch.zeros(3)) == "slow"
     del found
     gc.collect()
+
+
+def test_a_call_of_a_whole_network_has_hundreds_of_tensors(table: Callable[..., Any]) -> None:
+    found, many = table(), 700
+    args = [torch.zeros(1 + n % 3, 2) for n in range(many)]
+    makes = (((1,), (1,), torch.float32),) * many
+    fills = tuple(
+        Step(fill=True, patches=((0, many + n, 0),), value=n, width=4, items=1).given for n in range(many)
+    )  # fmt: skip
+    found.add(found.key(*args), makes, fills, 2, ((many - 1, None, None, None), (0, None, None, None)), None)
+    last, first = found(*args)
+    assert (last.view(torch.int32).item(), first.view(torch.int32).item()) == (many - 1, 0)
+    assert found.key(*args * 4) is None and found(*args * 4) == "slow"
+
+
+def test_a_plan_of_more_than_a_table_holds_leaves_the_call_as_it_is(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = Launcher(lambda *args: None, device="cpu", library=str(driver))
+    made = Recording((((1,), (1,), torch.float32),) * 3000, (), 3, ())
+    monkeypatch.setattr(runtime, "watched", lambda function, args: (function(*args), made, None))
+    x = torch.ones(2)
+    for _ in range(4):
+        assert launcher.run(torch.neg, x).equal(-x)
+    assert launcher.notes[torch.neg] == "too many tensors"
 
 
 def test_a_function_that_cannot_be_repeated_runs_as_it_is(driver: Path) -> None:

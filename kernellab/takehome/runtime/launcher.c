@@ -12,9 +12,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MOST_ARGS 64
-#define MOST_MADE 32
-#define MOST_WORDS 512
+/* a whole network's parameters, and what its launches hand on */
+#define MOST_ARGS 2048
+#define MOST_MADE 2048
+#define MOST_WORDS 24576
 #define MOST_BYTES 1024
 #define MOST_PARAMS 256
 #define CUDA 2

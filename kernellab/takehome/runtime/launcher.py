@@ -165,7 +165,11 @@ class Launcher:
         if recording == before:
             self._tries[key] = MOST_TRIES, None
             steps = tuple(step.given for step in recording.steps)
-            self.table.add(key, recording.makes, steps, recording.container, recording.outs, kept)
+            try:
+                self.table.add(key, recording.makes, steps, recording.container, recording.outs, kept)
+            except ValueError as error:  # more than a plan holds
+                self.notes[function] = str(error)
+                return result
             with torch.no_grad():
                 replayed = self.table.hit(*args)
             if not _alike(replayed, result):
