@@ -121,7 +121,7 @@ def _stores_parts(ctx: Context) -> bool:
 
 
 def _halves(ctx: Context) -> bool:
-    """May windows of float32 be multiplied as float16?"""
+    """May float32 be multiplied as float16 of half the bits each?"""
     return ctx.gpu and ctx.style.measured and not ctx.scalar_products
 
 
@@ -185,7 +185,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     beside = stacks(graph, cuts)
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
-        few=_FEW_CHANNELS if ctx.gpu else 0,
+        few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:

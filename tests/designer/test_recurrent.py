@@ -93,6 +93,52 @@ def _interpreted(task: Task, sketch: str, folder: Path) -> str:
     return source.files["kernel.py"]
 
 
+SCALED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.{cell}(5, 20, batch_first=True)
+
+    def forward(self, x, *first):
+        out = self.inner(x, first if len(first) > 1 else first[0])
+        return out[0]
+
+def get_init_inputs():
+    return []
+
+def get_inputs():
+    return [torch.randn(3, 6, 5), *[torch.randn(1, 3, 20) for _ in range({states})]]
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("cell", "states"), [("LSTM", 2), ("GRU", 1), ("RNN", 1)])
+@pytest.mark.parametrize(("first", "weights"), [(1.0, 1.0), (1e7, 1e-6), (1e-3, 3e5)])
+def test_a_gpu_s_steps_are_of_halves_and_as_near_as_float32(
+    cell: str, states: int, first: float, weights: float, tmp_path: Path
+) -> None:
+    from tests.lowering.test_triton import call
+
+    task = load_task(SCALED.format(cell=cell, states=states), "layer")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    program = load_program(sketch)
+    assert "gemm(high, weights_low_0, sum_0)" in sketch
+    args = list(task.module().sample(seed=1))
+    args[1] = args[1] * first
+    # every second column of the weights by itself: each has a scale of its own
+    across = next(n for n, a in enumerate(args) if a.ndim == 2 and a.shape[1] == 20)
+    args[across] = args[across].clone()
+    args[across][::2] *= weights
+    want, exact = (task.module().results(given)[0] for given in (args, [a.double() for a in args]))
+    found = call(lower(program, bind(program, task, {}, GPU), GPU), tmp_path, *args)
+    got = found[0] if isinstance(found, tuple) else found
+    far = (want - exact).norm() / exact.norm()
+    assert (got - exact).norm() / exact.norm() < max(8 * far, 1e-6)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_beside_own_work_a_gpu_leaves_layers_to_the_framework(tmp_path: Path) -> None:
     text = LAYERS.format(layer="nn.GRU(5, 6)", picked="[0].relu().sum(0)", given="torch.randn(4, 3, 5)")

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from kernellab.designer.emit.nodes import Names
 from kernellab.designer.emit.sketch import RESERVED
-from kernellab.designer.frontend.recurrent import GATES, Recurrence
+from kernellab.designer.frontend.recurrent import GATES, WITHIN_ONE, Halves, Recurrence
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
+from kernellab.designer.ir.scaling import TOP
+from kernellab.designer.tile import why
 from kernellab.designer.tile.recurrent import StepTiles
 from kernellab.sketch.syntax.parse import parse
 from kernellab.sketch.syntax.tree import Sketch
@@ -63,9 +65,10 @@ def steps_sketch(
     biased = [line for g in gates if k.bias for line in (
         f"load({k.bias}[{g}, {made}] -> bias_{g})", f"sum_{g} = sum_{g} + bias_{g}",
     )]  # fmt: skip
-    products = [line for g in gates for line in (
-        f"load({k.weights}[{summed}, {g}, {made}] -> weights_{g})",
-        f'gemm(state_before, weights_{g}, sum_{g}, precision="{t.precision}")',
+    products = _products(k, t, summed, made) if k.halves is None else _of_halves(k, k.halves, summed, made)
+    back = [] if k.halves is None else [line for g in gates for line in (
+        f"load({k.halves.columns}[{g}, {made}] -> columns_{g})",
+        f"sum_{g} = sum_{g} / (scale[:, None] * columns_{g})",
     )]  # fmt: skip
     sums = [f'sum_{g} = alloc([{t.rows}, {t.made}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
             for g in gates]  # fmt: skip
@@ -73,31 +76,64 @@ def steps_sketch(
               for tile, tensor in zip(("state", "cell")[: len(k.made)], k.made, strict=True)]  # fmt: skip
     lead = f"{k.rows}, {steps}" if k.batch_first else f"{steps}, {k.rows}"
     shapes = {k.gates: f"{lead}, {len(gates)}, {width}", k.weights: f"{width}, {len(gates)}, {width}"}
+    dtypes: dict[str, str] = {}
+    fit, each = [], []
+    if k.halves is not None:
+        shapes |= {k.halves.low: shapes[k.weights], k.halves.columns: f"{len(gates)}, {width}"}
+        shapes[k.halves.rows] = str(k.rows)
+        dtypes = dict.fromkeys((k.weights, k.halves.low), "f16")
+        fit = [f"load({k.halves.rows}[{rows}] -> first)"]
+        each = [f"scale = where({step} < 1, first, {2.0**TOP})" if k.cell in WITHIN_ONE else "scale = first"]
     shapes |= {k.bias: f"{len(gates)}, {width}"} if k.bias else {}
     shapes |= dict.fromkeys(k.starts, f"1, {k.rows}, {width}") | dict.fromkeys(k.made, f"{lead}, {width}")
-    tensors = [f"{tensor}[{shape}]: {dtype}{_role(roles.get(tensor, 'temp'))};" for tensor, shape in shapes.items()]
+    tensors = [f"{tensor}[{shape}]: {dtypes.get(tensor, dtype)}{_role(roles.get(tensor, 'temp'))};"
+               for tensor, shape in shapes.items()]  # fmt: skip
     named = {name for length in k.shape for name in extents.names(length)}
     symbols = ", ".join(d.name for d in task.dims if d.name in named)
     lines = [
         f"sketch {name} {{",
         *indented(1, [
             f"# {_WHY}",
+            *([f"# {why.TWO_HALVES}"] if k.halves is not None else []),
             *([f"symbols: {symbols};"] if symbols else []),
             f"tensors: {' '.join(tensors)}",
             f"constexpr: {' '.join(tunables)}",
             f'@llm_hint("parallel", "{t.core}")',
             f"for {row} in range(0, {k.rows}, {t.rows}):",
         ]),
-        *indented(2, [f"for {step} in range({steps}):"]),
-        *indented(3, [f"for {col} in range(0, {width}, {t.made}):"]),
+        *indented(2, [*fit, f"for {step} in range({steps}):"]),
+        *indented(3, [*each, f"for {col} in range(0, {width}, {t.made}):"]),
         *indented(4, [*sums, f"for {at} in range(0, {width}, {t.summed}):"]),
         *indented(5, [*before(0, summed, "state_before"), *products]),
-        *indented(4, [*biased, *given]),
+        *indented(4, [*back, *biased, *given]),
         *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, made, f"before_{n}")]),
         *indented(4, [*_CELLS[k.cell], *stored]),
         "}",
     ]  # fmt: skip
     return parse("\n".join(lines) + "\n").sketches[0]
+
+
+def _products(k: Recurrence, t: StepTiles, summed: str, made: str) -> list[str]:
+    return [line for g in range(GATES[k.cell]) for line in (
+        f"load({k.weights}[{summed}, {g}, {made}] -> weights_{g})",
+        f'gemm(state_before, weights_{g}, sum_{g}, precision="{t.precision}")',
+    )]  # fmt: skip
+
+
+def _of_halves(k: Recurrence, halves: Halves, summed: str, made: str) -> list[str]:
+    """The same of the two halves of each factor; those of the state are made as it is read."""
+    split = [
+        "scaled = state_before * scale[:, None]",
+        "high = cast(scaled, f16)",
+        "low = cast(scaled - cast(high, f32), f16)",
+    ]
+    return split + [line for g in range(GATES[k.cell]) for line in (
+        f"load({k.weights}[{summed}, {g}, {made}] -> weights_{g})",
+        f"load({halves.low}[{summed}, {g}, {made}] -> weights_low_{g})",
+        f"gemm(low, weights_{g}, sum_{g})",
+        f"gemm(high, weights_low_{g}, sum_{g})",
+        f"gemm(high, weights_{g}, sum_{g})",
+    )]  # fmt: skip
 
 
 def _role(role: str | None) -> str:

@@ -59,7 +59,10 @@ class Builder:
         repeats: bool = False,
         stacks: Mapping[str, Any] | None = None,
         few: int = 0,
+        halves: bool = False,
     ) -> None:
+        #: may products of float32 be made of float16 ones?
+        self.halves = halves
         #: a convolution of at most this many pairs of a channel read and one written is summed directly
         self.few = few
         #: may a scatter name a place several times?

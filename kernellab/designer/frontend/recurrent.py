@@ -13,11 +13,28 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Op
+from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op, Red
+from kernellab.designer.ir.scaling import WIDE, down, finite, in_two
 
 #: how many gates each cell has: the blocks of rows that its weights consist of
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _DTYPES = ("float32", "float64")
+#: cells whose states, but for the first one, are no larger than 1; and that whose are no larger than the first and 1
+WITHIN_ONE = frozenset(("lstm", "rnn_tanh"))
+_BOUNDED = WITHIN_ONE | {"gru"}
+
+
+@dataclass(frozen=True)
+class Halves:
+    """How a layer's products of float32 are made of float16: what ``weights`` is the higher half of.
+
+    ``low`` [width, gates * width] is the lower half, ``columns`` [gates * width] what both are scaled by, and ``rows``
+    [rows] what the first state is, and of a GRU each.
+    """
+
+    low: str
+    columns: str
+    rows: str
 
 
 @dataclass(frozen=True)
@@ -27,7 +44,7 @@ class Recurrence:
     ``gates`` [steps, rows, gates * width] is what the inputs give, ``weights`` [width, gates * width] the state's,
     turned; ``bias`` [gates * width] is "" where there is none. ``starts`` [1, rows, width] are the first states and
     ``made`` the states after each step, in the shape ``shape``: the output and, of an LSTM, its cells. ``backwards``:
-    the gates are read from the last step on.
+    the gates are read from the last step on. ``halves``: the weights are float16, scaled.
     """
 
     cell: str
@@ -40,6 +57,7 @@ class Recurrence:
     dtype: str
     batch_first: bool
     backwards: bool
+    halves: Halves | None = None
 
     @property
     def steps(self) -> Extent:
@@ -81,19 +99,49 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
         raise b.refuse(node, f"a recurrent layer of {dtype} in {len(shape)} dimensions, or several at once")
     x, backwards = _unflipped(b, x, 1 if batch_first else 0)
     gates = _gates(b, node, x, weights, bool(has_bias))
-    turned = b.axes_for((shape[2], GATES[node.aten] * shape[2]))
-    across = b.store(
-        (node.name, "weights"), turned, b.value(weights[1], turned[::-1]), (shape[2], GATES[node.aten] * shape[2])
-    )
     starts = tuple(_tensor(b, s) for s in (hx if isinstance(hx, (tuple, list)) else (hx,)))
     bias = _tensor(b, weights[3]) if has_bias else ""
     made = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
+    both_ways = (shape[2], GATES[node.aten] * shape[2])
+    halves = b.halves and dtype == WIDE and node.aten in _BOUNDED
+    across, parts = (_in_halves if halves else _across)(b, node, weights[1], both_ways, starts[0])
     found = Recurrence(
-        node.aten, gates, across, bias, starts, made, shape, dtype, bool(batch_first), backwards,
+        node.aten, gates, across, bias, starts, made, shape, dtype, bool(batch_first), backwards, parts,
     )  # fmt: skip
     b.stored_names[result] = made[0]
     b.calls.update(dict.fromkeys(made, found))
     return found
+
+
+def _across(b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str) -> tuple[str, Halves | None]:
+    """The state's weights, turned: neighbouring lanes make neighbouring elements of the state."""
+    turned = b.axes_for(shape)
+    return b.store((node.name, "weights"), turned, b.value(weights, turned[::-1]), shape), None
+
+
+def _in_halves(
+    b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str
+) -> tuple[str, Halves | None]:
+    """The same as two float16, and what these and the first state are scaled by."""
+    width, made = b.axes_for(shape)
+    columns = b.store(
+        (node.name, "columns"), (made,), down(_largest(b.value(weights, (made, width)), width)), shape[1:]
+    )
+    (rows,) = b.axes_for((b.shape(Ref(node.name, 0))[0 if node.args[-1] else 1],), frozenset(width.leaves()))
+    top = _largest(Leaf(start, (Ix(), rows, width), WIDE), width)
+    if node.aten not in WITHIN_ONE:
+        top = Op("max", (top, Num(1.0, WIDE)), WIDE)
+    fit = b.store((node.name, "rows"), (rows,), down(top), (rows.extent,))
+    value = Op("mul", (b.value(weights, (made, width)), Leaf(columns, (made,), WIDE)), WIDE, node.line)
+    high, low = (
+        b.store((node.name, word), (width, made), part, shape)
+        for word, part in zip(("weights", "weights_low"), in_two(value), strict=True)
+    )
+    return high, Halves(low, columns, fit)
+
+
+def _largest(value: Expr, over: Ix) -> Expr:
+    return Red("max", finite(value), over.leaves(), WIDE)
 
 
 def _gates(b: Builder, node: Node, x: Ref, weights: Any, has_bias: bool) -> str:

@@ -15,19 +15,14 @@ tensor cores round towards zero. Measured on an H100 against float64, 4096^3: 2.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Ix, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Ix, Leaf, Op, Red, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout, Output, Purpose
+from kernellab.designer.ir.scaling import NARROW, WIDE, down, finite, in_two, up
 from kernellab.designer.passes.plan import Rewrite
 from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
-
-WIDE, NARROW = "float32", "float16"
-#: the largest element of a row lies between 2^_TOP and 2^(_TOP + 1), and may be taken for twice as large: float16 ends
-#: at 2^16. What is smaller than _LEAST is scaled as that
-_TOP, _LEAST = 13.0, 2.0**-100
 
 
 def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
@@ -51,26 +46,6 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
         launch, made[id(side)] = _stored(side, back, layout)
         before.append(launch)
     return [*before, _product(k, dot, (made[id(first)], made[id(second)]))]
-
-
-def finite(value: Expr) -> Expr:
-    """The magnitude of ``value``, 0 where it is not finite: such an element stays what it is under any scale."""
-    size = Op("abs", (value,), WIDE)
-    return Op("where", (Op("lt", (size, Num(math.inf, WIDE)), "bool"), size, Num(0.0, WIDE)), WIDE)
-
-
-def down(top: Expr) -> Expr:
-    """The power of two by which float16 takes elements of magnitude ``top``."""
-    return Op("exp2", (Op("sub", (Num(_TOP, WIDE), _exponent(top)), WIDE),), WIDE)
-
-
-def up(top: Expr) -> Expr:
-    """What undoes :func:`down`."""
-    return Op("exp2", (Op("sub", (_exponent(top), Num(_TOP, WIDE)), WIDE),), WIDE)
-
-
-def _exponent(top: Expr) -> Expr:
-    return Op("floor", (Op("log2", (Op("max", (top, Num(_LEAST, WIDE)), WIDE),), WIDE),), WIDE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +118,7 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
     top = Red("max", finite(value), reduced, WIDE)
     launch.reds.append(top)
     scaled = Op("mul", (value, down(top)), WIDE)
-    high = Op("cast", (scaled,), NARROW)
-    low = Op("cast", (Op("sub", (scaled, Op("cast", (high,), WIDE)), WIDE),), NARROW)
+    high, low = in_two(scaled)
     stem = _stem(side.value)
     written, read = ((*(Ix((a,)) for a in side.outer), Ix((last,))) for last in (wide, side.last))
     leaves = []

@@ -20,9 +20,9 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Free, Ix, Leaf, Op, Red, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
+from kernellab.designer.ir.scaling import NARROW, WIDE, down, finite, in_two, up
 from kernellab.designer.passes.plan import Rewrite
 from kernellab.designer.passes.round_tf32 import factors, rounded, serves
-from kernellab.designer.passes.split.halves import NARROW, WIDE, down, finite, up
 from kernellab.target import Chip
 
 #: share of the tensor cores' rate that windows over a copy reach
@@ -196,8 +196,7 @@ def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layo
         # float16 itself rounds halves to even, as transposed convolutions do
         near: Expr = value if to_even else rounded(value)
         return replace(k, outs=[replace(out, expr=Op("cast", (near,), NARROW), dtype=NARROW)])
-    high = Op("cast", (value,), NARROW)
-    rest = Op("cast", (Op("sub", (value, Op("cast", (high,), WIDE)), WIDE),), NARROW)
+    high, rest = in_two(value)
     low = _low(out.tensor, layout)
     return replace(k, outs=[replace(out, expr=high, dtype=NARROW), replace(out, tensor=low, expr=rest, dtype=NARROW)])
 
