@@ -11,9 +11,10 @@ from kernellab.designer.tile.context import Context, near, power
 
 #: rows of a program on a GPU, and elements of the state that it makes and sums at once
 _ROWS, _MOST = 16, 64
-#: the same of halves: of a state of 256 an LSTM's step takes 22 us on an H100 so, 29 us with blocks of 64 by 64, 47 us
-#: as three products of TF32 (cuDNN, on many cores: 9.5 us)
-_MADE, _SUMMED = 128, 32
+#: the same of halves: of a state of 256 an LSTM's step takes 21 us on an H100 so, 24 us with blocks of 128 by 32, 29 us
+#: with 64 by 64, 47 us as three products of TF32 (cuDNN, on many cores: 9.5 us)
+_MADE, _SUMMED = 256, 16
+_STAGES = 3
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
     if ctx.gpu:
         if k.halves is not None:
             made, summed = (min(most, max(16, power(width))) for most in (_MADE, _SUMMED))
+            # two float16 of each gate's weights, in as many stages as a launch has by itself
+            while made > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
+                made //= 2
             return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed), "grididx", "ieee")
         exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else "tf32x3"
         # the scalar products of CUDA-C read their factors from 48 KiB of shared memory

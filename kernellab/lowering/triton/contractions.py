@@ -93,7 +93,7 @@ def dot(values: Values, a: Value, b: Value, acc: str, acc_dtype: DType, precisio
     left = _operand(values, a, len(a.type.shape) - 1, precision)
     right = _operand(values, b, len(b.type.shape) - 2, precision)
     parts = [left, right, *([f"acc={acc}"] if acc else [])]
-    _fence(values)
+    _fence(values, a)
     if not acc_dtype.is_float:
         return f"tl.dot({', '.join(parts)}, out_dtype={TL_DTYPES[acc_dtype]})"
     if precision not in ("bf16",):
@@ -102,12 +102,12 @@ def dot(values: Values, a: Value, b: Value, acc: str, acc_dtype: DType, precisio
     return f"tl.dot({', '.join(parts)}, out_dtype={TL_DTYPES[acc_dtype]})"
 
 
-def _fence(values: Values) -> None:
+def _fence(values: Values, left: Value) -> None:
     # outside a serial loop nothing is copied ahead, and the compiler fences what it stores itself
     if values.interpreter or all(loop.hints.parallel for loop in values.shapes.ints.loops.values()):
         return
     at, values.out.at = values.out.at, 0
-    values.out.put("kl_fence()")
+    values.out.put(f"kl_fence({values.shapes.padded(left.type.shape)[-2]})")
     values.out.at = at
 
 

@@ -22,14 +22,15 @@ def kl_unfenced(version):
 
 
 @triton.jit
-def kl_fence():
+def kl_fence(rows: tl.constexpr):
     """Shows tensor cores that read shared memory themselves what asynchronous copies have left there.
 
     A loop's loads are copied ahead by ``cp.async``, which writes as threads do; ``wgmma`` reads by another road, and
     the PTX manual ("Async proxy") asks for a fence between the two. Without it a product took what had lain there
-    before. Stands before ``tl.dot``, where the compiler waits for the copies.
+    before. Stands before ``tl.dot``, where the compiler waits for the copies. Products of fewer than 64 rows are no
+    ``wgmma``.
     """
-    if tl.target_info.cuda_capability_geq(9, 0) and kl_unfenced(triton.__version__):
+    if rows >= 64 and tl.target_info.cuda_capability_geq(9, 0) and kl_unfenced(triton.__version__):
         tl.inline_asm_elementwise(
             "fence.proxy.async.shared::cta; mov.b32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
         )
