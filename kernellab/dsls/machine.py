@@ -380,8 +380,11 @@ def gpu_chip(index: int = 0) -> Chip | None:
 
 
 def _with_torch_facts(chip: Chip, index: int) -> Chip:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if "torch" not in sys.modules:
+        return chip
+    import torch  # another thread may be at it: this waits
+
+    if not torch.cuda.is_available():
         return chip
     found = torch.cuda.get_device_properties(index)
     facts: Mapping[str, object] = {

@@ -58,6 +58,8 @@ class Written:
     #: largest tile: known elements, and names of the padded extents that multiply them
     elements: tuple[int, list[str]]
     has_dot: bool
+    #: known elements of all tiles that products add to
+    sums: int
     #: bytes of the widest element that is read or written
     widest: int
     #: it makes tensor descriptors, which need memory of their own
@@ -104,7 +106,7 @@ class KernelWriter:
         lines = self.out.lines or [("    pass", 0)]
         return Written(
             f"{self._kernel.name}_kernel", lines, _names_used(lines), dict(self.shapes.computed), body.host,
-            self._largest(), bool(dots), self._widest(), bool(self._described), body.persistent,
+            self._largest(), bool(dots), self._sums(), self._widest(), bool(self._described), body.persistent,
         )  # fmt: skip
 
     @property
@@ -294,6 +296,10 @@ class KernelWriter:
     def _widest(self) -> int:
         moved = self._kernel.reads | self._kernel.writes
         return max((t.dtype.bytes for t in self._program.tensors if t.name in moved), default=4)
+
+    def _sums(self) -> int:
+        found = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}
+        return sum(self.shapes.elements(shape)[0] for shape in found.values())
 
     def _largest(self) -> tuple[int, list[str]]:
         shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
