@@ -1,15 +1,17 @@
 """Launches of pointwise work and reductions, in passes over the reduced axes.
 
-A reduction that needs an earlier one runs in a later pass, unless the whole row is one tile. Values that a loop does
-not change are computed outside it.
+A reduction that needs an earlier one runs in a later pass, unless the whole row is one tile or one read gives both.
+Values that a loop does not change are computed outside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
 from kernellab.designer.emit.nodes import ZERO, Value, call, compute_dtype, filled, joined, let, plus
+from kernellab.designer.emit.online import Pair, Running, pairs
 from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Writer, identity
 from kernellab.designer.ir.dtypes import DTYPES
@@ -28,12 +30,13 @@ def passes(w: Writer) -> tuple[Stmt, ...]:
 
 def write_passes(w: Writer, loops: list[Axis]) -> None:
     """Each pass runs ``loops``; what varies along the reduced axes is stored in one more."""
-    levels = _levels(w)
+    together = pairs(w) if loops else {}
+    levels = _levels(w, together)
     for level in range(max(levels.values(), default=-1) + 1):
         group = [r for r in w.k.reds if levels[id(r)] == level]
         w.pads_for(group, loops)
         if loops:
-            _pass(w, group, loops)
+            _pass(w, group, loops, together)
         else:
             for r in group:
                 w.define(r, w.scopes[0], w.reduced(r), w.title(r))
@@ -63,9 +66,13 @@ def _varies(w: Writer, o: Output) -> bool:
     return bool(axes & w.k.red)
 
 
-def _levels(w: Writer) -> dict[int, int]:
+def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:
+    """The pass that each reduction runs in; the second of a pair runs with the first."""
     levels: dict[int, int] = {}
     for r in _ordered(w):
+        if id(r) in together:
+            levels[id(r)] = levels[id(together[id(r)].first)]
+            continue
         inside = [x for x in walk(r, inside=True) if isinstance(x, Red) and x is not r and id(x) in levels]
         levels[id(r)] = 1 + max((levels[id(x)] for x in inside), default=-1)
     return levels
@@ -80,17 +87,24 @@ def _ordered(w: Writer) -> list[Red]:
     return order
 
 
-def _pass(w: Writer, group: list[Red], loops: list[Axis]) -> None:
+def _pass(w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int, Pair]) -> None:
     """One pass: running results before the loop, what they come to behind it."""
     row = w.scopes[0]
+    two = [together[id(r)] for r in group if id(r) in together]
+    group = [r for r in group if not any(r is p.first or r is p.second for p in two)]
     found_with = _found_with(w, group)
     running = [_started(w, r) for r in group if r not in found_with.values()]
+    online = [Running(w, pair) for pair in two]
 
     def body() -> None:
         for each in running:
             _accumulate(w, each)
+        for pair in online:
+            pair.step()
 
     loop(w, loops, body)
+    for pair in online:
+        pair.finish()
     for each in running:
         r, name = each.of, each.name
         if each.best and _by_lanes(w, r):

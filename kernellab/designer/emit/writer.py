@@ -128,7 +128,7 @@ class Writer:
         """The reduction's operand, with the identity in lanes beyond the edge where the pad does not give it."""
         arg = self.value_of(r.arg)
         lanes = self.lane_axes(r)
-        ragged = [a for a in lanes if a in r.axes and a in self.t.blocks and a not in self.t.exact]
+        ragged = self._ragged(r, lanes)
         arg = self.spread(arg, lanes)
         if any(a not in arg.axes for a in lanes):
             arg = Value(call("broadcast", arg.tree, listed(self.shape(lanes))), lanes)
@@ -138,6 +138,17 @@ class Writer:
                 filler = tree.Bool(False) if r.kind == "any" else identity(r)
                 arg = Value(call("where", self.valid(axis, lanes), arg.tree, filler), lanes)
         return arg
+
+    def _ragged(self, r: Red, lanes: tuple[Axis, ...]) -> list[Axis]:
+        return [a for a in lanes if a in r.axes and a in self.t.blocks and a not in self.t.exact]
+
+    def inside(self, r: Red, lanes: tuple[Axis, ...]) -> tree.Expr | None:
+        """Which elements of a tile that ``r`` reduces exist; None: all of them."""
+        found: tree.Expr | None = None
+        for axis in self._ragged(r, lanes):
+            here = self.valid(axis, lanes)
+            found = here if found is None else call("logical_and", found, here)
+        return found
 
     def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> tree.Expr:
         """Which elements of a tile over ``lanes`` lie before the end of ``axis``."""

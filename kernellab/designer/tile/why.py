@@ -5,6 +5,7 @@ from __future__ import annotations
 POINTWISE = ("Pointwise: each element is read once and written once.",)
 WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
 COLUMNS = ("Columns side by side share each load; the reduction runs down them.",)
+ONLINE = ("Each lane keeps what its elements come to so far: one read of the row gives two reductions.",)
 PASSES = ("One pass over the row for each reduction that needs the one before.",)
 SORTED = ("A whole row is put in order on chip; equal elements keep theirs.",)
 CARRIED = ("The scan carries from block to block; rows are independent.",)

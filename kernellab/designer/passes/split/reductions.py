@@ -8,6 +8,7 @@ from dataclasses import replace
 from kernellab.designer.ir.expr import Axis, Expr, Iota, Ix, Num, Op, Red, Scan, SymNum, mapped
 from kernellab.designer.ir.extents import Chunks, Length, counted, times
 from kernellab.designer.ir.normal import Output, share
+from kernellab.designer.ir.pairs import mean_of_squares_about
 from kernellab.task.formula import named
 
 
@@ -56,21 +57,6 @@ def two_steps(r: Red, chunk: Axis) -> Expr:
     best = Red(kind, value, (chunk,), value.dtype, r.line)
     hit = Op("logical_or", (Op("eq", (value, best), "bool"), Op("isnan", (value,), "bool")), "bool")
     return Red("min", Op("where", (hit, at, Num(2**31 - 1, "int64")), "int64"), (chunk,), "int64", r.line)
-
-
-def mean_of_squares_about(r: Red) -> tuple[Expr, Expr] | None:
-    """(x, mean) where ``r`` sums the squares of x about its own mean over the same axes."""
-    square = r.arg
-    if r.kind != "sum" or not isinstance(square, Op) or square.op != "mul" or square.args[0] is not square.args[1]:
-        return None
-    centred = square.args[0]
-    if not isinstance(centred, Op) or centred.op != "sub":
-        return None
-    x, mean = centred.args
-    if not isinstance(mean, Op) or mean.op != "div" or not isinstance(mean.args[0], Red):
-        return None
-    total = mean.args[0]
-    return (x, mean) if total.kind == "sum" and total.arg is x and set(total.axes) == set(r.axes) else None
 
 
 def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:

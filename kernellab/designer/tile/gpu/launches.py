@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kernellab.designer.ir.expr import Axis
 from kernellab.designer.ir.launch import Launch
+from kernellab.designer.ir.pairs import first_of
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, below, power
@@ -56,8 +57,11 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Whole rows, short ones side by side; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
     if _held(ctx, k, red) > ctx.style.whole_row:
-        blocks = {inner: ctx.block("BLOCK", _row_block(ctx, inner), inner, 64)}
-        return replace(t, blocks=blocks, exact=ctx.exact(blocks))
+        online = any(first_of(r) in k.reds for r in k.reds)
+        # a lane that keeps three results for an element has no registers for several elements
+        length = ctx.style.row_block if online else _row_block(ctx, inner)
+        blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
+        return replace(t, blocks=blocks, exact=ctx.exact(blocks), why=why.ONLINE if online else t.why)
     t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     par = [a for a in tiled if a in k.par]
     searches = any(r.kind.startswith("arg") for r in k.reds)

@@ -1,0 +1,79 @@
+"""Rows longer than a tile: a mean and the squares about it, a maximum and the exponentials below it, in one read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+
+#: one core: a few rows are enough for it, and none is shared out among programs
+GPU = Target("triton", Backend.CUDA, Chip("test GPU", "gpu", 1))
+LENGTH = 20001
+
+TASKS = {
+    "normalised": "torch.nn.functional.layer_norm(x, [{length}])",
+    "softmax": "torch.softmax(x, 1)",
+    "log_softmax": "torch.log_softmax(x, 1)",
+    "variance": "x.var(1)",
+    "planes": "torch.nn.functional.group_norm(x.reshape(4, 3, {length} // 3), 1).reshape(4, {length})",
+}
+TEXT = """
+import torch
+
+def reference(x):
+    return {body}
+
+def inputs():
+    return [torch.randn(4, {length})]
+"""
+
+
+def _rows() -> torch.Tensor:
+    torch.manual_seed(0)
+    x = torch.randn(4, LENGTH)
+    x[1] += 1e4  # a mean that is far from 0
+    x[2, :9000] = 0.0  # the elements that each lane meets first are unlike the others
+    x[2, 9000:] += 300.0
+    x[3, ::7] *= 30.0
+    return x
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_two_reductions_take_one_read_of_a_long_row(name: str, tmp_path: Path) -> None:
+    from tests.lowering.test_triton import call
+
+    task = load_task(TEXT.format(body=TASKS[name].format(length=LENGTH), length=LENGTH), "rows")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    reads = 1 if name == "variance" else 2
+    assert sketch.count("load(x[") == reads, sketch
+    program = load_program(sketch)
+    x = _rows()
+    (got,) = call(lower(program, bind(program, task, {}, GPU), GPU), tmp_path, x)
+    (want,), (exact,) = (task.module().results([given]) for given in (x, x.double()))
+    far, eager = ((found.double() - exact).norm(dim=-1) / exact.norm(dim=-1) for found in (got, want))
+    assert bool((far <= eager.clamp(min=1e-6) * 4).all()), (far, eager)
+
+
+def test_what_is_not_finite_stays_so(tmp_path: Path) -> None:
+    from tests.lowering.test_triton import call
+
+    task = load_task(TEXT.format(body="torch.softmax(x, 1)", length=LENGTH), "rows")
+    sketch = RulesDesigner().design(DesignBrief(task, GPU)).sketch
+    program = load_program(sketch)
+    x = _rows()
+    x[0, :15000] = -math.inf
+    x[1] = -math.inf
+    x[2, 17000] = math.inf
+    x[3, 100] = math.nan
+    (got,) = call(lower(program, bind(program, task, {}, GPU), GPU), tmp_path, x)
+    torch.testing.assert_close(got, torch.softmax(x, 1), equal_nan=True)
