@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kernellab.agents.briefs import Attempt, DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.designer.schedule import Scheduled, scheduled
 from kernellab.errors import DesignError
 from kernellab.records import GateState, Route, RouteKind
 from kernellab.sketch.check import check
@@ -161,3 +163,33 @@ def test_where_no_usual_tile_fits_the_schedule_of_blocks_is_cut_into_parts() -> 
     reply = RulesDesigner().designs(DesignBrief(task, small))[0]
     assert "parts" in reply.rationale
     assert gate(reply.sketch, task, chip=small.chip, seconds=0.2).state is GateState.RIGHT
+
+
+SOFTMAX = """
+import torch
+
+def reference(x):
+    return x.softmax(1)
+
+def inputs():
+    return [torch.randn(64, 100)]
+"""
+
+
+def test_a_schedule_that_a_rule_of_ours_broke_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task(SOFTMAX, "soft")
+    brief = DesignBrief(task, GPU)
+    usual = RulesDesigner().designs(brief)
+    first = []
+
+    def broken(*args: Any, **named: Any) -> Scheduled:
+        if not first:
+            first.append(args)
+            raise IndexError("tuple index out of range")
+        return scheduled(*args, **named)
+
+    monkeypatch.setattr("kernellab.agents.rules.designer.scheduled", broken)
+    left = RulesDesigner().designs(brief)
+    assert left
+    assert all("a rule of ours raised IndexError (test_designer.py, line " in reply.rationale for reply in left)
+    assert not any("a rule of ours" in reply.rationale for reply in usual)

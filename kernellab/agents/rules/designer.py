@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.capture import Graph, capture
@@ -70,12 +72,14 @@ class RulesDesigner:
         """The schedules that can be designed, and why others cannot: the node that no rule knows, if it is that."""
         replies: dict[str, DesignReply] = {}
         refused: DesignError | None = None
+        lost: list[str] = []
         for style in chosen or schedules(brief.task, graph, brief.target, self.algebra):
             try:
                 found = scheduled(brief.task, graph, brief.target, style, fallback=fallback)
             except BROKEN as error:
                 # a combination that no rule was written for; another schedule may do without it
                 refused = refused or _unforeseen(brief, error)
+                lost.append(f"The schedule {style.title!r} is left out: {_where(error)}.")
                 continue
             except DesignError as error:
                 refused = refused if isinstance(refused, NodeError) else error
@@ -85,7 +89,8 @@ class RulesDesigner:
                 continue
             reply = _reply(style, found, brief.previous)
             replies.setdefault(reply.sketch, reply)
-        return list(replies.values()), refused
+        said = (replace(reply, rationale=" ".join((reply.rationale, *lost))) for reply in replies.values())
+        return list(said), refused
 
     def _falling_back(self, brief: DesignBrief, graph: Graph, refused: DesignError) -> list[DesignReply]:
         """Schedules in which the framework makes the nodes that no rule does, one after another; the rest is our own.
@@ -133,6 +138,12 @@ class RulesDesigner:
             f"The rules Designer has tried its {len(replies)} schedules of {brief.task.name!r}.",
             "Edit the sketch, or give the role to a person or a model.",
         )
+
+
+def _where(error: Exception) -> str:
+    """What a rule raised at a form that it was not written for, and where: a fault of ours, to be reported."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"a rule of ours raised {type(error).__name__} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
