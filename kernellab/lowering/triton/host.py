@@ -96,7 +96,7 @@ def _warps(kernel: Written) -> str:
     """About 32 bytes of the largest tile a thread: two 16-byte accesses in flight; more for tiles past 16 KB."""
     known, rest = kernel.elements
     if kernel.has_dot:
-        return "8" if max(known, kernel.sums) >= 128 * 128 else "4"
+        return "8" if max(known, kernel.sums) > 128 * 64 else "4"
     share = 1024 // kernel.widest
     if rest:
         total = " * ".join([*([str(known)] if known > 1 else []), *rest])
