@@ -29,11 +29,16 @@ class Bounds:
 
     consts: Mapping[str, int]
     loops: dict[str, Loop] = field(default_factory=dict, kw_only=True)
+    #: what has been found: the constants stay
+    _folded: dict[IntExpr, IntExpr] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    _canonical: dict[IntExpr, str] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
     # -- values ----------------------------------------------------------------------------------------------------
 
     def const(self, expr: IntExpr) -> int | None:
         """The value when it is the same in every call, else None."""
+        if expr.kind is IntKind.NUM:
+            return expr.value
         folded = self.fold(expr)
         return folded.value if folded.kind is IntKind.NUM else None
 
@@ -43,10 +48,19 @@ class Bounds:
             return expr
         if expr.kind is not IntKind.OP:
             return num(int(self.consts[expr.name])) if expr.name in self.consts else expr
-        args = [self.fold(a) for a in expr.args]
-        if expr.op in ("+", "*", "min", "max"):
-            args.sort(key=str)
-        return int_op(expr.op, *args)
+        found = self._folded.get(expr)
+        if found is None:
+            args = [self.fold(a) for a in expr.args]
+            if expr.op in ("+", "*", "min", "max"):
+                args.sort(key=str)
+            found = self._folded[expr] = int_op(expr.op, *args)
+        return found
+
+    def canonical(self, expr: IntExpr) -> str:
+        """Equal text for expressions that are equal once the names of ``consts`` have their values."""
+        if expr not in self._canonical:
+            self._canonical[expr] = str(affine.simplify(self.fold(expr)))
+        return self._canonical[expr]
 
     def equal(self, a: IntExpr, b: IntExpr) -> bool:
         """Are they equal whatever the symbols, however they are written?"""
@@ -61,7 +75,7 @@ class Bounds:
         return len(a) == len(b) and all(self.equal(x, y) for x, y in zip(a, b, strict=True))
 
     def is_one(self, expr: IntExpr) -> bool:
-        return self.const(expr) == 1
+        return expr.value == 1 if expr.kind is IntKind.NUM else self.const(expr) == 1
 
     # -- bounds that are numbers -----------------------------------------------------------------------------------
 
@@ -177,11 +191,6 @@ class Bounds:
         return most
 
 
-def canonical(expr: IntExpr, consts: Mapping[str, int]) -> str:
-    """Equal text for expressions that are equal once the names of ``consts`` have their values."""
-    return str(affine.simplify(Bounds(consts).fold(expr)))
-
-
 def _combine(op: str, parts: list[Interval]) -> Interval:
     """The interval of ``op`` over arguments in ``parts``."""
     (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
@@ -257,4 +266,4 @@ def _extreme(op: str, parts: list[Interval]) -> Interval:
     return max(known_lows, default=None), (max(known_highs) if len(known_highs) == len(highs) else None)
 
 
-__all__ = ["Bounds", "Interval", "canonical"]
+__all__ = ["Bounds", "Interval"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+from functools import lru_cache
 
 from kernellab.sketch.program.ints import IntExpr, IntKind
 
@@ -58,6 +59,7 @@ def python_int(expr: IntExpr, cdiv: str = "-(-({}) // ({}))") -> str:
     return f"({expr.op} {args[0]})" if len(args) == 1 else f"({args[0]} {expr.op} {args[1]})"
 
 
+@lru_cache(maxsize=1 << 14)
 def tidy(expression: str) -> str:
     """``expression`` with no more parentheses than it needs."""
     return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.bounds import Bounds, canonical
+from kernellab.lowering.bounds import Bounds
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Loop
 
@@ -116,7 +116,7 @@ def test_expressions_are_equal_however_they_are_written() -> None:
     assert BOUNDS.equal(int_op("*", M, B), int_op("+", int_op("*", num(3), M), M))
     assert BOUNDS.same_shape((int_op("//", int_op("*", M, N), N), B), (M, num(4)))
     assert not BOUNDS.equal(M, N)
-    assert canonical(int_op("+", N, B), CONSTS) == canonical(int_op("+", num(4), N), {})
+    assert Bounds(CONSTS).canonical(int_op("+", N, B)) == Bounds({}).canonical(int_op("+", num(4), N))
 
 
 def test_a_grid_has_room_for_the_most_iterations() -> None:

@@ -116,6 +116,8 @@ class Fuser:
         self.ints = ints
         self._names = names
         self._apart = apart
+        #: what nests touch, each with its nest, so that no other takes its identity
+        self._touched: dict[tuple[int, Index | None], tuple[Nest, _Touches]] = {}
 
     def block(self, block: Block) -> FusedBlock:
         fused = FusedBlock(declares=block.declares)
@@ -185,6 +187,12 @@ class Fuser:
         return result
 
     def touches(self, nest: Nest, variables: Index | None) -> _Touches:
+        key = (id(nest), variables)
+        if key not in self._touched:
+            self._touched[key] = nest, self._touches(nest, variables)
+        return self._touched[key][1]
+
+    def _touches(self, nest: Nest, variables: Index | None) -> _Touches:
         found = _Touches()
         index = variables if variables is not None else tuple("?" for _ in nest.domain)
         for leaf, at in leaves(nest.value, align(index, nest.value.type.shape, self.ints), self.ints):

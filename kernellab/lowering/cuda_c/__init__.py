@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.helpers import defined_helpers, used_helpers
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.host import CudaHost
-from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter
+from kernellab.lowering.cuda_c.kernel import RESERVED, KernelWriter, Written
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.remembered import remembered
 from kernellab.lowering.silent import index_lines
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
-from kernellab.sketch.program.program import Program
+from kernellab.sketch.program.program import Kernel, Program
 from kernellab.target import Target
 
 HEADER = "kl_cuda.h"
@@ -38,14 +41,8 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
     for kernel in own_kernels(program):
         if kernel.name in constants:  # both stand at the top of the file
             raise LoweringError(f"The sketch {kernel.name!r} has the name of a constant.", "Rename the sketch.")
-        writer = Writer(program.text, index_lines(program, kernel))
-        emitter = KernelWriter(program, kernel, consts, runtime)
-        try:
-            written = emitter.write(writer)
-        except LoweringError as error:
-            if error.line:
-                raise
-            raise LoweringError(f"In sketch {kernel.name!r}: {error.message}", error.remedy) from error
+        key = ("cuda_c", kernel.name, runtime)
+        writer, written = remembered(program, key, consts, partial(_write, program, kernel, runtime))
         given = ", ".join([*written.constants, "V", "THREADS"])
         about = [
             f"// {kernel.name}: a block for each iteration of the parallel loops. Written from a kernellab sketch.",
@@ -67,6 +64,18 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
         entry="kernel",
         line_map=lines,
     )
+
+
+def _write(
+    program: Program, kernel: Kernel, runtime: tuple[str, ...], consts: Mapping[str, int]
+) -> tuple[Writer, Written]:
+    writer = Writer(program.text, index_lines(program, kernel))
+    try:
+        return writer, KernelWriter(program, kernel, consts, runtime).write(writer)
+    except LoweringError as error:
+        if error.line:
+            raise
+        raise LoweringError(f"In sketch {kernel.name!r}: {error.message}", error.remedy) from error
 
 
 def _header(program: Program) -> str:

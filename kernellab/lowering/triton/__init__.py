@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernellab.errors import LoweringError
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.remembered import remembered
 from kernellab.lowering.silent import index_lines
 from kernellab.lowering.triton.host import LAUNCH_OPTIONS, WIDE_ELEMENTS, Host
 from kernellab.lowering.triton.kernel import KernelWriter, Written
@@ -55,14 +58,18 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
 def _write(program: Program, name: str, known: dict[str, int], wide: str, *, interpreter: bool) -> Written:
     kernel = next(k for k in program.kernels if k.name == name)
-    writer = KernelWriter(program, kernel, known, wide, interpreter=interpreter)
-    try:
-        return writer.write()
-    except LoweringError as error:
-        line = writer.out.at
-        if not line or error.line:
-            raise
-        raise LoweringError(error.message, error.remedy, line) from error
+
+    def written(consts: Mapping[str, int]) -> Written:
+        writer = KernelWriter(program, kernel, consts, wide, interpreter=interpreter)
+        try:
+            return writer.write()
+        except LoweringError as error:
+            line = writer.out.at
+            if not line or error.line:
+                raise
+            raise LoweringError(error.message, error.remedy, line) from error
+
+    return remembered(program, ("triton", name, wide, interpreter), known, written)
 
 
 def _known(program: Program, binding: Binding) -> dict[str, int]:

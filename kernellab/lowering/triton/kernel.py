@@ -72,12 +72,12 @@ class KernelWriter:
     """Lowers the statements of one kernel, top-down."""
 
     def __init__(
-        self, program: Program, kernel: Kernel, known: dict[str, int], wide: str, *, interpreter: bool
+        self, program: Program, kernel: Kernel, known: Mapping[str, int], wide: str, *, interpreter: bool
     ) -> None:
         self._program = program
         self._kernel = kernel
         self._wide = wide
-        self.ints = Ints(dict(known))
+        self.ints = Ints(known)
         outer = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
         self.names = Names(frozenset(outer | {f"{k.name}_kernel" for k in program.kernels}))
         self.shapes = Shapes(self.ints, self.names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernellab.lowering.bounds import canonical
 from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.folded import Lanes
 from kernellab.lowering.triton.ints import Ints
@@ -39,6 +38,12 @@ class PlaceWriter:
     #: constexprs that a reader may set to another value in the lowered text: nothing is proved from their value
     tunables: frozenset[str]
     _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
+    #: what is known without the tunables' values
+    _untuned: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        consts = self.ints.consts
+        self._untuned = Ints({name: consts[name] for name in consts if name not in self.tunables})
 
     def enter(self) -> None:
         self._known.append({})
@@ -159,9 +164,9 @@ class PlaceWriter:
 
     def _fits(self, high: IntExpr, size: IntExpr) -> bool:
         room = int_op("-", minus_one(size), high)
-        known = {name: value for name, value in self.ints.consts.items() if name not in self.tunables}
-        text = canonical(room, known)
-        low = int(text) if text.lstrip("-").isdigit() else Ints(known, loops=self.ints.loops).low(room)
+        text = self._untuned.canonical(room)
+        self._untuned.loops = self.ints.loops
+        low = int(text) if text.lstrip("-").isdigit() else self._untuned.low(room)
         return low is not None and low >= 0
 
     def _flag(self, high: IntExpr, size: IntExpr, at: IntExpr, extent: Extent | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernellab.errors import LoweringError
-from kernellab.lowering.bounds import canonical
+from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.python_text import Names, python_int, tidy
 from kernellab.lowering.triton.ints import Ints
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
@@ -53,9 +53,11 @@ class Shapes:
     #: canonical extents that take part in a dot
     dotted: set[str] = field(default_factory=set)
     _extents: dict[str, Extent] = field(default_factory=dict)
+    #: of no name it knows a value
+    _own: Bounds = field(default_factory=lambda: Bounds({}))
 
     def key(self, expr: IntExpr) -> str:
-        return canonical(expr, self.ints.consts)
+        return self.ints.canonical(expr)
 
     def mark_dot(self, expr: IntExpr) -> None:
         """Pad this extent to at least what tl.dot takes, wherever it occurs."""
@@ -63,7 +65,7 @@ class Shapes:
 
     def extent(self, expr: IntExpr) -> Extent:
         # by its own text, so that a kernel names BK where the sketch does, though BM has the same value
-        text = canonical(expr, {})
+        text = self._own.canonical(expr)
         if text not in self._extents:
             self._extents[text] = self._make(expr, self.key(expr))
         return self._extents[text]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -33,15 +33,31 @@ class IntExpr:
     args: tuple[IntExpr, ...] = ()
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         # without kind: an Enum hashes in Python, and expressions are hashed very often
         return hash((self.value, self.name, self.op, self.args))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what is remembered stays here: another process hashes text otherwise
+        return IntExpr, (self.kind, self.value, self.name, self.op, self.args)
+
     def names(self) -> frozenset[str]:
+        return self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
         if self.name:
             return frozenset([self.name])
         return frozenset().union(*(a.names() for a in self.args)) if self.args else frozenset()
 
     def loop_vars(self) -> frozenset[str]:
+        return self._loop_vars
+
+    @cached_property
+    def _loop_vars(self) -> frozenset[str]:
         if self.kind is IntKind.LOOP:
             return frozenset([self.name])
         return frozenset().union(*(a.loop_vars() for a in self.args)) if self.args else frozenset()
@@ -68,6 +84,10 @@ class IntExpr:
         return _INT_OPS[self.op](*(a.evaluate(env) for a in self.args))
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.kind is IntKind.NUM:
             return str(self.value)
         if self.kind is not IntKind.OP:
