@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
@@ -57,7 +57,7 @@ class Builder:
         call: Callable[[Builder, Ref, str], Any] | None = None,
         algebra: bool = True,
         repeats: bool = False,
-        stacks: Mapping[str, Any] | None = None,
+        stacks: Sequence[Any] = (),
     ) -> None:
         #: may a scatter name a place several times?
         self.repeats = repeats
@@ -70,8 +70,9 @@ class Builder:
         self.library = library
         self.calls: dict[str, Any] = {}
         #: by the names of their parts: stored values that are written where they belong among others
-        self.stacks = dict(stacks or {})
-        self.stacked = {s.name: s for s in self.stacks.values()}
+        self.stacks = {part: s for s in stacks for part in s.places if part not in s.copied}
+        #: by the names of concatenations: where these are read as a whole
+        self.stacked = {name: s for s in stacks for name in s.joins}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
         #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
@@ -260,7 +261,7 @@ class Builder:
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """A part of a stack at ``index``, written among the other parts by the launch that makes it."""
         stack = self.stacks[ref.name]
-        name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name])
+        name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name].start)
         if ref not in self._written:
             self._written.add(ref)
             own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
@@ -275,10 +276,29 @@ class Builder:
         return self._stored[key]
 
     def whole_stack(self, node: Node) -> str:
-        """The tensor of the stack that ``node`` is, with all of its parts written."""
+        """The tensor that holds the concatenation ``node``, with all of its parts written."""
+        stack = self.stacked[node.name]
         for part in node.args[0]:
-            self.value(part, self.axes_for(self.shape(part)))
-        return self.stack_tensor(node.name)
+            if part.name in stack.copied:
+                self._copy(part, stack)
+            else:
+                self.value(part, self.axes_for(self.shape(part)))
+        return self.stack_tensor(stack.name)
+
+    def _copy(self, part: Ref, stack: Any) -> None:
+        """Writes a part of a stack to where it belongs, beside the tensor that it has of its own."""
+        if part in self._written:
+            return
+        self._written.add(part)
+        shape, dim = self.shape(part), stack.dim
+        places = stack.places[part.name]
+        outer, inner = (Ix() if e == 1 else Ix((Axis(e),)) for e in (len(places), stack.size))
+        own = [Ix() if e == 1 else Ix((Axis(e),)) for e in shape]
+        own[dim] = Ix((*outer.axes, *inner.axes))
+        value = self.value(part, tuple(own))
+        own[dim] = inner
+        at = replace(outer, offset=places.start)
+        self.cuts.append(Stored(self.stack_tensor(stack.name), (at, *own), value, stack.shape, dtype=self.dtype(part)))
 
     def store_in_order(self) -> None:
         """Stores what is to be stored from the inputs on: a deep graph is then read a launch at a time."""
