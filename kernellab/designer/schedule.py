@@ -181,7 +181,16 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     handlers = HANDLERS | RECURRENT if _walks_steps(ctx, graph) else HANDLERS
     beside = stacks(graph, cuts)
     builder = Builder(
-        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside
+        graph,
+        ctx.task.name,
+        handlers,
+        cuts,
+        library,
+        partial(_called, fallback),
+        style.algebra,
+        style.repeats,
+        beside,
+        apart=not style.fused,
     )
     if depth(graph) > _DEEP:
         if style.fused:

@@ -9,12 +9,14 @@ from typing import Any
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
 from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
+#: neighbouring elements of a factor from which on a sum of products is one of matrices
+_SHORT = 8
 #: elements of a constant tensor that a sketch spells out
 _MOST_NUMBERS = 64
 
@@ -58,7 +60,10 @@ class Builder:
         algebra: bool = True,
         repeats: bool = False,
         stacks: Sequence[Any] = (),
+        apart: bool = False,
     ) -> None:
+        #: may factors of a product be stored that nothing else asks to be?
+        self.apart = apart
         #: may a scatter name a place several times?
         self.repeats = repeats
         #: may sums of a product be made of its factors' sums?
@@ -258,6 +263,10 @@ class Builder:
             self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
+    def stop(self, ref: Ref) -> None:
+        """From here on the value of ``ref`` is read from a tensor of its own."""
+        self.stops |= {ref.name}
+
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """A part of a stack at ``index``, written among the other parts by the launch that makes it."""
         stack = self.stacks[ref.name]
@@ -437,8 +446,7 @@ class Builder:
 
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
         """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
-        *outer, last = over.leaves()
-        short = bool(outer) and isinstance(last.extent, int) and last.extent < 8
+        short = len(over.leaves()) > 1 and any(run(side, over.leaves()) < _SHORT for side in (a, b))
         free = Free()
         # a factor that is the same in every row is no matrix
         matrices = set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b)

@@ -6,6 +6,7 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
+from kernellab.designer.frontend.factors import factors_apart
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
@@ -17,6 +18,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
+    factors_apart(b, left, right)
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))
     a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))

@@ -8,6 +8,7 @@ reductions, scans and products.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
@@ -432,3 +433,20 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
     visit(expr, True)
     return order
+
+
+def run(value: Expr, axes: tuple[Axis, ...]) -> float:
+    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump."""
+    found = math.inf
+    for e in walk(value, inside=False):
+        order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
+        if not set(axes).intersection(order):
+            continue
+        behind, length = None, 1.0
+        for axis in reversed(axes):
+            if axis not in order or behind not in (None, order.index(axis) + 1):
+                break
+            behind = order.index(axis)
+            length *= axis.extent if isinstance(axis.extent, int) else math.inf
+        found = min(found, length)
+    return found

@@ -194,6 +194,11 @@ def _key(e: Expr) -> tuple[Any, ...]:
     return (type(e), *(id(a) for a in e.operands), _SAME[type(e)](e))
 
 
+def _one(axes: tuple[Axis, ...]) -> Axis:
+    """An axis that is all of ``axes``."""
+    return axes[0] if len(axes) == 1 else Axis(extents.times([a.extent for a in axes]), axes)
+
+
 def _only(axes: tuple[Axis, ...]) -> Axis:
     if len(axes) != 1:
         raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
@@ -321,7 +326,7 @@ def _merge(
                     roles.setdefault(axis, set()).add(id(e))
             if isinstance(e, Iota):
                 fixed.update(e.index.leaves())
-            if isinstance(e, (Scan, Dot, Inner)):
+            if isinstance(e, (Scan, Dot, Inner)) and type(e) is not Dot:
                 fixed.update(e.axes)
     for _, found in accesses:
         for k, slot in enumerate(found):
@@ -399,6 +404,8 @@ def _rewrite(
             layout.dtypes[made.tensor] = made.dtype
         elif isinstance(made, Red):
             made = replace(made, over=axes(made.axes))
+        elif type(made) is Dot:
+            made = replace(made, over=_one(axes(made.axes)))
         elif isinstance(made, (Scan, Inner, Attend)) and not isinstance(made, Order):
             made = replace(made, over=made.over.leaves()[0])
         done[id(e)] = (e, made)
