@@ -299,9 +299,12 @@ class Builder:
         if part in self._written:
             return
         self._written.add(part)
+        if part.name in self.nodes:
+            self.stop(part)
         shape, dim = self.shape(part), stack.dim
         places = stack.places[part.name]
-        outer, inner = (Ix() if e == 1 else Ix((Axis(e),)) for e in (len(places), stack.size))
+        outer = Ix() if len(places) == 1 else Ix((Axis(len(places), single=True),))
+        inner = Ix() if stack.size == 1 else Ix((Axis(stack.size),))
         own = [Ix() if e == 1 else Ix((Axis(e),)) for e in shape]
         own[dim] = Ix((*outer.axes, *inner.axes))
         value = self.value(part, tuple(own))

@@ -25,11 +25,15 @@ _counter = itertools.count()
 
 @dataclass(eq=False)
 class Axis:
-    """One direction; ``parts`` once a reshape has split it (outer first)."""
+    """One direction; ``parts`` once a reshape has split it (outer first).
+
+    ``single``: a tile never runs along it, since what it stores ends before its tensor does.
+    """
 
     extent: Length
     parts: tuple[Axis, ...] = ()
     uid: int = field(default_factory=lambda: next(_counter))
+    single: bool = False
 
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
