@@ -19,6 +19,12 @@ TARGETS = [
     Target("triton", Backend.CUDA, find_chip("NVIDIA H200")),
     Target("cpp", Backend.CPU, named_chip("x86-avx512")),
 ]
+TASK = """import torch
+def inputs():
+    return (torch.randn({shape}),)
+def reference(x):
+    return {result}
+"""
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["gpu", "cpu"])
@@ -43,3 +49,14 @@ def test_what_lies_behind_a_slice_is_not_counted(result: str, target: Target) ->
         binding = bind(program, task, {})
         got = run(program, binding.inputs((x,)), symbols={}, constexpr=binding.constexpr)["y"]
         assert torch.allclose(got.double().reshape(wanted.shape), wanted, atol=1e-2)
+
+
+def test_parts_of_a_slice_are_those_of_the_slice() -> None:
+    result = "x[:1100, 100:1077] @ x[900:, 77:1054].t()"
+    task = load_task(TASK.format(shape="2000, 1100", result=result))
+    x = torch.randn(2000, 1100, generator=torch.Generator().manual_seed(1))
+    program = load_program(RulesDesigner().designs(DesignBrief(task, TARGETS[0]))[0].sketch)
+    assert any("split" in sketch.name for sketch in program.kernels)
+    binding = bind(program, task, {})
+    got = run(program, binding.inputs((x,)), symbols={}, constexpr=binding.constexpr)["y"]
+    assert torch.allclose(got, eval(result, {"x": x}), atol=1e-2)

@@ -26,7 +26,6 @@ from kernellab.designer.emit.nodes import (
 )
 from kernellab.designer.emit.pads import IDENTITY, at_edge, best_pads, neutral
 from kernellab.designer.frontend.windows import phases
-from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import (
     Axis,
@@ -135,7 +134,7 @@ class Writer:
             arg = Value(call("broadcast", arg.tree, listed(self.shape(lanes))), lanes)
         wanted = IDENTITY[r.kind]
         for axis in ragged:
-            if wanted is None or at_edge(r.arg, axis, self.pads, self.free, self.ends) != wanted:
+            if wanted is None or at_edge(r.arg, axis, self.pads, self.free, self.layout.ends) != wanted:
                 filler = tree.Bool(False) if r.kind == "any" else identity(r)
                 arg = Value(call("where", self.valid(axis, lanes), arg.tree, filler), lanes)
         return arg
@@ -153,14 +152,7 @@ class Writer:
 
     def pads_for(self, group: list[Red], loops: list[Axis]) -> None:
         ragged = [a for a in loops if a in self.t.blocks and a not in self.t.exact]
-        self.pads = best_pads(group, ragged[0], self.free, self.ends) if ragged else {}
-
-    def ends(self, e: Leaf, axis: Axis) -> bool:
-        """Does the tensor of a load end where ``axis`` does? A slice goes on behind it."""
-        for ix, length in zip(e.index, self.layout.views[e.tensor], strict=True):
-            if axis in ix.leaves() and ix.win is None:
-                return extents.reaches(ix.offset, axis.extent, length)
-        return True
+        self.pads = best_pads(group, ragged[0], self.free, self.layout.ends) if ragged else {}
 
     def kept(self, r: Red) -> tuple[Axis, ...]:
         return tuple(a for a in self.tile_axes(self.free(r)))

@@ -258,6 +258,13 @@ class Layout:
         """The tensor's own name."""
         return self.seconds.get(tensor, tensor)
 
+    def ends(self, e: Leaf, axis: Axis) -> bool:
+        """Does the tensor of a load end where ``axis`` does? A slice goes on behind it."""
+        for ix, length in zip(e.index, self.views[e.tensor], strict=True):
+            if axis in ix.leaves() and ix.win is None:
+                return extents.reaches(ix.offset, axis.extent, length)
+        return True
+
     def fresh(self, wish: str) -> str:
         """A name that no tensor has: ``wish``, or that and a number."""
         name, count = wish, 2
