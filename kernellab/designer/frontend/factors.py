@@ -25,7 +25,7 @@ def factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     a, c = b.shape(left), b.shape(right)
     if not b.apart or not all(isinstance(n, int) and n >= _LEAST for n in (*a[-2:], *c[-2:])):
         return
-    for ref, others in ((left, c[-1]), (right, a[-2])):
+    for ref, others in ((left, fixed(c[-1])), (right, fixed(a[-2]))):
         if others >= _REUSED and ref.name in b.nodes:
             _apart(b, ref, rows=ref is left)
 
