@@ -37,7 +37,10 @@ PIECES = "x.view(8, 4, 7, 4, 7, 96).permute(0, 1, 3, 2, 4, 5).reshape(-1, 96)"
 STRIDED = "torch.cat([x[:, 0::2, 1::2], x[:, 1::2, 0::2]], 0).reshape(-1, 96)"
 
 
-@pytest.mark.parametrize("factor", [ROLLED, PIECES, STRIDED])
+FEW = "torch.roll(x, 3, 2)[:2, 0, 3:8].reshape(-1, 96)"
+
+
+@pytest.mark.parametrize("factor", [FEW, ROLLED, PIECES, STRIDED])
 def test_what_a_tile_would_pick_one_by_one_is_stored_as_a_matrix(factor: str) -> None:
     launches = designed(LARGE, f"y = {factor} @ w + v.sum()")
     product = next(text for text in launches if "gemm(" in text)

@@ -12,7 +12,7 @@ from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir.expr import Axis, Expr, Free, Ix, Leaf, run, walk
 from kernellab.designer.ir.extents import fixed
 
-#: rows and columns of the other factor from which on it pays to store one, and of a product that is worth it
+#: rows or columns of the other factor, and summed elements, from which on it pays to store one
 _REUSED, _LEAST = 64, 16
 #: neighbouring rows, and summed elements, that a tile reads as one slice
 _ROWS, _SUMMED = 64, 32
@@ -23,7 +23,7 @@ _RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "clone", "contiguous",
 def factors_apart(b: Builder, left: Ref, right: Ref) -> None:
     """Marks those of a product's factors to be stored that its tiles would not read well."""
     a, c = b.shape(left), b.shape(right)
-    if not b.apart or not all(isinstance(n, int) and n >= _LEAST for n in (*a[-2:], *c[-2:])):
+    if not b.apart or not all(isinstance(n, int) for n in (*a[-2:], *c[-2:])) or fixed(a[-1]) < _LEAST:
         return
     for ref, others in ((left, fixed(c[-1])), (right, fixed(a[-2]))):
         if others >= _REUSED and ref.name in b.nodes:
