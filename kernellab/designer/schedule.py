@@ -185,7 +185,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     beside = stacks(graph, cuts)
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
-        few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
+        apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
     )  # fmt: skip
     if depth(graph) > _DEEP:
         if style.fused:

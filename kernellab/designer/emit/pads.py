@@ -30,30 +30,34 @@ def neutral(kind: str, dtype: str) -> float | int:
     return int(value) if math.isfinite(value) else integer_limit(DType(DTYPES[dtype]), value > 0)
 
 
-def best_pads(group: Sequence[Red], axis: Axis, free: Free) -> dict[int, float]:
+#: does a load end where its tensor does, along an axis?
+Ends = Callable[[Leaf, Axis], bool]
+
+
+def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[int, float]:
     """One pad for the loads along ``axis`` in this pass: the one that leaves the fewest reductions to mask."""
     leaves = {id(e): e for r in group for e in walk(r.arg, inside=False) if isinstance(e, Leaf) and axis in free(e)}
     floats = [i for i, e in leaves.items() if "float" in e.dtype]
 
     def right(pad: float) -> int:
         pads = dict.fromkeys(floats, pad)
-        return sum(at_edge(r.arg, axis, pads, free) == IDENTITY[r.kind] for r in group)
+        return sum(at_edge(r.arg, axis, pads, free, ends) == IDENTITY[r.kind] for r in group)
 
     best = max(_CANDIDATES, key=right)
     return dict.fromkeys(floats, best) if best else {}
 
 
-def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free) -> float | None:
+def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> float | None:
     """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
     match e:
         case Num():
             return float(e.value)
         case Leaf() if axis in free(e):
-            # what an index names past the end is some element
+            # what an index names past the end is some element, as is what lies behind a slice
             picked = any(axis in free(a) for a in e.operands)
-            return None if picked else pads.get(id(e), 0.0)
+            return None if picked or not ends(e, axis) else pads.get(id(e), 0.0)
         case Op():
-            return _apply(e.op, [at_edge(a, axis, pads, free) for a in e.args])
+            return _apply(e.op, [at_edge(a, axis, pads, free, ends) for a in e.args])
     return None
 
 

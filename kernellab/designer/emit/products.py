@@ -85,7 +85,7 @@ def inside(w: Writer, factors: tuple[Expr, Expr], axis: Axis) -> tuple[Value, Va
 
 def zero_at_edge(w: Writer, e: Expr, axis: Axis) -> bool:
     """Is ``e`` 0 past the end of ``axis``?"""
-    return axis in w.t.exact or axis not in w.t.blocks or at_edge(e, axis, {}, w.free) == 0.0
+    return axis in w.t.exact or axis not in w.t.blocks or at_edge(e, axis, {}, w.free, w.layout.ends) == 0.0
 
 
 def keep_inside(w: Writer, value: Value, axis: Axis) -> Value:

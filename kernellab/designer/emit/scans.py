@@ -114,7 +114,7 @@ def _operand(w: Writer, s: Scan, axis: Axis, full: tuple[Axis, ...]) -> Value:
     """The scan's operand; past the edge, which a scan from the end meets first, what changes nothing."""
     arg = w.spread(w.value_of(s.arg), full)
     ragged = s.reverse and axis not in w.t.exact
-    if not ragged or at_edge(s.arg, axis, w.pads, w.free) == IDENTITY[s.join]:
+    if not ragged or at_edge(s.arg, axis, w.pads, w.free, w.layout.ends) == IDENTITY[s.join]:
         return arg
     return Value(call("where", w.valid(axis, full), arg.tree, _start(s)), full)
 

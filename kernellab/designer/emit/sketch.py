@@ -147,7 +147,7 @@ def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
     temps = [t for t in loaded if t not in inputs]
     found = []
     for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
-        role = "out" if t in file.results else "temp" if t not in inputs else None
+        role = "out" if own(t) in file.results else "temp" if t not in inputs else None
         if file.layout.dtypes[t] not in DTYPES:
             raise DesignError(
                 f"The tensor {own(t)!r} is {file.layout.dtypes[t]}, which a sketch cannot hold.",

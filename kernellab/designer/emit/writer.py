@@ -134,7 +134,7 @@ class Writer:
             arg = Value(call("broadcast", arg.tree, listed(self.shape(lanes))), lanes)
         wanted = IDENTITY[r.kind]
         for axis in ragged:
-            if wanted is None or at_edge(r.arg, axis, self.pads, self.free) != wanted:
+            if wanted is None or at_edge(r.arg, axis, self.pads, self.free, self.layout.ends) != wanted:
                 filler = tree.Bool(False) if r.kind == "any" else identity(r)
                 arg = Value(call("where", self.valid(axis, lanes), arg.tree, filler), lanes)
         return arg
@@ -163,7 +163,7 @@ class Writer:
 
     def pads_for(self, group: list[Red], loops: list[Axis]) -> None:
         ragged = [a for a in loops if a in self.t.blocks and a not in self.t.exact]
-        self.pads = best_pads(group, ragged[0], self.free) if ragged else {}
+        self.pads = best_pads(group, ragged[0], self.free, self.layout.ends) if ragged else {}
 
     def kept(self, r: Red) -> tuple[Axis, ...]:
         return tuple(a for a in self.tile_axes(self.free(r)))

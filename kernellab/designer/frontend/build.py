@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Iota, Ix, Leaf, Num, Op, Red, SymNum, run
 from kernellab.designer.ir.normal import Purpose, number
 from kernellab.errors import DesignError, NodeError
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
+#: neighbouring elements of a factor from which on a sum of products is one of matrices
+_SHORT = 8
 #: elements of a constant tensor that a sketch spells out
 _MOST_NUMBERS = 64
 
@@ -57,10 +59,13 @@ class Builder:
         call: Callable[[Builder, Ref, str], Any] | None = None,
         algebra: bool = True,
         repeats: bool = False,
-        stacks: Mapping[str, Any] | None = None,
+        stacks: Sequence[Any] = (),
+        apart: bool = False,
         few: int = 0,
         halves: bool = False,
     ) -> None:
+        #: may factors of a product be stored that nothing else asks to be?
+        self.apart = apart
         #: may products of float32 be made of float16 ones?
         self.halves = halves
         #: a convolution of at most this many pairs of a channel read and one written is summed directly
@@ -76,8 +81,9 @@ class Builder:
         self.library = library
         self.calls: dict[str, Any] = {}
         #: by the names of their parts: stored values that are written where they belong among others
-        self.stacks = dict(stacks or {})
-        self.stacked = {s.name: s for s in self.stacks.values()}
+        self.stacks = {part: s for s in stacks for part in s.places if part not in s.copied}
+        #: by the names of concatenations: where these are read as a whole
+        self.stacked = {name: s for s in stacks for name in s.joins}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
         #: nodes that a launch of their own stores (windows read them), in the order they are needed, and their tensors
@@ -263,10 +269,14 @@ class Builder:
             self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
+    def stop(self, ref: Ref) -> None:
+        """From here on the value of ``ref`` is read from a tensor of its own."""
+        self.stops |= {ref.name}
+
     def _piece(self, ref: Ref, index: Index) -> Leaf:
         """A part of a stack at ``index``, written among the other parts by the launch that makes it."""
         stack = self.stacks[ref.name]
-        name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name])
+        name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name].start)
         if ref not in self._written:
             self._written.add(ref)
             own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
@@ -281,10 +291,32 @@ class Builder:
         return self._stored[key]
 
     def whole_stack(self, node: Node) -> str:
-        """The tensor of the stack that ``node`` is, with all of its parts written."""
+        """The tensor that holds the concatenation ``node``, with all of its parts written."""
+        stack = self.stacked[node.name]
         for part in node.args[0]:
-            self.value(part, self.axes_for(self.shape(part)))
-        return self.stack_tensor(node.name)
+            if part.name in stack.copied:
+                self._copy(part, stack)
+            else:
+                self.value(part, self.axes_for(self.shape(part)))
+        return self.stack_tensor(stack.name)
+
+    def _copy(self, part: Ref, stack: Any) -> None:
+        """Writes a part of a stack to where it belongs, beside the tensor that it has of its own."""
+        if part in self._written:
+            return
+        self._written.add(part)
+        if part.name in self.nodes:
+            self.stop(part)
+        shape, dim = self.shape(part), stack.dim
+        places = stack.places[part.name]
+        outer = Ix() if len(places) == 1 else Ix((Axis(len(places), single=True),))
+        inner = Ix() if stack.size == 1 else Ix((Axis(stack.size),))
+        own = [Ix() if e == 1 else Ix((Axis(e),)) for e in shape]
+        own[dim] = Ix((*outer.axes, *inner.axes))
+        value = self.value(part, tuple(own))
+        own[dim] = inner
+        at = replace(outer, offset=places.start)
+        self.cuts.append(Stored(self.stack_tensor(stack.name), (at, *own), value, stack.shape, dtype=self.dtype(part)))
 
     def store_in_order(self) -> None:
         """Stores what is to be stored from the inputs on: a deep graph is then read a launch at a time."""
@@ -423,14 +455,13 @@ class Builder:
 
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
         """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
-        *outer, last = over.leaves()
-        short = bool(outer) and last.short
+        short = len(over.leaves()) > 1 and any(run(side, over.leaves()) < _SHORT for side in (a, b))
         free = Free()
         # a factor that is the same in every row is no matrix
-        matrices = bool(set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b))
+        matrices = set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b)
         if not matrices or short:
             wide = dtype if dtype == "float64" else "float32"
-            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line, matrices=matrices)
+            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
 
 

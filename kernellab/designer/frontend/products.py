@@ -1,4 +1,9 @@
-"""Matrix products, and attention as its two products and the softmax between them."""
+"""Matrix products, and attention as its two products and the softmax between them.
+
+A program reads both factors once for each tile of its product. Elements at computed places, as a roll or a reshape
+that follows no axes leaves them, keep it from tensor cores; rows that lie in short pieces leave tiles mostly empty; and
+a sum that others read too is made again by every program. Such a factor is stored as a matrix first.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,15 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Num, Op, SymNum
+from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
+from kernellab.designer.ir.extents import fixed
+
+#: rows or columns of the other factor, and summed elements, from which on it pays to store one
+_REUSED, _LEAST = 64, 16
+#: neighbouring rows, and summed elements, that a tile reads as one slice
+_ROWS, _SUMMED = 64, 32
+#: views that leave elements in their order
+_RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "clone", "contiguous", "squeeze", "unsqueeze"))
 
 
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
@@ -17,6 +30,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     taken = frozenset(leaf for ix in index for leaf in ix.within())
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
+    _factors_apart(b, left, right)
     a = b.value(left, (*batch, rows, over))
     c = b.value(right, (*batch, over, cols))
     a, c = (rounded(value, b.dtype(ref)) for value, ref in ((a, left), (c, right)))
@@ -28,6 +42,49 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     if not over.axes:
         return Op("mul", (a, c), dtype, node.line)
     return b.dot(a, c, over.axes[0], rows, cols, dtype, node.line)
+
+
+def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
+    """Marks those of a product's factors to be stored that its tiles would not read well."""
+    a, c = b.shape(left), b.shape(right)
+    if not b.apart or not all(isinstance(n, int) for n in (*a[-2:], *c[-2:])) or fixed(a[-1]) < _LEAST:
+        return
+    for ref, others, rows in ((left, fixed(c[-1]), True), (right, fixed(a[-2]), False)):
+        if others >= _REUSED and ref.name in b.nodes:
+            _apart(b, ref, rows)
+
+
+def _apart(b: Builder, ref: Ref, rows: bool) -> None:
+    source = ref
+    while b.nodes[source.name].aten in _RESHAPES and not b.is_stored(source):
+        below = b.nodes[source.name].args[0]
+        if below.name not in b.nodes or below.item is not None or b.shape(below)[-1:] != b.shape(ref)[-1:]:
+            break
+        source = below
+    if b.is_stored(source) or source.item is not None:
+        return
+    index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
+    value = b.value(ref, index)
+    over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
+    again = _joined(value, own, over) and b.readers(source.name) > 1
+    if again or _scattered(value, own, _ROWS) or _scattered(value, over, _SUMMED):
+        b.stop(source)
+
+
+def _scattered(value: Expr, ix: Ix, least: int) -> bool:
+    """Does ``value`` read along ``ix`` at computed places, or in pieces of fewer than ``least`` elements?"""
+    leaves, free = ix.leaves(), Free()
+    for e in walk(value, inside=False):
+        if isinstance(e, Leaf) and any(free(at).intersection(leaves) for at in e.operands):
+            return True
+    return len(leaves) > 1 and run(value, leaves) < min(least, fixed(ix.extent))
+
+
+def _joined(value: Expr, own: Ix, over: Ix) -> bool:
+    """Is ``value`` made of several tensors that vary along both of its dimensions?"""
+    free, sides = Free(), (own.within(), over.within())
+    loads = [free(e) for e in walk(value, inside=False) if isinstance(e, Leaf)]
+    return sum(all(axes & side for side in sides) for axes in loads) > 1
 
 
 def rounded(value: Expr, dtype: str) -> Expr:

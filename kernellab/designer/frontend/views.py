@@ -12,7 +12,7 @@ from kernellab.designer.frontend.pointwise import compute, wide
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
 from kernellab.designer.ir.normal import number, row_major
-from kernellab.errors import DesignError
+from kernellab.errors import DesignError, NodeError
 
 #: parts of a concatenation that are chosen among one after another; more are halved
 _CHAIN = 64
@@ -165,8 +165,8 @@ def _flip(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     dim = (node.args[1] if len(node.args) > 1 else node.keyword("dim", 0)) % len(index)
-    if node.name in b.stacked and index[dim].plain:
-        return _stack(b, node, index, dim)
+    if node.name in b.stacked and index[dim].plain and (within := _stack(b, node, index, dim)) is not None:
+        return within
     parts = list(node.args[0])
     starts: list[Extent] = []
     at: Extent = 0
@@ -197,13 +197,20 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return among(0, len(parts))
 
 
-def _stack(b: Builder, node: Node, index: Index, dim: int) -> Expr:
-    """A concatenation that lies in a tensor of its own, whose first dimension tells the parts apart."""
-    count, *shape = b.stacked[node.name].shape
+def _stack(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:
+    """A concatenation that lies in a tensor whose first dimension tells the parts apart; None where the axes that it
+    is read along do not divide so."""
+    stack = b.stacked[node.name]
+    places = stack.joins[node.name]
     queue = list(index[dim].leaves())
-    first = b.take_axes(node, queue, count)
-    last = b.take_axes(node, queue, shape[dim])
-    own = (Ix(tuple(first)), *index[:dim], Ix(tuple(last)), *index[dim + 1 :])
+    try:
+        outer = b.take_axes(node, queue, len(places))
+        inner = b.take_axes(node, queue, stack.size)
+    except NodeError:
+        return None
+    if len(outer) > 1 and len(places) != stack.shape[0]:
+        return None
+    own = (Ix(tuple(outer), places.start), *index[:dim], Ix(tuple(inner)), *index[dim + 1 :])
     return Leaf(b.whole_stack(node), own, node.dtype)
 
 

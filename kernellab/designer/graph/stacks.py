@@ -1,32 +1,49 @@
-"""Results of the steps of a loop that are put side by side: ``torch.stack([layer(h) for h in states])``.
+"""Values that are put side by side: results of the steps of a loop, features that each layer of a network adds to.
 
 What every step does alike to its own rows, with the same weights, is done once to all rows: one product instead of one
-a step. What is left to put side by side is written where it belongs when it is made.
+a step. What is left to put side by side is written where it belongs when it is made, and a concatenation of the first
+few parts is read from where all of them lie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import gcd
 
 from kernellab.capture import Graph, Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.ir import extents
 
-#: fewer parts are told apart where they are read
+#: fewer parts, counted wherever they are read, are told apart there
 _MANY = 8
+#: reads of parts for which one may be copied to where it belongs
+_READS = 4
 #: position of the operand whose rows are joined
 _ROWS = {"mm": 0, "addmm": 1}
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A concatenation of ``parts`` of one shape, and where each of them lies among them."""
+    """The tensor of a concatenation: a first dimension of places, ``size`` elements of the joined dimension in each.
+
+    ``places`` are those of each part, ``joins`` those of each concatenation of neighbouring parts. ``copied`` are the
+    parts that lie in a tensor of their own, too: those that take several places, and what no launch of its own makes.
+    """
 
     name: str
-    places: Mapping[str, int]
+    dim: int
+    places: Mapping[str, range]
     shape: tuple[Extent, ...]
+    copied: frozenset[str] = frozenset()
+    joins: dict[str, range] = field(default_factory=dict)
+
+    @property
+    def size(self) -> Extent:
+        """Elements of the joined dimension in one place."""
+        return self.shape[1 + self.dim]
 
 
 def joined(graph: Graph) -> Graph:
@@ -48,28 +65,71 @@ def joined(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(n for n in found if n.name not in dropped)) if dropped else graph
 
 
-def stacks(graph: Graph, stored: frozenset[str]) -> dict[str, Stack]:
-    """The concatenations all of whose many parts are ``stored``, by the names of their parts."""
+def stacks(graph: Graph, stored: frozenset[str]) -> list[Stack]:
+    """The concatenations of many parts, most of which are ``stored``, the longest of those that share parts."""
     nodes = {n.name: n for n in graph.nodes}
-    found: dict[str, Stack] = {}
-    for node in graph.nodes:
-        parts = _parts(node)
-        if len(parts) < _MANY or len({p.name for p in parts}) < len(parts):
+    shapes = {i.name: (i.shape, i.dtype) for i in graph.inputs}
+    shapes |= {n.name: n.results[0] if n.results else (n.shape, n.dtype) for n in graph.nodes}
+    joins = sorted((n for n in graph.nodes if len(_joined(n)) > 1), key=lambda n: -len(_joined(n)))
+    found: list[Stack] = []
+    home: dict[str, Stack] = {}
+    reads: dict[str, int] = {}
+    for node in joins:
+        names = [p.name for p in _joined(node)]
+        at_home = home.get(names[0])
+        stack = _stack(node, names, shapes, nodes, stored) if not any(n in home for n in names) else at_home
+        if stack is None:
             continue
-        if any(p.name not in stored or p.name in found or nodes[p.name].results for p in parts):
+        order = list(stack.places)
+        first = order.index(names[0]) if names[0] in stack.places else 0
+        alike = (stack.dim, nodes[stack.name].dtype) == (_along(node), node.dtype)
+        if not alike or order[first : first + len(names)] != names:
             continue
-        first = nodes[parts[0].name]
-        if all((nodes[p.name].shape, nodes[p.name].dtype) == (first.shape, node.dtype) for p in parts):
-            places = {p.name: at for at, p in enumerate(parts)}
-            found |= dict.fromkeys(places, Stack(node.name, places, (len(parts), *first.shape)))
-    return found
+        if stack is not at_home:
+            found.append(stack)
+            home |= dict.fromkeys(names, stack)
+        stack.joins[node.name] = range(stack.places[names[0]].start, stack.places[names[-1]].stop)
+        reads[stack.name] = reads.get(stack.name, 0) + len(names)
+    return [s for s in found if reads[s.name] >= max(_MANY, _READS * len(s.copied))]
+
+
+def _stack(
+    node: Node,
+    names: list[str],
+    shapes: Mapping[str, tuple[tuple[Extent, ...], str]],
+    nodes: Mapping[str, Node],
+    stored: frozenset[str],
+) -> Stack | None:
+    """The concatenation ``node`` with its parts in places of one size, if they have such."""
+    dim, parts = _along(node), [shapes[n][0] for n in names]
+    sizes = [shape[dim] for shape in parts if len(shape) == len(node.shape)]
+    if len(set(names)) < len(names) or len(sizes) < len(names) or any(shapes[n][1] != node.dtype for n in names):
+        return None
+    whole = [size for size in sizes if isinstance(size, int)]
+    size = gcd(*whole) if len(whole) == len(sizes) else sizes[0]
+    if isinstance(size, int):
+        counts = [n // size for n in whole] if size else []
+    else:
+        counts = [1] * len(sizes) if all(extents.same(n, size) for n in sizes) else []
+    if not counts:
+        return None
+    stops = list(accumulate(counts))
+    places = {name: range(stop - count, stop) for name, count, stop in zip(names, counts, stops, strict=True)}
+    own = {n for n, count in zip(names, counts, strict=True) if count == 1 and n in stored and not nodes[n].results}
+    shape = (stops[-1], *node.shape[:dim], size, *node.shape[dim + 1 :])
+    return Stack(node.name, dim, places, shape, frozenset(names) - own)
+
+
+def _joined(node: Node) -> list[Ref]:
+    """What ``node`` puts side by side; of a node with several results the first."""
+    if node.aten != "cat" or not all(isinstance(p, Ref) and not p.item for p in node.args[0]):
+        return []
+    return list(node.args[0])
 
 
 def _parts(node: Node) -> list[Ref]:
-    """What ``node`` puts side by side."""
-    if node.aten != "cat" or not all(isinstance(p, Ref) and p.item is None for p in node.args[0]):
-        return []
-    return list(node.args[0])
+    """What ``node`` puts side by side, where that is all that the nodes make."""
+    return [] if any(p.item is not None for p in _joined(node)) else _joined(node)
 
 
 def _behind(

@@ -8,6 +8,7 @@ reductions, scans and products.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
@@ -24,19 +25,18 @@ _counter = itertools.count()
 
 @dataclass(eq=False)
 class Axis:
-    """One direction; ``parts`` once a reshape has split it (outer first)."""
+    """One direction; ``parts`` once a reshape has split it (outer first).
+
+    ``single``: a tile never runs along it, since what it stores ends before its tensor does.
+    """
 
     extent: Length
     parts: tuple[Axis, ...] = ()
     uid: int = field(default_factory=lambda: next(_counter))
+    single: bool = False
 
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
-
-    @property
-    def short(self) -> bool:
-        """Is it too short to be what a product of matrices sums over?"""
-        return isinstance(self.extent, int) and self.extent < 8
 
     def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
         first, second = Axis(outer), Axis(inner)
@@ -203,8 +203,6 @@ class Red(Node):
     line: int = 0
     #: set for a partial result: one per chunk of the first reduced axis, along this axis
     chunk: Axis | None = None
-    #: a sum of the products of two matrices' elements, over parts of an axis that are too short for a Dot
-    matrices: bool = field(default=False, kw_only=True)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -439,3 +437,20 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
     visit(expr, True)
     return order
+
+
+def run(value: Expr, axes: tuple[Axis, ...]) -> float:
+    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump."""
+    found = math.inf
+    for e in walk(value, inside=False):
+        order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
+        if not set(axes).intersection(order):
+            continue
+        behind, length = None, 1.0
+        for axis in reversed(axes):
+            if axis not in order or behind not in (None, order.index(axis) + 1):
+                break
+            behind = order.index(axis)
+            length *= axis.extent if isinstance(axis.extent, int) else math.inf
+        found = min(found, length)
+    return found

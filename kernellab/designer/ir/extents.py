@@ -133,6 +133,14 @@ def subtract(a: Extent, b: Extent) -> Extent:
     return 0 if a == b else Formula("-", (a, b))
 
 
+def reaches(start: Extent, length: Length, end: Length) -> bool:
+    """Is ``start + length`` at ``end`` or behind it, for certain?"""
+    if same(length, end):
+        return isinstance(start, int) and start >= 0
+    stop = add(length, start)
+    return stop >= end if isinstance(stop, int) and isinstance(end, int) else same(stop, end)
+
+
 def value(extent: Length, sizes: Mapping[str, int]) -> int:
     """The number that an extent has under ``sizes``. Raises KeyError for a name that they lack."""
     found = counted(extent)

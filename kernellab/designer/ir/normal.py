@@ -194,6 +194,11 @@ def _key(e: Expr) -> tuple[Any, ...]:
     return (type(e), *(id(a) for a in e.operands), _SAME[type(e)](e))
 
 
+def _one(axes: tuple[Axis, ...]) -> Axis:
+    """An axis that is all of ``axes``."""
+    return axes[0] if len(axes) == 1 else Axis(extents.times([a.extent for a in axes]), axes)
+
+
 def _only(axes: tuple[Axis, ...]) -> Axis:
     if len(axes) != 1:
         raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
@@ -252,6 +257,13 @@ class Layout:
     def name(self, tensor: str) -> str:
         """The tensor's own name."""
         return self.seconds.get(tensor, tensor)
+
+    def ends(self, e: Leaf, axis: Axis) -> bool:
+        """Does the tensor of a load end where ``axis`` does? A slice goes on behind it."""
+        for ix, length in zip(e.index, self.views[e.tensor], strict=True):
+            if axis in ix.leaves() and ix.win is None:
+                return extents.reaches(ix.offset, axis.extent, length)
+        return True
 
     def fresh(self, wish: str) -> str:
         """A name that no tensor has: ``wish``, or that and a number."""
@@ -321,7 +333,7 @@ def _merge(
                     roles.setdefault(axis, set()).add(id(e))
             if isinstance(e, Iota):
                 fixed.update(e.index.leaves())
-            if isinstance(e, (Scan, Dot, Inner)):
+            if isinstance(e, (Scan, Dot, Inner)) and type(e) is not Dot:
                 fixed.update(e.axes)
     for _, found in accesses:
         for k, slot in enumerate(found):
@@ -371,15 +383,6 @@ def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
     return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
 
 
-def _again_a_product(e: Red) -> Expr:
-    """The product of two matrices whose parts, too short for one, have become one axis again."""
-    pair = e.arg
-    if not (e.matrices and isinstance(pair, Op) and pair.op == "mul") or len(e.axes) != 1 or e.axes[0].short:
-        return e
-    a, b = pair.operands
-    return Dot(a, b, e.axes[0], e.dtype, e.line)
-
-
 def _rewrite(
     outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], chains: dict[Axis, tuple[Axis, ...]]
 ) -> tuple[list[Output], Layout]:
@@ -407,7 +410,9 @@ def _rewrite(
             made = replace(made, index=index(made.tensor, made.index))
             layout.dtypes[made.tensor] = made.dtype
         elif isinstance(made, Red):
-            made = _again_a_product(replace(made, over=axes(made.axes)))
+            made = replace(made, over=axes(made.axes))
+        elif type(made) is Dot:
+            made = replace(made, over=_one(axes(made.axes)))
         elif isinstance(made, (Scan, Inner, Attend)) and not isinstance(made, Order):
             made = replace(made, over=made.over.leaves()[0])
         done[id(e)] = (e, made)

@@ -32,5 +32,5 @@ def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Outpu
         return None
 
     visit = Rewrite(change)
-    outputs = [replace(o, expr=visit(o.expr)) for o in outputs]
+    outputs = [replace(o, tensor=names[o.tensor], expr=visit(o.expr)) for o in outputs]
     return outputs, replace(layout, views=views, dtypes=dtypes, seconds=seconds)

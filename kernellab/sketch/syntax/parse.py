@@ -25,8 +25,8 @@ from kernellab.sketch.syntax.refusals import explain, explain_layout
 
 #: the reader of lines and its cache are shared by all threads
 _LOCK = threading.RLock()
-#: a long session edits a few hundred lines
-_CACHE_LINES = 16384
+#: the lines of three schedules of a network of two hundred layers, each of which is read more than once
+_CACHE_LINES = 1 << 16
 
 
 def parse(text: str) -> tree.SketchFile:

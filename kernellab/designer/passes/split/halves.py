@@ -109,9 +109,9 @@ def _stem(value: Expr) -> str:
 def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Parts]:
     """The launch that stores a factor's halves; ``back``: what the places along the sum were scaled by in the other."""
     wide = Axis(whole_lines(side.last.extent))
-    value = wider(side.value, side.last, wide)
+    value = wider(side.value, side.last, wide, layout)
     if back is not None:
-        value = Op("mul", (value, wider(back, side.last, wide)), WIDE)
+        value = Op("mul", (value, wider(back, side.last, wide, layout)), WIDE)
     reduced = (wide,) if side.along else (*(a for a in side.outer if a in side.own), wide)
     kept = [a for a in side.outer if a not in reduced]
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(reduced), title="split")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, mapped
+from kernellab.designer.ir.extents import fixed, times
 from kernellab.designer.ir.normal import Output
 
 #: a part is at least this long, so that its product pays for the partial result that it stores
@@ -37,15 +38,14 @@ def split_products(outputs: list[Output], size: Callable[[Axis], int], cores: in
 
 def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int) -> int:
     axes = dot.axes
-    if len(axes) != 1 or not isinstance(axes[0].extent, int):
+    if not all(isinstance(a.extent, int) for a in axes):
         return 1
     left, right = free(dot.a), free(dot.b)
     sides = [math.prod(size(a) for a in side) for side in (left - right - set(axes), right - left - set(axes))]
     tiles = math.prod(-(-n // _TILE) for n in sides) * math.prod(size(a) for a in left & right - set(axes))
+    first, summed = fixed(axes[0].extent), math.prod(fixed(a.extent) for a in axes)
     parts = 1
-    while tiles * parts < cores and axes[0].extent % (2 * parts) == 0:
-        if axes[0].extent // (2 * parts) < _LEAST:
-            break
+    while tiles * parts < cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LEAST:
         parts *= 2
     return parts
 
@@ -53,9 +53,10 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int) -> int:
 def _in_parts(dot: Dot, parts: int) -> Expr:
     if parts == 1:
         return dot
-    axis = dot.axes[0]
-    assert isinstance(axis.extent, int)
+    axis, *rest = dot.axes
+    extent = fixed(axis.extent)
     # a partial result is stored before its rows and columns, so its axis sorts before theirs
-    outer, inner = Axis(parts, uid=-1 - axis.uid), Axis(axis.extent // parts)
+    outer, inner = Axis(parts, uid=-1 - axis.uid), Axis(extent // parts)
     axis.parts = (outer, inner)
-    return Red("sum", Dot(dot.a, dot.b, inner, dot.dtype, dot.line), (outer,), dot.dtype, dot.line)
+    over = Axis(times([inner.extent, *(a.extent for a in rest)]), (inner, *rest)) if rest else inner
+    return Red("sum", Dot(dot.a, dot.b, over, dot.dtype, dot.line), (outer,), dot.dtype, dot.line)

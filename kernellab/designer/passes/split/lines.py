@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Inner, Iota, Ix, Leaf, Num, Op
 from kernellab.designer.ir.extents import Length
+from kernellab.designer.ir.normal import Layout
 from kernellab.designer.passes.plan import Rewrite
 
 #: elements of two bytes in a multiple of which rows begin
@@ -17,7 +18,7 @@ def whole_lines(extent: Length) -> Extent:
     return -(-extent // _LINE) * _LINE
 
 
-def wider(side: Expr, last: Axis, wide: Axis) -> Expr:
+def wider(side: Expr, last: Axis, wide: Axis, layout: Layout) -> Expr:
     """The factor along ``wide`` instead of ``last``, 0 past the end of that: where a tensor ends it reads as 0."""
 
     def change(e: Expr) -> Expr | None:
@@ -29,7 +30,7 @@ def wider(side: Expr, last: Axis, wide: Axis) -> Expr:
         return ix.over(tuple(wide if a is last else a for a in ix.leaves()))
 
     value = Rewrite(change)(side)
-    if isinstance(side, Leaf) or wide.extent == last.extent:
+    if (isinstance(side, Leaf) and layout.ends(side, last)) or wide.extent == last.extent:
         return value
     assert isinstance(last.extent, int)
     inside = Op("lt", (Iota(Ix((wide,))), Num(last.extent, "int64")), "bool")

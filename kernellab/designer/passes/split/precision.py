@@ -129,7 +129,7 @@ def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Launch, tuple[
     written = (*(Ix((a,)) for a in outer), Ix((wide,)))
     read = (*(Ix((a,)) for a in outer), Ix((last,)))
     leaves = []
-    rest = wider(side, last, wide)
+    rest = wider(side, last, wide, layout)
     for word in ("hi", "mid", "lo"):
         part = Op("cast", (rest,), "bfloat16")
         rest = Op("sub", (rest, Op("cast", (part,), "float32")), "float32")

@@ -1,0 +1,62 @@
+"""A slice ends before its tensor does: what a tile reads behind it is no padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.dsls.machine import named_chip
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.sketch.run import run
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+
+TARGETS = [
+    Target("triton", Backend.CUDA, find_chip("NVIDIA H200")),
+    Target("cpp", Backend.CPU, named_chip("x86-avx512")),
+]
+TASK = """import torch
+def inputs():
+    return (torch.randn({shape}),)
+def reference(x):
+    return {result}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    "result",
+    [
+        "x[:, 100:41000].sum(1)",
+        "x.t()[100:41000].amax(0)",
+        "x[:, 100:50000].sum(1)",
+        "x[:, 100:1077] @ x[:, 77:1054].t()",
+    ],
+)
+def test_what_lies_behind_a_slice_is_not_counted(result: str, target: Target) -> None:
+    source = (
+        f"import torch\ndef inputs():\n    return (torch.randn(40, 50000),)\ndef reference(x):\n    return {result}\n"
+    )
+    task = load_task(source)
+    x = torch.randn(40, 50000, generator=torch.Generator().manual_seed(1))
+    wanted = eval(result, {"x": x.double()})
+    for design in RulesDesigner().designs(DesignBrief(task, target)):
+        program = load_program(design.sketch)
+        binding = bind(program, task, {})
+        got = run(program, binding.inputs((x,)), symbols={}, constexpr=binding.constexpr)["y"]
+        assert torch.allclose(got.double().reshape(wanted.shape), wanted, atol=1e-2)
+
+
+def test_parts_of_a_slice_are_those_of_the_slice() -> None:
+    result = "x[:1100, 100:1077] @ x[900:, 77:1054].t()"
+    task = load_task(TASK.format(shape="2000, 1100", result=result))
+    x = torch.randn(2000, 1100, generator=torch.Generator().manual_seed(1))
+    program = load_program(RulesDesigner().designs(DesignBrief(task, TARGETS[0]))[0].sketch)
+    assert any("split" in sketch.name for sketch in program.kernels)
+    binding = bind(program, task, {})
+    got = run(program, binding.inputs((x,)), symbols={}, constexpr=binding.constexpr)["y"]
+    assert torch.allclose(got, eval(result, {"x": x}), atol=1e-2)
