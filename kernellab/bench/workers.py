@@ -25,6 +25,9 @@ _LOOK_SECONDS = 0.5
 #: a worker that holds more than its share of this part of the memory, and more than so many bytes, is replaced before
 #: its next problem: what tasks and torch keep adds up
 _MOST_SHARE, _MOST_BYTES = 0.25, 3 << 29
+#: problems put off that are worked on at once, on each device: each wants more than a quarter of its memory, of which
+#: workers that wait beside them hold some, too
+_PUT_OFF = 2
 
 
 def run_jobs(
@@ -35,8 +38,8 @@ def run_jobs(
 
     ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
     device. Workers are spread over ``devices``, what each sees of the machine's GPUs, and one is timed on each of them
-    at a time; what needs much of one's memory is done last. No job begins after ``budget`` seconds; those left have no
-    row. Workers and all below them are ended when this returns.
+    at a time; what needs much of one's memory is done last, by few of them. No job begins after ``budget`` seconds;
+    those left have no row. Workers and all below them are ended when this returns.
     """
     waiting: SimpleQueue[Job] = SimpleQueue()
     late: SimpleQueue[Job] = SimpleQueue()
@@ -54,11 +57,12 @@ def run_jobs(
         # a team of threads for every core in each of several processes waits for itself more than it works
         threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
         environments = [{"OMP_NUM_THREADS": threads_of_each, **given} for given in environments]
+        turn = threading.Semaphore(_PUT_OFF * len(environments))
         most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
+        shared = (waiting, late, turn, done, stop, deadline, most, until)
         threads = [
             threading.Thread(
-                target=_serve, daemon=True,
-                args=(n, out, environments[n % len(environments)], waiting, late, done, stop, deadline, most, until),
+                target=_serve, daemon=True, args=(n, out, environments[n % len(environments)], *shared)
             )
             for n in range(workers)
         ]  # fmt: skip
@@ -111,6 +115,7 @@ def _serve(
     environment: dict[str, str],
     waiting: SimpleQueue[Job],
     late: SimpleQueue[Job],
+    turn: threading.Semaphore,
     done: SimpleQueue[Row | BaseException],
     stop: threading.Event,
     deadline: float,
@@ -120,10 +125,15 @@ def _serve(
     workspace = out / f"worker{number}"
     workspace.mkdir(parents=True, exist_ok=True)
     worker: _Worker | None = None
+    last = False
     try:
         while not stop.is_set() and time.monotonic() < until:
+            if waiting.empty() and not last:
+                last = turn.acquire(blocking=False)
+                if not last:
+                    return  # who has a turn does the rest
             try:
-                job = waiting.get_nowait() if not waiting.empty() else late.get_nowait()
+                job = waiting.get_nowait() if not last else late.get_nowait()
             except Empty:
                 if waiting.empty() and late.empty():
                     return
@@ -140,6 +150,8 @@ def _serve(
     except BaseException as error:  # told to the caller, who waits for rows
         done.put(error)
     finally:
+        if last:
+            turn.release()
         if worker is not None:
             worker.close()
 

@@ -151,6 +151,21 @@ def test_a_problem_that_must_wait_for_its_device_is_done_last_and_waiting_is_non
     assert "room at last" in rows[1].reason
 
 
+def test_few_workers_do_what_was_put_off(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    note = f'open({str(path)!r}, "a").write("%s\\n")'
+    noted = f"{note % 'begins'}\n    time.sleep(0.5)\n    {note % 'ends'}"
+    late = WAITS_LONG.replace("time.sleep(21)", noted)
+    rows: list[Row] = []
+    run_jobs([_job(f"n{n}", RELU + late, tmp_path) for n in range(5)], tmp_path, 4, 60.0, rows.append, False)
+    assert sorted(r.name for r in rows) == [f"n{n}" for n in range(5)]
+    now = most = 0
+    for word in path.read_text().split():
+        now += 1 if word == "begins" else -1
+        most = max(most, now)
+    assert now == 0 and most == 2, path.read_text()
+
+
 def test_what_needs_much_of_a_device_is_put_off_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chip = Chip("some", "gpu", 132, memory_bytes=1 << 20)
     monkeypatch.setattr(target_detect, "detect_target", lambda dsl: Target("triton", Backend.CUDA, chip))

@@ -41,7 +41,7 @@ def pairs(w: Writer) -> dict[int, Pair]:
     """Pairs that one pass over the row makes, by the second one's id. On a GPU, where a row that comes again is read
     from memory again; a CPU has it in its cache."""
     mine = {id(r) for r in w.k.reds}
-    found = {}
+    found: dict[int, Pair] = {}
     for r in w.k.reds:
         first = first_of(r)
         if first is None or id(first) not in mine or any(p.first is first for p in found.values()):
