@@ -380,7 +380,7 @@ def gpu_chip(index: int = 0) -> Chip | None:
 
 
 def _with_torch_facts(chip: Chip, index: int) -> Chip:
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return chip
     import torch  # another thread may be at it: this waits
 
