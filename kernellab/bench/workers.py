@@ -56,16 +56,15 @@ def run_jobs(
         workers = min(workers, len(jobs))
         # a team of threads for every core in each of several processes waits for itself more than it works
         threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
-        environments = [{"OMP_NUM_THREADS": threads_of_each, **given} for given in environments]
-        turn = threading.Semaphore(_PUT_OFF * len(environments))
+        places = [
+            ({"OMP_NUM_THREADS": threads_of_each, **given}, threading.Semaphore(_PUT_OFF)) for given in environments
+        ]
         most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
-        shared = (waiting, late, turn, done, stop, deadline, most, until)
+        shared = (waiting, late, done, stop, deadline, most, until)
         threads = [
-            threading.Thread(
-                target=_serve, daemon=True, args=(n, out, environments[n % len(environments)], *shared)
-            )
+            threading.Thread(target=_serve, daemon=True, args=(n, out, *places[n % len(places)], *shared))
             for n in range(workers)
-        ]  # fmt: skip
+        ]
         for thread in threads:
             thread.start()
         with _stopped_like_a_key():
@@ -113,9 +112,9 @@ def _serve(
     number: int,
     out: Path,
     environment: dict[str, str],
+    turn: threading.Semaphore,
     waiting: SimpleQueue[Job],
     late: SimpleQueue[Job],
-    turn: threading.Semaphore,
     done: SimpleQueue[Row | BaseException],
     stop: threading.Event,
     deadline: float,
