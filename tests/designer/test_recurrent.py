@@ -140,6 +140,18 @@ def test_a_gpu_s_steps_are_of_halves_and_as_near_as_float32(
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
+def test_arguments_may_have_the_names_that_tiles_have(target: Target) -> None:
+    text = SCALED.format(cell="GRU", states=1).replace("x, *first", "scale, state").replace(
+        "self.inner(x, first if len(first) > 1 else first[0])", "self.inner(scale, state)"
+    )  # fmt: skip
+    task = load_task(text, "layer")
+    sketch = RulesDesigner().design(DesignBrief(task, target)).sketch
+    assert "_steps" in sketch
+    load_program(sketch)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_beside_own_work_a_gpu_leaves_layers_to_the_framework(tmp_path: Path) -> None:
     text = LAYERS.format(layer="nn.GRU(5, 6)", picked="[0].relu().sum(0)", given="torch.randn(4, 3, 5)")
     task = load_task(text, "layer")

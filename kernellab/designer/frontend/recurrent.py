@@ -13,8 +13,8 @@ from kernellab.capture import Node, Ref
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op, Red
-from kernellab.designer.ir.scaling import WIDE, down, finite, in_two
+from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
+from kernellab.designer.ir.scaling import WIDE, down, in_two, largest
 
 #: how many gates each cell has: the blocks of rows that its weights consist of
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
@@ -103,8 +103,12 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
     bias = _tensor(b, weights[3]) if has_bias else ""
     made = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
     both_ways = (shape[2], GATES[node.aten] * shape[2])
-    halves = b.halves and dtype == WIDE and node.aten in _BOUNDED
-    across, parts = (_in_halves if halves else _across)(b, node, weights[1], both_ways, starts[0])
+    parts: Halves | None = None
+    if b.halves and dtype == WIDE and node.aten in _BOUNDED:
+        across, parts = _in_halves(b, node, weights[1], both_ways, starts[0])
+    else:
+        turned = b.axes_for(both_ways)
+        across = b.store((node.name, "weights"), turned, b.value(weights[1], turned[::-1]), both_ways)
     found = Recurrence(
         node.aten, gates, across, bias, starts, made, shape, dtype, bool(batch_first), backwards, parts,
     )  # fmt: skip
@@ -113,22 +117,14 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
     return found
 
 
-def _across(b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str) -> tuple[str, Halves | None]:
-    """The state's weights, turned: neighbouring lanes make neighbouring elements of the state."""
-    turned = b.axes_for(shape)
-    return b.store((node.name, "weights"), turned, b.value(weights, turned[::-1]), shape), None
-
-
-def _in_halves(
-    b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str
-) -> tuple[str, Halves | None]:
-    """The same as two float16, and what these and the first state are scaled by."""
+def _in_halves(b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str) -> tuple[str, Halves]:
+    """The state's weights, turned, as two float16, and what these and the first state are scaled by."""
     width, made = b.axes_for(shape)
     columns = b.store(
-        (node.name, "columns"), (made,), down(_largest(b.value(weights, (made, width)), width)), shape[1:]
+        (node.name, "columns"), (made,), down(largest(b.value(weights, (made, width)), width.leaves())), shape[1:]
     )
     (rows,) = b.axes_for((b.shape(Ref(node.name, 0))[0 if node.args[-1] else 1],), frozenset(width.leaves()))
-    top = _largest(Leaf(start, (Ix(), rows, width), WIDE), width)
+    top: Expr = largest(Leaf(start, (Ix(), rows, width), WIDE), width.leaves())
     if node.aten not in WITHIN_ONE:
         top = Op("max", (top, Num(1.0, WIDE)), WIDE)
     fit = b.store((node.name, "rows"), (rows,), down(top), (rows.extent,))
@@ -138,10 +134,6 @@ def _in_halves(
         for word, part in zip(("weights", "weights_low"), in_two(value), strict=True)
     )
     return high, Halves(low, columns, fit)
-
-
-def _largest(value: Expr, over: Ix) -> Expr:
-    return Red("max", finite(value), over.leaves(), WIDE)
 
 
 def _gates(b: Builder, node: Node, x: Ref, weights: Any, has_bias: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kernellab.designer.ir.expr import Expr, Num, Op
+from kernellab.designer.ir.expr import Axis, Expr, Num, Op, Red
 
 WIDE, NARROW = "float32", "float16"
 #: the largest element of a row lies between 2^TOP and 2^(TOP + 1), and may be taken for twice as large: float16 ends
@@ -16,6 +16,11 @@ def finite(value: Expr) -> Expr:
     """The magnitude of ``value``, 0 where it is not finite: such an element stays what it is under any scale."""
     size = Op("abs", (value,), WIDE)
     return Op("where", (Op("lt", (size, Num(math.inf, WIDE)), "bool"), size, Num(0.0, WIDE)), WIDE)
+
+
+def largest(value: Expr, over: tuple[Axis, ...]) -> Red:
+    """The largest finite magnitude of ``value`` along ``over``."""
+    return Red("max", finite(value), over, WIDE)
 
 
 def down(top: Expr) -> Expr:

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Ix, Leaf, Op, Red, walk
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Ix, Leaf, Op, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout, Output, Purpose
-from kernellab.designer.ir.scaling import NARROW, WIDE, down, finite, in_two, up
+from kernellab.designer.ir.scaling import NARROW, WIDE, down, in_two, largest, up
 from kernellab.designer.passes.plan import Rewrite
 from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
 
@@ -115,7 +115,7 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
     reduced = (wide,) if side.along else (*(a for a in side.outer if a in side.own), wide)
     kept = [a for a in side.outer if a not in reduced]
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(reduced), title="split")
-    top = Red("max", finite(value), reduced, WIDE)
+    top = largest(value, reduced)
     launch.reds.append(top)
     scaled = Op("mul", (value, down(top)), WIDE)
     high, low = in_two(scaled)

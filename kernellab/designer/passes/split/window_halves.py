@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernellab.designer.ir import extents
-from kernellab.designer.ir.expr import Axis, Expr, Free, Ix, Leaf, Op, Red, Win
+from kernellab.designer.ir.expr import Axis, Expr, Free, Ix, Leaf, Op, Win
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output, Purpose
-from kernellab.designer.ir.scaling import NARROW, WIDE, down, finite, in_two, up
+from kernellab.designer.ir.scaling import NARROW, WIDE, down, in_two, largest, up
 from kernellab.designer.passes.plan import Rewrite
 from kernellab.designer.passes.round_tf32 import factors, rounded, serves
 from kernellab.target import Chip
@@ -163,7 +163,7 @@ def _seen_as(tensor: str, view: tuple[int, ...], layout: Layout) -> str:
 def _largest(value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], name: str, layout: Layout) -> Launch:
     """A launch that stores the largest finite magnitude along ``over``."""
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(over), title="sizes")
-    top = Red("max", finite(value), over, WIDE)
+    top = largest(value, over)
     launch.reds.append(top)
     layout.views[name] = tuple(a.extent for a in kept) or (1,)
     layout.dtypes[name] = WIDE
@@ -176,7 +176,7 @@ def _scales(
 ) -> tuple[Launch, tuple[str, str]]:
     """A launch that stores the powers of two by which float16 takes what lies along ``over``, and back."""
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(over), title="scales")
-    top = Red("max", finite(value), over, WIDE)
+    top = largest(value, over)
     launch.reds.append(top)
     names = (layout.fresh(f"{stem}_down"), layout.fresh(f"{stem}_up"))
     index = tuple(Ix((a,)) for a in kept)
