@@ -1,10 +1,10 @@
-# make demo | test | prove | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
+# make demo | test | prove | texts | lab | lint | widgets | clean. Each target makes the environment first; a re-run is quick.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    := out
-# Processes that `make test` runs tests in; 0 is this one. Some tests wait in turn for the whole machine; a file with a test
-# that fails beside others is run again by itself, and that decides.
+# Processes that `make test` runs tests in; 0 is this one. Some tests wait in turn for the whole machine. A test that fails
+# and passes when its file runs again alone is reported as flaky (tests/rerun.py).
 WORKERS ?= 2
 READY  := $(VENV)/.ready
 BUNDLE := kernellab/notebook/static/workbench.js
@@ -17,7 +17,7 @@ endif
 # The workbench is built by Node 20 or newer: the machine's, else one from PyPI, in the environment.
 HAS_NODE := node --version 2>/dev/null | grep -qE '^v([2-9][0-9])' && command -v npm >/dev/null
 
-.PHONY: demo test prove lab lint widgets clean notebooks screenshots smooth
+.PHONY: demo test prove texts lab lint widgets clean notebooks screenshots smooth
 
 demo: $(BUNDLE)
 	$(BIN)/python tools/demo.py notebooks/01_quickstart.ipynb --out $(OUT)
@@ -29,12 +29,18 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-w
 test: lint
 	rm -rf .pytest_cache/v/cache/lastfailed $(OUT)/notebooks
 	mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
-	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile $(NBVAL) \
-		|| $(BIN)/python tests/again.py $$? $(NBVAL)
+	began=$$(date +%s); status=0; \
+	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile $(NBVAL) || status=$$?; \
+	$(BIN)/python tests/rerun.py $$status $$began $(NBVAL)
 
-# All of the broad tests too: the whole zoo, every fault, every operator in every DSL. A commit's run takes a share of them.
+# All of the broad tests too: the whole zoo, every fault, every operator in every DSL. `make test` takes a fixed sample.
 prove:
 	KERNELLAB_PROVE=1 $(MAKE) test
+
+# What a change does to all texts of the rules and the lowerings; BASE is what they are compared with.
+BASE ?= origin/main
+texts: $(READY)
+	$(BIN)/python -m tests.designer.golden --compare $(BASE)
 
 lint: $(BUNDLE)
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
-"""Which part of the broad tests a run takes: a share that rotates with the commit, or all with ``KERNELLAB_PROVE=1``.
+"""Which part of the broad tests `make test` takes: the same sample at every commit. ``make prove`` takes all of them.
 
-Broad tests repeat one behaviour over a large table (every exhibit of the zoo, every operator in every DSL). A commit's
-run takes a share of each table, so that all of it is met over a few commits; ``make prove`` takes all of it.
+Broad tests repeat one behaviour over a large table (every exhibit of the zoo, every operator in every DSL). The sample
+does not depend on the commit, so that a failure belongs to the change that made it. ``python -m tests.breadth`` names
+the tests that only ``make prove`` runs; ``KERNELLAB_SEED=WORD`` draws another sample.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 
-#: file of tests -> one of how many shares of its parametrised tests a commit's run takes
+#: file of tests -> `make test` takes one in so many of its parametrised tests
 SHARES = {
     "zoo/test_zoo.py": 10,
     "verifier/test_faults.py": 3,
@@ -42,21 +43,22 @@ SHARES = {
     "teach/test_answers.py": 4,
     "teach/test_wrong_answers.py": 4,
 }
-#: test without parameters that takes long and guards what seldom changes -> one of how many commits' runs takes it
-SOME_RUNS = {
-    "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem": 3,
-    "designer/test_breadth.py::test_a_deep_network_is_designed_a_launch_at_a_time": 3,
-    "dsls/test_model_new.py::test_an_error_that_torch_s_loader_finds_is_at_the_string_s_line": 3,
-    "knowledge/test_draft.py::test_an_import_fills_a_draft_and_leaves_what_somebody_wrote": 3,
-    "knowledge/test_new_dsl.py::test_a_workspaces_dsl_is_built_by_its_command": 3,
-    "lowering/test_same_text.py::test_the_text_does_not_hang_on_the_order_of_sets": 3,
-    "memory/test_canonical.py::test_a_graph_of_many_nodes_needs_no_recursion": 3,
-    "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile": 3,
-    "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own": 3,
-}
-#: a commit's run executes the first tutorial and one of so many parts of the other notebooks: under four minutes
-NOTEBOOKS = 6
-FIRST_NOTEBOOK = "01_quickstart"
+#: tests without parameters that take long and guard what seldom changes: `make prove` alone runs them
+PROVE_ONLY = frozenset(
+    {
+        "bench/test_suites.py::test_a_worker_that_has_grown_is_replaced_before_the_next_problem",
+        "designer/test_breadth.py::test_a_deep_network_is_designed_a_launch_at_a_time",
+        "dsls/test_model_new.py::test_an_error_that_torch_s_loader_finds_is_at_the_string_s_line",
+        "knowledge/test_draft.py::test_an_import_fills_a_draft_and_leaves_what_somebody_wrote",
+        "knowledge/test_new_dsl.py::test_a_workspaces_dsl_is_built_by_its_command",
+        "lowering/test_same_text.py::test_the_text_does_not_hang_on_the_order_of_sets",
+        "memory/test_canonical.py::test_a_graph_of_many_nodes_needs_no_recursion",
+        "session/test_session.py::test_a_finished_kernel_is_compared_with_torch_compile",
+        "verifier/test_rivals.py::test_max_autotune_is_a_baseline_of_its_own",
+    }
+)
+#: the notebooks that `make test` executes: three tutorials and a lesson
+NOTEBOOKS = frozenset({"01_quickstart", "03_sketches_and_pins", "05_softmax", "06_evolve"})
 
 
 def everything() -> bool:
@@ -64,18 +66,9 @@ def everything() -> bool:
     return os.environ.get("KERNELLAB_PROVE") == "1"
 
 
-@lru_cache(maxsize=1)
 def seed() -> str:
-    """``KERNELLAB_SEED``, else the commit; "" outside of a checkout."""
-    chosen = os.environ.get("KERNELLAB_SEED")
-    if chosen is not None:
-        return chosen
-    try:
-        command = ["git", "rev-parse", "HEAD"]
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
+    """``KERNELLAB_SEED``, else the same word at every commit."""
+    return os.environ.get("KERNELLAB_SEED") or "sample"
 
 
 def chosen(name: str, parts: int, seed: str) -> bool:
@@ -89,8 +82,18 @@ def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
     return [name for name in names if chosen(name, parts, seed)]
 
 
-def notebooks(names: Iterable[str], seed: str) -> list[str]:
-    """The notebooks that a run executes: parts of one size, since each of them takes about as long."""
-    others = sorted(name for name in names if name != FIRST_NOTEBOOK)
-    part = int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16) % NOTEBOOKS
-    return [FIRST_NOTEBOOK, *others[part::NOTEBOOKS]]
+def prove_only() -> list[str]:
+    """The tests that ``make prove`` runs and `make test` does not, as pytest names them."""
+    collected = {}
+    for prove in ("1", ""):
+        environment = {**os.environ, "KERNELLAB_PROVE": prove}
+        # pyproject's addopts hold one -q, which prints a line a test; two would print a count a file
+        command = [sys.executable, "-m", "pytest", "tests", "--collect-only", "-p", "no:cacheprovider"]
+        run = subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, capture_output=True, text=True)
+        collected[prove] = [line for line in run.stdout.splitlines() if "::" in line]
+    in_test = set(collected[""])
+    return [name for name in collected["1"] if name not in in_test]
+
+
+if __name__ == "__main__":
+    print("\n".join(prove_only()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.breadth import SHARES, SOME_RUNS, chosen, everything, notebooks, seed
+from tests.breadth import NOTEBOOKS, PROVE_ONLY, SHARES, chosen, everything, seed
 
 if TYPE_CHECKING:
     from kernellab.verifier import Verifier
@@ -65,21 +65,22 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves a share of the broad tests, unless all are asked for or one is named (``FILE::TEST``)."""
     if everything() or any("::" in argument for argument in config.args):
         return
-    books = notebooks({item.path.stem for item in items if _is_notebook(item)}, seed())
-    left = [item for item in items if not _is_spared(item, books)]
-    if len(left) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if _is_spared(item, books)])
-        items[:] = left
+    spared = [item for item in items if _is_spared(item)]
+    if spared:
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if not _is_spared(item)]
 
 
 def _is_notebook(item: pytest.Item) -> bool:
     return item.path.suffix == ".ipynb"
 
 
-def _is_spared(item: pytest.Item, books: list[str]) -> bool:
+def _is_spared(item: pytest.Item) -> bool:
     if _is_notebook(item):
-        return item.path.stem not in books
-    parts = SHARES.get(_path(item), 1) if hasattr(item, "callspec") else SOME_RUNS.get(f"{_path(item)}::{item.name}", 1)
+        return item.path.stem not in NOTEBOOKS
+    if not hasattr(item, "callspec"):
+        return f"{_path(item)}::{item.name}" in PROVE_ONLY
+    parts = SHARES.get(_path(item), 1)
     return parts > 1 and not chosen(item.nodeid, parts, seed())
 
 

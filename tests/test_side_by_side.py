@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -71,7 +72,7 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     assert any(_overlap(a, b) for a, b in product(others, others) if a != b)
 
 
-def test_a_run_takes_a_share_of_the_broad_tests_that_rotates_and_any_that_is_named(tmp_path: Path) -> None:
+def test_a_run_takes_a_fixed_sample_of_the_broad_tests_and_any_that_is_named(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "test_zoo.py").write_text(
@@ -86,10 +87,14 @@ def test_a_run_takes_a_share_of_the_broad_tests_that_rotates_and_any_that_is_nam
         return {line for line in done.stdout.splitlines() if "::" in line}
 
     everything = collected(KERNELLAB_PROVE="1")
-    one, other = (collected(KERNELLAB_SEED=seed) for seed in ("first", "second"))
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    sample = collected()
+    commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "another"]
+    subprocess.run(commit, cwd=tmp_path, check=True)
+    other = collected(KERNELLAB_SEED="another word")
     assert len(everything) == 41
-    assert all(0 < len(share) < 20 and any("test_always" in name for name in share) for share in (one, other))
-    assert one != other
+    assert all(0 < len(taken) < 20 and any("test_always" in name for name in taken) for taken in (sample, other))
+    assert sample == collected() != other
     assert collected("zoo/test_zoo.py::test_it[7]", KERNELLAB_SEED="first") == {"zoo/test_zoo.py::test_it[7]"}
 
 
@@ -98,19 +103,30 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 @pytest.mark.parametrize("when", ["once", "always"])
-def test_what_failed_beside_others_is_run_again_by_itself(tmp_path: Path, when: str) -> None:
+def test_what_fails_among_others_and_passes_alone_is_reported_as_flaky(tmp_path: Path, when: str) -> None:
     (tmp_path / "test_late.py").write_text(LATE.format(again=when == "once"))
     (tmp_path / "test_right.py").write_text("def test_right():\n    pass\n")
     first = _pytest(tmp_path, "-m", "pytest", ".")
     assert first.returncode == 1
-    second = _pytest(tmp_path, str(Path(__file__).with_name("again.py")), "1", "-q")
+    rerun = str(Path(__file__).with_name("rerun.py"))
+    second = _pytest(tmp_path, rerun, "1", "0", "-q")
     assert second.returncode == (0 if when == "once" else 1), second.stdout
     assert "Once more, one after another: test_late.py" in second.stdout and "test_right" not in second.stdout
+    flaky = "test_late.py::test_late"
+    assert (f"FLAKY, 1: failed among others, passed alone: {flaky}" in second.stdout) is (when == "once")
     # an interrupt is no failure of a test
-    assert _pytest(tmp_path, str(Path(__file__).with_name("again.py")), "2").returncode == 2
+    assert _pytest(tmp_path, rerun, "2", "0").returncode == 2
+    rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert [(row["status"], row["flaky"], row["failed"]) for row in rows] == [
+        (0, [flaky], []) if when == "once" else (1, [], [flaky]),
+        (2, [], []),
+    ]
+    shown = _pytest(tmp_path, rerun, "--last").stdout
+    assert (f"flaky 1 of 2: {flaky}" in shown) is (when == "once")
 
 
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    log = str(folder / "runs.jsonl")
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_TEST_LOG": log}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)

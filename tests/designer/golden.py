@@ -1,14 +1,14 @@
-"""Golden texts: what the rules Designer and the lowerings write today, as hashes, so that no change is by accident.
+"""Golden texts: what the rules Designer and the lowerings write today, so that a diff shows what a change does to it.
 
-    python -m tests.designer.golden --record                  write golden.json anew and list the entries that changed
-    python -m tests.designer.golden --check                   list the entries that differ from golden.json
+    python -m tests.designer.golden --record                  write the texts of golden/ again, and list what changed
+    python -m tests.designer.golden --compare COMMIT          list the entries of all tasks that COMMIT writes otherwise
     python -m tests.designer.golden --show TASK DSL STYLE     print an entry's sketch and source
     python -m tests.designer.golden --diff COMMIT TASK DSL STYLE    how both differ from those at COMMIT
 
-An entry is ``TASK DSL STYLE``; its value is the design's rank (1 is tried first), the hash of the sketch and that of
-the lowered files (without the sketch that they carry), or the class of the error that refuses one of them. Chips are
-those of ``knowledge/hardware``, so that the texts are the same on every machine. Sketches written by hand are lowered
-without a task; they have no rank.
+``golden/`` holds the design that is tried first for each task of :data:`KEPT` in each DSL, as text. ``--compare``
+stores nothing: it runs COMMIT's own tree and this one over all tasks, as tinygrad's process replay does. An entry is
+``TASK DSL STYLE``. Chips are those of ``knowledge/hardware``, so that the texts are the same on every machine. Sketches
+written by hand are lowered without a task; they have no rank.
 """
 
 from __future__ import annotations
@@ -51,8 +51,31 @@ from tests.designer.gather_cases import PICKS
 from tests.designer.window_cases import WINDOWS
 from tests.lowering.triton_cases import CASES as LOWERED
 
-FILE = Path(__file__).with_name("golden.json")
-#: the tasks of the built-in suite that are recorded: all of them would make the file and its check three times as large
+FOLDER = Path(__file__).with_name("golden")
+#: the tasks whose first design is kept as text: of each kind of schedule one
+KEPT = (
+    "families/chain",
+    "families/broadcast_middle",
+    "families/several_outputs",
+    "families/half",
+    "families/row_mean_kept",
+    "families/column_max",
+    "families/argmax_row",
+    "families/softmax",
+    "families/layer_norm",
+    "families/group_norm",
+    "families/cross_entropy",
+    "families/cumsum",
+    "families/matmul",
+    "families/linear_gelu",
+    "families/matvec",
+    "attention/sdpa_causal",
+    "attention/sdpa_bf16",
+    "windows/plain",
+    "picks/embedding",
+    "picks/sort",
+)
+#: the tasks of the built-in suite that are compared: all of them would take three times as long
 BUILTIN = Path(__file__).with_name("golden_builtin.txt")
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m tests.designer.golden"
@@ -74,7 +97,7 @@ class Text:
 
     @property
     def entry(self) -> str:
-        """What golden.json holds of it."""
+        """Its rank, and what tells it from another text."""
         rank = [str(self.rank)] if self.rank else []
         sketch = [_hash(self.sketch)] if self.sketch and self.rank else []
         if self.files is None:
@@ -120,15 +143,14 @@ def tasks() -> dict[str, tuple[str, str]]:
 def texts(task: str) -> dict[str, Text]:
     """``TASK DSL STYLE`` -> text of everything that is designed or lowered for one task."""
     name, text = tasks()[task]
-    made: dict[str, Text] = {}
+    designed: dict[str, Text] = {}
     for dsl, target in targets().items():
         if not name:
-            made[f"{task} {dsl} {BY_HAND}"] = _lowered(text, target)
+            designed[f"{task} {dsl} {BY_HAND}"] = _lowered(text, target)
             continue
-        given = load_task(text, name)
-        for style, found in _designed(given, target):
-            made[f"{task} {dsl} {style}"] = found
-    return made
+        for style, written in _designed(load_task(text, name), target):
+            designed[f"{task} {dsl} {style}"] = written
+    return designed
 
 
 def _designed(task: Task, target: Target) -> Iterator[tuple[str, Text]]:
@@ -177,7 +199,7 @@ def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", title.lower()).strip("-")
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
+# -- the kept texts ----------------------------------------------------------------------------------------------------
 
 
 def torch_version() -> str:
@@ -185,16 +207,25 @@ def torch_version() -> str:
     return ".".join(torch.__version__.split(".")[:2])
 
 
-def read() -> tuple[str, dict[str, str]]:
-    """The version of torch that golden.json was recorded with, and its entries."""
-    kept = json.loads(FILE.read_text(encoding="utf-8"))
-    return kept["torch"], kept["entries"]
+def path_of(task: str, dsl: str) -> Path:
+    """The file of the first design of ``task`` in ``dsl``."""
+    return FOLDER / f"{task.replace('/', '.')}.{dsl}.txt"
 
 
-def write(found: Mapping[str, str], path: Path = FILE) -> None:
-    """One line an entry, sorted."""
-    lines = ",\n".join(f"    {json.dumps(entry)}: {json.dumps(found[entry])}" for entry in sorted(found))
-    path.write_text(f'{{\n  "torch": "{torch_version()}",\n  "entries": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+def kept(tasks: Iterable[str] = KEPT) -> dict[Path, str]:
+    """The texts of ``golden/`` as they are now: of each task and DSL the first design, without the shared headers."""
+    found = {}
+    for task in tasks:
+        first: dict[str, tuple[str, Text]] = {}
+        for entry, text in texts(task).items():
+            _, dsl, style = entry.split()
+            if dsl not in first or text.rank < first[dsl][1].rank:
+                first[dsl] = style, text
+        for dsl, (style, text) in first.items():
+            own = {n: t for n, t in (text.files or {}).items() if not n.startswith("kl_")}
+            body = str(Text(text.rank, text.sketch, own, text.refused))
+            found[path_of(task, dsl)] = f"{task} {dsl} {style}, torch {torch_version()}\n{body}"
+    return found
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -235,7 +266,7 @@ def show(task: str, dsl: str, style: str) -> str:
         SystemExit: there is no such entry; the sentence names those of the task.
     """
     if task not in tasks():
-        raise SystemExit(f"There is no task {task!r}; golden.json names them all.")
+        raise SystemExit(f"There is no task {task!r}. The tasks: {', '.join(tasks())}.")
     made = texts(task)
     entry = f"{task} {dsl} {style}"
     if entry not in made:
@@ -243,17 +274,22 @@ def show(task: str, dsl: str, style: str) -> str:
     return str(made[entry])
 
 
-def diff(commit: str, task: str, dsl: str, style: str) -> str:
-    """How an entry's texts differ from those at ``commit``, which is unpacked and run beside this tree."""
+def _at(commit: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """This command with ``arguments`` in ``commit``'s own tree."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(archive)) as tar:
             tar.extractall(folder)  # our own commit
-        command = [sys.executable, "-m", "tests.designer.golden", "--show", task, dsl, style]
+        command = [sys.executable, "-m", "tests.designer.golden", *arguments]
         environment = {**os.environ, "PYTHONPATH": folder}
-        told = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def diff(commit: str, task: str, dsl: str, style: str) -> str:
+    """How an entry's texts differ from those at ``commit``."""
+    run = _at(commit, "--show", task, dsl, style)
     # an entry that one of the two does not have is told as such
-    before = told.stdout if told.returncode == 0 else told.stderr
+    before = run.stdout if run.returncode == 0 else run.stderr
     try:
         after = show(task, dsl, style)
     except SystemExit as missing:
@@ -262,31 +298,54 @@ def diff(commit: str, task: str, dsl: str, style: str) -> str:
     return "\n".join(lines) or "No difference."
 
 
+def compare(commit: str) -> list[str]:
+    """The entries that ``commit`` writes otherwise, a line each.
+
+    Raises:
+        SystemExit: ``commit``'s tree cannot list its entries; the sentence holds the end of its error.
+    """
+    run = _at(commit, "--entries")
+    if run.returncode:
+        raise SystemExit(f"The entries of {commit} cannot be listed: {run.stderr.strip()[-500:]}")
+    return changes(json.loads(run.stdout), entries(tasks(), PROCESSES))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     wanted = parser.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--record", action="store_true")
-    wanted.add_argument("--check", action="store_true")
+    wanted.add_argument("--compare", metavar="COMMIT")
+    wanted.add_argument("--entries", action="store_true", help="print all entries as JSON, for --compare")
     wanted.add_argument("--show", nargs=3, metavar=("TASK", "DSL", "STYLE"))
     wanted.add_argument("--diff", nargs=4, metavar=("COMMIT", "TASK", "DSL", "STYLE"))
     options = parser.parse_args(arguments)
     if options.show:
         print(show(*options.show), end="")
-        return 0
-    if options.diff:
+    elif options.diff:
         print(diff(*options.diff))
-        return 0
-    _, before = read() if FILE.exists() else ("", {})
-    after = entries(tasks(), PROCESSES)
-    changed = changes(before, after)
-    print("\n".join(changed) or "No entry changed.")
-    print(f"{len(after)} entries, {len(changed)} changed.")
-    if options.record:
-        write(after)
-        return 0
-    return 1 if changed else 0
+    elif options.entries:
+        print(json.dumps(entries(tasks(), PROCESSES), indent=1))
+    elif options.compare:
+        print("\n".join(compare(options.compare)) or "No entry changed.")
+    else:
+        record()
+    return 0
+
+
+def record() -> None:
+    """Writes ``golden/`` again and prints the names of the files that changed."""
+    FOLDER.mkdir(exist_ok=True)
+    now = kept()
+    for path in FOLDER.glob("*.txt"):
+        if path not in now:
+            path.unlink()
+            print(f"gone     {path.name}")
+    for path, text in sorted(now.items()):
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{'changed' if path.exists() else 'new    '}  {path.name}")
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,61 +1,42 @@
-"""Designs and lowered sources are, text for text, those that golden.json was recorded from.
-
-An eighth of the tasks a commit; all of them with ``KERNELLAB_PROVE=1``.
-"""
+"""The first designs of some tasks are, text for text, those of ``golden/``."""
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from tests.breadth import everything, seed, share
 from tests.designer import golden
-
-#: one of how many shares a commit checks
-PARTS = 8
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """torch.export's debug lines would bury the list of entries."""
+    """torch.export's debug lines would bury the difference."""
     logging.disable(logging.INFO)
     yield
     logging.disable(logging.NOTSET)
 
 
-def test_the_file_names_every_task_and_no_other() -> None:
-    _, kept = golden.read()
-    assert {entry.split()[0] for entry in kept} == set(golden.tasks()), f"record anew: {golden.COMMAND} --record"
+def test_the_folder_holds_a_text_of_each_task_and_dsl() -> None:
+    wanted = {golden.path_of(task, dsl) for task in golden.KEPT for dsl in golden.targets()}
+    assert set(golden.FOLDER.glob("*.txt")) == wanted, f"{golden.COMMAND} --record"
 
 
 @pytest.mark.usefixtures("quiet")
-def test_designs_and_sources_are_the_recorded_ones() -> None:
-    version, kept = golden.read()
-    if version != golden.torch_version():
-        pytest.skip(f"Texts were recorded with torch {version}, whose graphs may differ from {golden.torch_version()}.")
-    names = list(golden.tasks()) if everything() else share(golden.tasks(), seed(), PARTS)
-    before = {entry: value for entry, value in kept.items() if entry.split()[0] in set(names)}
-    changed = golden.changes(before, golden.entries(names, golden.PROCESSES if everything() else 1))
-    if changed:
-        shown = [*changed[:40], *([f"and {len(changed) - 40} more"] if len(changed) > 40 else [])]
-        entry = changed[0].split()[1:4]
-        pytest.fail(
-            "\n".join([
-                f"{len(changed)} texts are not the recorded ones:", *shown,
-                f"See a difference: {golden.COMMAND} --diff HEAD {' '.join(entry).rstrip(':')}",
-                f"If it is meant, and the commit says why: {golden.COMMAND} --record",
-            ]),
-            pytrace=False,
-        )  # fmt: skip
-
-
-def test_every_task_is_in_some_commits_share() -> None:
-    names = list(golden.tasks())
-    shares = [share(names, str(number), PARTS) for number in range(99)]
-    assert {name for found in shares for name in found} == set(names)
-    assert max(map(len, shares)) < len(names) / 4
+@pytest.mark.parametrize("task", golden.KEPT)
+def test_designs_and_sources_are_the_recorded_ones(task: str) -> None:
+    for path, now in golden.kept([task]).items():
+        recorded = path.read_text(encoding="utf-8")
+        if recorded.partition("\n")[0].rpartition(" ")[2] != golden.torch_version():
+            pytest.skip(f"Recorded with another torch than {golden.torch_version()}, whose graphs may differ.")
+        if now != recorded:
+            lines = difflib.unified_diff(recorded.splitlines(), now.splitlines(), path.name, "now", lineterm="")
+            pytest.fail(
+                "\n".join([*lines, "", f"If this is meant, and the commit says why: {golden.COMMAND} --record"]),
+                pytrace=False,
+            )
 
 
 def test_a_change_is_named_with_what_differs() -> None:

@@ -28,7 +28,7 @@ from .triton_cases import CASES, MATMUL, RMS_NORM, SOFTMAX, Case, normal
 
 TARGET = Target("cuda_c", Backend.CUDA, Chip("test GPU", "gpu", 132))
 BUILTIN = Path(__file__).parents[2] / "kernellab" / "bench" / "builtin"
-#: the built-in tasks whose texts are held by golden.json: of each family some, all of them designed
+#: the built-in tasks whose texts `golden --compare` compares: of each family some, all of them designed
 SAMPLED = (Path(__file__).parents[1] / "designer" / "golden_builtin.txt").read_text(encoding="utf-8").split()
 #: each pointwise operation is the same road; a few stand for all
 _CASES = [c for c in CASES if not c.name.startswith(("pointwise", "not a number", "dtype"))]
