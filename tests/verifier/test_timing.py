@@ -20,6 +20,7 @@ from kernellab.errors import VerifierError
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, sandbox_level
 from kernellab.verifier.audit import bound
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.compare.compare import Limits, accepts
 from kernellab.verifier.compare.near import near as is_near
 from kernellab.verifier.judge import accounts
@@ -203,12 +204,12 @@ def test_a_handshake_that_was_dear_does_not_make_a_call_free() -> None:
 
 
 def test_of_little_data_every_timed_call_is_checked_and_of_much_a_secret_third(judge: Judge) -> None:
-    little, much = (Checks(judge.scale, [], size) for size in (1 << 20, TIMING.check_all_bytes + 1))
+    little, much = (Checks(Comparison(judge.scale), size) for size in (1 << 20, TIMING.check_all_bytes + 1))
     assert all(little.wanted() for _ in range(50))
     drawn = [much.wanted() for _ in range(400)]
     assert drawn[0]
     assert 90 < sum(drawn) < 180
-    assert drawn != [Checks(judge.scale, [], TIMING.check_all_bytes + 1).wanted() for _ in range(400)]
+    assert drawn != [Checks(Comparison(judge.scale), TIMING.check_all_bytes + 1).wanted() for _ in range(400)]
 
 
 def test_what_is_near_in_every_element_keeps_every_rule_and_little_else_is_taken_for_near() -> None:

@@ -107,6 +107,12 @@ class Case:
             return self
         return self._sharing(replace(self, double=True), "args", "_native")
 
+    def answered(self, args: tuple[Any, ...], native: tuple[Tensor, ...], seconds: float) -> Case:
+        """The same case with arguments that were made elsewhere, and what the reference has given for them."""
+        other = replace(self)
+        vars(other).update(args=args, _native=(native, seconds))
+        return other
+
     @property
     def reference_seconds(self) -> float:
         """What the reference took for these arguments."""

@@ -163,11 +163,10 @@ def _comparable(tensor: Tensor) -> Tensor:
     return tensor.to(torch.uint8) if tensor.dtype == torch.bool else computable(tensor)
 
 
-def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True) -> float | None:
+def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
     """The relative error of an output that keeps every rule without the widening by the framework's own error.
 
-    None when the whole rule must be asked. Not ``strict``: every element and the whole, no tiles, no tau. In pieces
-    that stay in the cache: most outputs are right, and are done here.
+    None when the whole rule must be asked. In pieces that stay in the cache: most outputs are right, and are done here.
     """
     import torch
 
@@ -183,9 +182,6 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits, strict: bool = True)
         error = have.to(torch.float64, copy=True).sub_(want).abs_()
         if not bool((error <= (size + rms).mul_(ERROR.element_factor * limits.floor)).all()):
             return None
-        if not strict:
-            square += float(error.square_().sum())
-            continue
         tiles = tile_squares(error)
         square += float(tiles.sum())
         scale = tile_squares(want).clamp_(min=ERROR.tile_norm_share**2 * rms**2)

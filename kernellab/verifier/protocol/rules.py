@@ -163,8 +163,6 @@ class TimingRule:
     #: all outputs of timed calls are checked where the least number of pairs has this many bytes of inputs, else the
     #: first, the last and a secret random third
     check_all_bytes: int = 64 * MIB
-    #: timed outputs that are near but not within every rule are compared with float64 this many times
-    full_checks: int = 2
     #: elements of each tensor that are put in place only after the clock has started
     withheld: int = 4
     #: seconds between an answer and the halt of all that a worker runs which are no part of its time: what the judge's

@@ -160,7 +160,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
         except DishonestWhenTimed as dishonest:
             raise stages.refused(case, dishonest.signature, str(dishonest)) from dishonest
         except WrongWhenTimed as wrong:
-            raise _wrong_when_timed(stages, case, wrong) from wrong
+            raise _wrong_when_timed(stages, wrong) from wrong
         except WorkerFailure as failure:
             raise stages.failed("fast", failure, case) from failure
 
@@ -190,7 +190,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
         run = measure_on_device if backend is Backend.CUDA else beside
         with profile or nullcontext():
             return run(
-                stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+                stages.task, case.args, Side("candidate", stages.worker), sides, stages.comparison,
                 budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,
             )  # fmt: skip
 
@@ -220,9 +220,11 @@ def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:
     return Side(name, worker)
 
 
-def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refused:
+def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
+    wrong = timed.wrong
+    reference = wrong.case.references[wrong.output]
     shown = evidence.of_mismatch(
-        stages.source, case, wrong.output, wrong.got, wrong.reference, wrong.mismatch, earlier=stages.answers
+        stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
     # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near
     near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
