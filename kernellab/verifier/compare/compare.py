@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
-from kernellab.task.dtypes import computable, is_float8, parts
+from kernellab.task.dtypes import computable, is_float8, reals
 from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.pieces import compare_pieces
 from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
@@ -72,9 +72,9 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
     native = reference.native
     if not native.is_floating_point():
         if native.is_complex():
-            wrong_part, relative_error = compare(parts(got), Reference(parts(native), None), limits)
+            wrong_part, relative_error = compare(reals(got), Reference(reals(native), None), limits)
             if wrong_part is not None and wrong_part.wrong is not None:
-                wrong_part = replace(wrong_part, wrong=wrong_part.wrong.any(-1))
+                wrong_part = replace(wrong_part, wrong=wrong_part.wrong.reshape(*native.shape, 2).any(-1))
             return wrong_part, relative_error
         wrong = _unequal(got, reference)
         if got.dtype == native.dtype == torch.bool:

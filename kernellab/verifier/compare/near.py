@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernellab.task.dtypes import computable, parts
+from kernellab.task.dtypes import computable, reals
 from kernellab.verifier.compare.compare import PIECE, accepts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import DEVICE
@@ -28,7 +28,7 @@ def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:
     same = got.dtype == native.dtype and got.shape == native.shape
     if not same or limits.own < 1 or limits.close:
         return None
-    got, native = parts(computable(got)), parts(computable(native))
+    got, native = reals(computable(got)), reals(computable(native))
     if not native.is_floating_point():
         # bools by their bytes, which need not be 0 and 1
         bits = (t.view(torch.uint8) if t.dtype is torch.bool else t for t in (got, native))

@@ -107,7 +107,7 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
     stages.check(cases.timed)
     names = ", ".join(c.family.value for c in cases.families)
-    return f"families {names}, relative error at most {stages.comparison.worst:.1e}"
+    return f"families {names}, relative error at most {stages.comparison.worst:.1e}; {stages.comparison.tests.words}"
 
 
 def _fast(stages: Stages, cases: RankCases) -> str:

@@ -69,7 +69,8 @@ def _correct(stages: Stages) -> str:
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else ())
     names = dict.fromkeys(c.family.value for c in found)
-    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {stages.comparison.worst:.1e}"
+    worst, tests = stages.comparison.worst, stages.comparison.tests.words
+    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"
 
 
 def quiet(stages: Stages, case: Case) -> list[Tensor]:
