@@ -143,7 +143,7 @@ def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch:
 
 
 def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = bound.Roofs(1e10, 8e9, 1e11)
+    measured = bound.Roofs(1e10, 8e9, 1e11, 5e10)
     calls: list[int] = []
     monkeypatch.setenv(bound.CACHE, str(tmp_path))
 
