@@ -29,6 +29,13 @@ def parts(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
+def reals(tensor: Tensor) -> Tensor:
+    """A complex tensor as real numbers, those of an element beside each other in a last dimension that is twice as
+    long; all else as it is."""
+    pairs = parts(tensor)
+    return pairs.flatten(-2) if tensor.is_complex() and tensor.dim() else pairs
+
+
 def unusable(value: object) -> str:
     """What a tensor is that neither a kernel nor the judge can take ("a sparse tensor"); "" for all others."""
     import torch

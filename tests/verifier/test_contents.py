@@ -9,7 +9,8 @@ import torch
 
 from kernellab.records import Stage
 from kernellab.task import load_task
-from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.rules import TIMING
@@ -172,13 +173,62 @@ def test_an_output_lies_in_an_input_wherever_it_begins() -> None:
 def test_outputs_are_compared_with_a_baseline_s_and_where_those_differ_with_the_reference(judge: Judge) -> None:
     args = judge.relu_add.module().sample()
     right = torch.relu(args[0]) + args[1]
-    checks = Checks(judge.relu_add, [Limits.of("float32", {}, False)], 1 << 20)
+    checks = Checks(Comparison(judge.relu_add), 1 << 20)
     checks.beside(args, [right], [right.clone()])
     # a baseline that is off does not make a right kernel wrong, nor a wrong one right
     checks.beside(args, [right], [right + 1])
     assert checks.done == 2
     with pytest.raises(WrongWhenTimed):
         checks.beside(args, [right + 1], [right + 2])
+
+
+TWO_OUTPUTS = """
+import torch
+def reference(x):
+    return (x + 1000.0) - 1000.0, x * 2.0
+def inputs():
+    return (torch.randn(256, 640),)
+"""
+
+
+def test_no_number_of_calls_makes_the_rules_of_a_timed_output_less() -> None:
+    """The first output is far from eager's and right in float64, again and again; the second then has zeros for all
+    but its large elements, which neither the whole norm nor any single element's bound shows."""
+    task = load_task(TWO_OUTPUTS)
+    x = 1e-6 * torch.randn(256, 640)
+    x[:64, :64] = 1.0
+    checks = Checks(Comparison(task), 1 << 20)
+    for _ in range(4):
+        checks.check((x,), [x.clone(), 2 * x])
+    with pytest.raises(WrongWhenTimed) as wrong:
+        checks.check((x,), [x.clone(), torch.where(x == 1.0, 2 * x, 0.0)])
+    assert wrong.value.wrong.output == 1
+
+
+def test_a_timed_output_of_another_shape_or_dtype_is_no_answer(judge: Judge) -> None:
+    args = judge.relu_add.module().sample()
+    right = torch.relu(args[0]) + args[1]
+    checks = Checks(Comparison(judge.relu_add), 1 << 20)
+    for other in (right.double(), right[:1], right.reshape(-1), right[None]):
+        with pytest.raises(WorkerFailure, match="in a timed call output 0"):
+            checks.check(args, [other])
+        with pytest.raises(WorkerFailure, match="in a timed call output 0"):
+            checks.beside(args, [other], [right])
+
+
+def test_elements_that_share_memory_are_found_where_their_span_is_wide() -> None:
+    def shared(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+        return Output(0, 0, 1 << 20, "float32", shape, strides).overlaps
+
+    assert shared((4, 8), (0, 1)) and shared((2, 3), (4, 2)) and shared((3, 3), (2, 4))
+    assert not shared((4, 8), (8, 1)) and not shared((4, 8), (1, 4)) and not shared((0, 8), (0, 1))
+
+
+def test_a_timed_output_that_is_not_contiguous_is_told(judge: Judge) -> None:
+    code = f"{TELL}def kernel(x, y):\n    found = torch.relu(x) + y\n"
+    code += "    return found.t().contiguous().t() if timed(x) else found\n"
+    verdict = judge(code)
+    assert verdict.passed and "output 0 not contiguous" in verdict.label, verdict
 
 
 #: tells timed calls by the places of their inputs, which take turns

@@ -19,6 +19,7 @@ import torch
 
 from kernellab.task import load_task
 from kernellab.verifier.cases import device
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.compare import chunked as pieces_module
 from kernellab.verifier.compare.chunked import compare_pieces
 from kernellab.verifier.compare.compare import Limits, Reference, compare
@@ -630,7 +631,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Any:
             (torch.randn(8, 16),),
             Side("candidate", candidate.worker),
             sides,
-            [LIMITS],
+            Comparison(task),
             budget=budget,
             deadline=5.0,
         )

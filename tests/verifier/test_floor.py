@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kernellab.target import Backend
 from kernellab.task import load_task
+from kernellab.verifier.audit import bound
+from kernellab.verifier.audit.bound import Bound
 from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.protocol.rules import TIMING
+from kernellab.verifier.stages import fast
+from kernellab.verifier.stages.context import Findings
+from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.timing import floor as floors
 from kernellab.verifier.timing.floor import Rates, floor
 
@@ -53,14 +63,74 @@ def test_where_elements_may_be_left_out_bytes_are_no_floor() -> None:
 def test_rates_are_the_best_ever_and_outlive_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
     monkeypatch.setattr(floors, "_in_memory", {})
-    coming = [Rates(5e10, 2e11), Rates(9e10, 1e11)]
+    coming = [Rates(5e10, 2e11, 1e11), Rates(9e10, 1e11, 9e10)]
     monkeypatch.setattr(floors, "_measured", lambda threads: coming.pop(0))
-    assert floors.cpu_rates(1) == Rates(5e10, 2e11) == floors.cpu_rates(1)
-    assert floors.cpu_rates(1, again=True) == Rates(9e10, 2e11)
+    assert floors.cpu_rates(1) == Rates(5e10, 2e11, 1e11) == floors.cpu_rates(1)
+    assert floors.cpu_rates(1, again=True) == Rates(9e10, 2e11, 1e11)
     monkeypatch.setattr(floors, "_in_memory", {})
-    assert floors.cpu_rates(1) == Rates(9e10, 2e11) and not coming
+    assert floors.cpu_rates(1) == Rates(9e10, 2e11, 1e11) and not coming
 
 
 def test_measured_rates_are_those_of_a_machine() -> None:
     found = floors._measured(1)
     assert 1e8 < found.cached < 1e13 and 1e8 < found.flops < 1e15
+
+
+def test_a_product_of_float64_needs_the_time_of_float64_s_products() -> None:
+    """A kernel that returned zeros was believed at 467 GFLOP/s of float64, where the machine's products reach 127."""
+    text = PRODUCT.format(m=256, n=256, k=512).replace("torch.randn(256, 512)", "torch.randn(256, 512).double()")
+    task = load_task(text.replace("torch.randn(512, 256)", "torch.randn(512, 256).double()"))
+    found = floor(task, Rates(cached=1e12, flops=2.5e11, double=1.25e11))
+    assert found is not None and found.seconds == pytest.approx(2 * 256 * 256 * 512 / 1.25e11 / TIMING.flops_factor)
+
+
+def test_rates_without_float64_s_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    monkeypatch.setattr(floors, "_in_memory", {})
+    path = floors._file(1)
+    assert path is not None
+    path.write_text('{"cached": 5e10, "flops": 2e11}')
+    monkeypatch.setattr(floors, "_measured", lambda threads: Rates(4e10, 1e11, 6e10))
+    assert floors.cpu_rates(1) == Rates(4e10, 1e11, 6e10)
+
+
+BOUND = Bound(bytes=1 << 20, flops=10**8, ms=2.0, byte_floor_ms=None, bandwidth=1e10, rate=5e10, by_bytes=True)
+
+
+def _stages(monkeypatch: pytest.MonkeyPatch, bounds: list[Bound]) -> Any:
+    """What the stage fast needs for its bound, on a machine whose roofs are ``bounds`` at one look after the other."""
+    monkeypatch.setattr(fast, "_refuse_below", lambda *_: None)
+    monkeypatch.setattr(fast.turns, "alone", lambda: nullcontext(0.0))
+    monkeypatch.setattr(bound, "speed_of_light", lambda *_: bounds[0])
+    monkeypatch.setattr(bound, "roofs_again", lambda *_: bounds.pop(0))
+    context = SimpleNamespace(request=SimpleNamespace(backend=Backend.CPU), findings=Findings(), end=0.0)
+    return SimpleNamespace(task=None, threads=1, context=context)
+
+
+def test_a_time_under_the_bound_is_never_just_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rates are measured again; what is under a bound of bytes that lie in memory is refused, else it is told why
+    the bound does not bind."""
+    slow, past = replace(BOUND, ms=3.0), replace(BOUND, ms=3.0, byte_floor_ms=3.0)
+    stages = _stages(monkeypatch, [slow, BOUND])
+    fast._bound(stages, 2.5, 1.0)
+    assert not stages.context.findings.labels and stages.context.findings.sol_ms == 2.0, "the first roofs were held up"
+    stages = _stages(monkeypatch, [slow, BOUND])
+    fast._bound(stages, 1.5, 1.0)
+    assert stages.context.findings.labels == ["under the memory's bound, in the caches"]
+    stages = _stages(monkeypatch, [slow, replace(BOUND, by_bytes=False)])
+    fast._bound(stages, 1.5, 1.0)
+    assert stages.context.findings.labels == ["under the bound of the reference's arithmetic"]
+    with pytest.raises(Refused, match="byte floor"):
+        fast._bound(_stages(monkeypatch, [slow, past]), 1.5, 1.0)
+
+
+def test_roofs_measured_again_are_the_best_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    coming = [bound.Roofs(1e10, 8e9, 2e11, 1e11), bound.Roofs(2e10, 7e9, 3e11, 9e10)]
+    monkeypatch.setattr(bound, "_measured", lambda threads: coming.pop(0))
+    bound.roofs.cache_clear()
+    try:
+        assert bound.roofs(97).copy == 1e10
+        assert bound.roofs_again(97) == bound.Roofs(2e10, 8e9, 3e11, 1e11) == bound.roofs(97)
+    finally:
+        bound.roofs.cache_clear()

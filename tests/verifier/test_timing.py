@@ -20,6 +20,7 @@ from kernellab.errors import VerifierError
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, sandbox_level
 from kernellab.verifier.audit import bound
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.compare.compare import Limits, accepts
 from kernellab.verifier.compare.fast_accept import near as is_near
 from kernellab.verifier.judge import process_stats
@@ -142,7 +143,7 @@ def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch:
 
 
 def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = bound.Roofs(1e10, 8e9, 1e11)
+    measured = bound.Roofs(1e10, 8e9, 1e11, 5e10)
     calls: list[int] = []
     monkeypatch.setenv(bound.CACHE, str(tmp_path))
 
@@ -203,12 +204,12 @@ def test_a_handshake_that_was_dear_does_not_make_a_call_free() -> None:
 
 
 def test_of_little_data_every_timed_call_is_checked_and_of_much_a_secret_third(judge: Judge) -> None:
-    little, much = (Checks(judge.scale, [], size) for size in (1 << 20, TIMING.check_all_bytes + 1))
+    little, much = (Checks(Comparison(judge.scale), size) for size in (1 << 20, TIMING.check_all_bytes + 1))
     assert all(little.wanted() for _ in range(50))
     drawn = [much.wanted() for _ in range(400)]
     assert drawn[0]
     assert 90 < sum(drawn) < 180
-    assert drawn != [Checks(judge.scale, [], TIMING.check_all_bytes + 1).wanted() for _ in range(400)]
+    assert drawn != [Checks(Comparison(judge.scale), TIMING.check_all_bytes + 1).wanted() for _ in range(400)]
 
 
 def test_what_is_near_in_every_element_keeps_every_rule_and_little_else_is_taken_for_near() -> None:

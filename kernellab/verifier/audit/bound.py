@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,21 @@ _CACHED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Roofs:
-    """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 matmul."""
+    """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 and of a float64
+    matmul."""
 
     copy: float
     copy_fresh: float
     flops: float
+    double: float
 
 
 @dataclass(frozen=True)
 class Bound:
     """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches.
 
-    ``bandwidth`` in bytes/s and ``rate`` of a float32 product in FLOP/s were measured here; 0 where they were not.
+    ``bandwidth`` in bytes/s and ``rate`` of a product in FLOP/s (float64's where the task's products are, else
+    float32's) were measured here; 0 where they were not. ``by_bytes``: the bytes take the longer.
     """
 
     bytes: int
@@ -47,16 +50,32 @@ class Bound:
     byte_floor_ms: float | None
     bandwidth: float = 0.0
     rate: float = 0.0
+    by_bytes: bool = False
 
 
 @lru_cache(maxsize=4)
 def roofs(threads: int) -> Roofs:
     """The best of several runs, since a roof is a maximum; 0.3 s once a machine, then from the user's cache folder."""
+    return _known(threads) or _kept(threads, _measured(threads))
+
+
+def roofs_again(threads: int) -> Roofs:
+    """The roofs measured once more; of each the best that was ever measured."""
+    known, found = roofs(threads), _measured(threads)
+    roofs.cache_clear()
+    return _kept(threads, Roofs(*(max(p) for p in zip(astuple(known), astuple(found), strict=True))))
+
+
+def _known(threads: int) -> Roofs | None:
     path = _cache_file(threads)
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Roofs(**json.loads(path.read_text()))
-    found = _measured(threads)
+    return None
+
+
+def _kept(threads: int, found: Roofs) -> Roofs:
+    path = _cache_file(threads)
     if path is not None:
         with contextlib.suppress(OSError):  # a cache that cannot be written is measured again next time
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,8 +95,10 @@ def _measured(threads: int) -> Roofs:
     fresh = _best(source.clone, 3)
     a, b = torch.rand(_GEMM, _GEMM), torch.rand(_GEMM, _GEMM)
     gemm = _best(lambda: a @ b, 5)
+    a, b = a.double(), b.double()
+    double = _best(lambda: a @ b, 3)
     torch.set_num_threads(1)
-    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm)
+    return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm, 2 * _GEMM**3 / double)
 
 
 def _cache_file(threads: int) -> Path | None:
@@ -107,9 +128,13 @@ def speed_of_light(task: Task, threads: int) -> Bound | None:
     found = roofs(threads)
     size = input_bytes(task)
     by_bytes = size / found.copy * 1e3
-    rates = Rates(found.copy, found.flops, found.flops, shared=True)
+    # nothing that computes float64 is faster than its products
+    flops = found.double if set(cost.flops) == {"float64"} else found.flops
+    rates = Rates(found.copy, flops, flops, shared=True)
     floor = by_bytes if size > _CACHED_BYTES and reads_everything(task) else None
-    return Bound(size, cost.total_flops, roofline(cost, rates).ms, floor, found.copy, found.flops)
+    line = roofline(cost, rates)
+    by_bytes = line.bytes_ms >= line.flops_ms
+    return Bound(size, cost.total_flops, line.ms, floor, found.copy, flops, by_bytes)
 
 
 @dataclass(frozen=True)

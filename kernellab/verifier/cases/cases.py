@@ -96,6 +96,11 @@ class Case:
         return self._native[0]
 
     @property
+    def is_declared(self) -> bool:
+        """Are its sizes those that are timed?"""
+        return dict(self.sizes) == self.task.module().default_sizes()
+
+    @property
     def asked(self) -> tuple[Reference, ...]:
         """The references, where somebody has asked for them."""
         found: tuple[Reference, ...] = vars(self).get("references", ())
@@ -106,6 +111,22 @@ class Case:
         if self.double:
             return self
         return self._sharing(replace(self, double=True), "args", "_native")
+
+    def answered(self, args: tuple[Any, ...], native: tuple[Tensor, ...], seconds: float) -> Case:
+        """The same case with arguments that were made elsewhere, and what the reference has given for them."""
+        other = replace(self)
+        vars(other).update(args=args, _native=(native, seconds))
+        return other
+
+    def exact(self) -> Case:
+        """The same case as if the reference's answers at the declared dtype had no error: float64 gives the same."""
+        found = tuple(
+            Reference(n, n.double(), nudged=n.double()) if self.double and n.is_floating_point() else Reference(n, None)
+            for n in self.native
+        )
+        other = self._sharing(replace(self, double=True), "args", "_native")
+        vars(other).update(references=found, nudged=found)
+        return other
 
     @property
     def reference_seconds(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernellab.task.dtypes import computable, parts
+from kernellab.task.dtypes import computable, reals
 from kernellab.verifier.compare.compare import PIECE, accepts
 from kernellab.verifier.compare.records import Limits
 from kernellab.verifier.protocol.rules import DEVICE
@@ -16,29 +16,25 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def quick(got: Tensor, want: Tensor, limits: Limits) -> bool:
-    """True when ``got`` keeps every rule against the reference at the declared dtype, so that float64 is not needed."""
-    import torch
-
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return False
-    got, want = parts(computable(got)), parts(computable(want))
-    if not want.is_floating_point():
-        return bool(torch.equal(got, want))
-    return got.numel() == 0 or near(got, want, limits.floor) is not None or accepts(got, want, limits) is not None
-
-
 def beyond_doubt(got: Tensor, native: Tensor, limits: Limits) -> float | None:
     """The relative distance of an output from the reference's ``native`` answer where that is so small that every rule
-    is kept whatever float64 says; None where it must be asked.
+    is kept whatever float64 says (of integers and bools where all are equal); None where it must be asked.
 
     Half of each limit: what is within half the floor of the framework, which is ``e`` off itself, is at most the
     larger of the floor and ``2 e`` off, and the rules allow the larger of the floor and ``framework_factor`` ``e``.
     """
+    import torch
+
     same = got.dtype == native.dtype and got.shape == native.shape
-    if not same or limits.own < 1 or limits.close or not native.is_floating_point():
+    if not same or limits.own < 1 or limits.close:
         return None
-    got, native = computable(got), computable(native)
+    got, native = reals(computable(got)), reals(computable(native))
+    if not native.is_floating_point():
+        # bools by their bytes, which need not be 0 and 1
+        bits = (t.view(torch.uint8) if t.dtype is torch.bool else t for t in (got, native))
+        return 0.0 if torch.equal(*bits) else None
+    if native.numel() == 0:
+        return 0.0
     found = near(got, native, limits.floor / 2)
     if found is not None:
         return found

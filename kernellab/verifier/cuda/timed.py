@@ -32,7 +32,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cuda.batch import Goes
 from kernellab.verifier.cuda.clocks import (
     DEVICES,
@@ -130,7 +130,7 @@ def measure(
     args: Sequence[Any],
     candidate: Side,
     baselines: Sequence[Side],
-    limits: Sequence[Limits],
+    comparison: Comparison,
     *,
     budget: float,
     deadline: float,
@@ -138,7 +138,7 @@ def measure(
     pace: Pace = VERDICT,
 ) -> Result:
     """As :func:`kernellab.verifier.timing.timed.measure`. Raises Inconsistent too."""
-    run = _Run(task, args, candidate, baselines, limits, deadline, canaries, pace)
+    run = _Run(task, args, candidate, baselines, comparison, deadline, canaries, pace)
     try:
         return run.measure(budget)
     finally:
@@ -147,13 +147,13 @@ def measure(
 
 class _Run:
     def __init__(
-        self, task: Task, args: Sequence[Any], candidate: Side, baselines: Sequence[Side], limits: Sequence[Limits],
+        self, task: Task, args: Sequence[Any], candidate: Side, baselines: Sequence[Side], comparison: Comparison,
         deadline: float, canaries: Sequence[Canary], pace: Pace,
     ) -> None:  # fmt: skip
         self.pace = pace
         self.task = task
         self._canaries = canaries
-        self.limits = limits
+        self.comparison = comparison
         (self.candidate,) = teams([candidate], Turns)
         self.baselines = teams(baselines, Turns)
         self.sides = [self.candidate, *self.baselines]
@@ -187,7 +187,7 @@ class _Run:
         self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
         # of a ranking's goes the first call, the last and a random third are enough
         checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
-        self.checks = Checks(self.task, self.limits, checked)
+        self.checks = Checks(self.comparison, checked)
         #: by the round in which they come, which nobody but the judge knows
         least = max(self.pace.least // self.block, 1)
         canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)

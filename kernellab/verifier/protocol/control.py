@@ -52,8 +52,8 @@ class Output:
 
     @property
     def overlaps(self) -> bool:
-        """Are there fewer places than elements?"""
-        return prod(self.shape) > self._span
+        """Does an element lie where another does?"""
+        return overlaps(self.shape, self.strides)
 
     def lies_in(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Does any place from its first element to its last lie between two of these addresses? Where it begins says
@@ -82,6 +82,26 @@ class Output:
     @property
     def _span(self) -> int:
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+
+def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Does an element of these strides (in elements) lie where another does?"""
+    end = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < end:
+            return 0 not in shape
+        end = stride * (n - 1) + end
+    return False
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Do elements of these strides (in elements) lie one after the other?"""
+    step = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and stride != step:
+            return 0 in shape
+        step *= n
+    return True
 
 
 @dataclass(frozen=True)

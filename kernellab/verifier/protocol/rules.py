@@ -163,8 +163,6 @@ class TimingRule:
     #: all outputs of timed calls are checked where the least number of pairs has this many bytes of inputs, else the
     #: first, the last and a secret random third
     check_all_bytes: int = 64 * MIB
-    #: timed outputs that are near but not within every rule are compared with float64 this many times
-    full_checks: int = 2
     #: elements of each tensor that are put in place only after the clock has started
     withheld: int = 4
     #: seconds between an answer and the halt of all that a worker runs which are no part of its time: what the judge's
@@ -249,10 +247,12 @@ class TimingRule:
     #: judge's clock and worker's clock may differ by this share and by this many seconds
     clock_share: float = 0.10
     clock_seconds: float = 30e-6
-    #: times faster than the best copy within the caches, and than the fastest product, no kernel is: what seems so is
+    #: times faster than the best copy within the caches, than the fastest product of float32 or float64, and than that
+    #: of another dtype (for which a unit may be here that torch has no product for), no kernel is: what seems so is
     #: refused. So many times fewer products a convolution may take
     cached_factor: float = 4.0
-    flops_factor: float = 2.0
+    flops_factor: float = 1.25
+    other_flops_factor: float = 2.0
     convolution_factor: float = 4.0
     #: seconds for which one of these rates is measured
     rate_seconds: float = 0.05

@@ -106,7 +106,8 @@ def _correct(stages: Stages, cases: RankCases) -> str:
         reads_inside(stages, first)
     # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
     stages.check(cases.timed)
-    return f"families {', '.join(c.family.value for c in cases.families)}, relative error at most {stages.worst:.1e}"
+    names = ", ".join(c.family.value for c in cases.families)
+    return f"families {names}, relative error at most {stages.comparison.worst:.1e}; {stages.comparison.tests.words}"
 
 
 def _fast(stages: Stages, cases: RankCases) -> str:

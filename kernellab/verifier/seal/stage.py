@@ -173,7 +173,7 @@ def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
             v.end += waited
             return measure(
                 stages.task, case.args, Side("sealed", replayer), [*eager, Side("called", stages.worker)],
-                stages.limits, budget=v.left(v.options.budget), deadline=stages.call_deadline(case),
+                stages.comparison, budget=v.left(v.options.budget), deadline=stages.call_deadline(case),
             )  # fmt: skip
     except WrongWhenTimed as wrong:
         raise Unsealable(f"its replay is wrong in a timed call ({wrong})") from wrong

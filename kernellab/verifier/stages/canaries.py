@@ -16,7 +16,6 @@ from kernellab.verifier.attribution.counters import Sampler, Unseen
 from kernellab.verifier.attribution.inspection import Looks
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, TIMING
 from kernellab.verifier.stages.honest import only_moves
@@ -89,10 +88,9 @@ def judge(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> None:
     """Compares a canary's outputs as any case's are. Raises WrongWhenTimed, or Refused where their number is wrong."""
     if len(outputs) != len(case.native):
         raise stages.refused(case, "count", "a timed call returned another number of outputs")
-    unlike = metadata([(tuple(o.shape), str(o.dtype).removeprefix("torch.")) for o in outputs], case.native)
+    unlike = stages.comparison.unlike(outputs, case.native)
     if unlike is not None:
         raise stages.refused(case, unlike.rule, f"in a timed call {unlike.message}")
-    wrong = stages.first_wrong(case, outputs)
+    wrong = stages.comparison.first_wrong(case, outputs)
     if wrong is not None:
-        found, i, got, mismatch = wrong
-        raise WrongWhenTimed(i, found.args, got, found.references[i], mismatch)
+        raise WrongWhenTimed(wrong)

@@ -8,25 +8,23 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike
-from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
-from kernellab.verifier.compare.compare import NUMERIC, Limits, Mismatch, compare, metadata
-from kernellab.verifier.compare.fast_accept import beyond_doubt
+from kernellab.verifier.compare.compare import Mismatch, compare, metadata
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
-from kernellab.verifier.protocol.memory import identical, lay_out
-from kernellab.verifier.protocol.rules import DEADLINES, DEVICE, ERROR
+from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.rules import DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import label as consented
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
@@ -58,18 +56,15 @@ class Stages:
         self.threads = threads_of(context.options)
         torch.set_num_threads(1)
         self.tf32 = device.runs_tf32(task)
+        self.comparison = Comparison(task)
         #: places of the arguments that the reference writes into: they are outputs too, behind those returned
-        self.written = task.module().written
-        self.dtypes = [*(o.dtype for o in task.outputs), *(task.args[i].dtype for i in self.written)]
-        self.limits = [Limits.of(dtype, dict(task.tolerance), self.tf32) for dtype in self.dtypes]
-        if task.strict and device.eager_tf32(task):
-            # no farther from float64 than eager, which may be in TF32
-            self.limits = [replace(limit, own=ERROR.as_eager / ERROR.framework_factor) for limit in self.limits]
+        self.written = self.comparison.written
+        self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
+        self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
         self.ahead = Ahead(task, context.interpreted)
         #: the workers of ``options.rivals``, once they are built
         self.rivals: dict[str, Worker] = {}
-        self.worst = 0.0
         #: looks at calls among the timed ones
         self.watch: Sampler | None = None
         #: and single looks at others, spread over them
@@ -197,37 +192,11 @@ class Stages:
         """Runs a case and compares every output; Refused with evidence when one is wrong. Outputs that are, to the bit,
         those that were found ``right`` for the same case are not compared again."""
         outputs = self.outputs(case, "correct", strided=strided, slot=slot)
-        wrong = self.first_wrong(case, outputs, right)
+        wrong = self.comparison.first_wrong(case, outputs, right)
         if wrong is not None:
-            raise self._wrong(*wrong)
+            raise self._wrong(wrong.case, wrong.output, wrong.got, wrong.mismatch)
         self.remember(case)
         return outputs
-
-    def first_wrong(
-        self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = ()
-    ) -> tuple[Case, int, Tensor, Mismatch] | None:
-        """The first of a case's ``outputs`` that breaks a rule, with the case that has what it was compared with.
-
-        Beside the reference at the declared dtype first: what is near enough to that needs no float64.
-        """
-        for i, (got, limits) in enumerate(zip(outputs, self.limits_for(case), strict=True)):
-            if i < len(right) and identical(got, right[i]):
-                continue
-            mismatch, error = None, beyond_doubt(got, case.native[i], limits)
-            if error is None:
-                mismatch, error = compare(got, case.references[i], limits)
-            if mismatch is not None and mismatch.rule in NUMERIC:
-                case, strict = case.in_double(), limits
-                limits = self.limits_for(case, hidden=True)[i]
-                if limits != strict:
-                    # what is within these already needs no more runs of the reference
-                    mismatch, error = compare(got, case.references[i], limits)
-                if mismatch is not None:
-                    mismatch, error = compare(got, case.nudged[i], limits)
-            if mismatch is not None:
-                return case, i, got, mismatch
-            self.worst = max(self.worst, error)
-        return None
 
     def remember(self, case: Case) -> None:
         """Keeps a case's right answers, where they are not large, for telling a stale result by."""
@@ -237,23 +206,6 @@ class Stages:
         asked = case.asked if case.double and device.current() == "cuda" else ()
         if any(r.double is None and r.native.is_floating_point() for r in asked):
             self.context.findings.labels.append("reference not in float64")
-
-    def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
-        """The error rule's numbers for a case: wider where the inputs' mean hides their spread, which of the milder
-        families is only looked at when ``hidden``: before a kernel is refused."""
-        by = ERROR.offset_floor / ERROR.floor["float32"] if case.family in (Family.OFFSET, Family.LARGE) else 1.0
-        if hidden and case.family in cases.CANCELLING:
-            by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
-        limits = self.limits
-        if hidden and case.family in cases.EQUAL:
-            alike = case.equal_terms / ERROR.floor["float32"]
-            limits = [x.wider(alike) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)]
-        if case.family in (Family.SMALL, Family.EDGES):
-            # what plain formulas lose of a small row (exp(x) - 1), beside rows of the usual size, is no error
-            limits = [replace(limit, share=ERROR.small_share) for limit in limits]
-        if self.task.strict and case.family is Family.OWN and not self.task.tolerance:
-            limits = [replace(x, close=dtype == "float32") for x, dtype in zip(limits, self.dtypes, strict=True)]
-        return limits if by <= 1 else [limit.wider(by) for limit in limits]
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0

@@ -69,7 +69,8 @@ def _correct(stages: Stages) -> str:
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else ())
     names = dict.fromkeys(c.family.value for c in found)
-    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {stages.worst:.1e}"
+    worst, tests = stages.comparison.worst, stages.comparison.tests.words
+    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"
 
 
 def quiet(stages: Stages, case: Case) -> list[Tensor]:
@@ -100,9 +101,11 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
             stages.restart()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
         return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case), []
-    wrong = stages.first_wrong(case, outputs)
+    wrong = stages.comparison.first_wrong(case, outputs)
     if wrong is None:
         return "", None, outputs
-    case, i, got, mismatch = wrong
-    found = evidence.of_mismatch(stages.source, case, i, got, case.references[i], mismatch, earlier=stages.answers)
-    return f"{mismatch.message}; {found.signature}", found, outputs
+    reference = wrong.case.references[wrong.output]
+    found = evidence.of_mismatch(
+        stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
+    )
+    return f"{wrong.mismatch.message}; {found.signature}", found, outputs

@@ -160,7 +160,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
         except DishonestWhenTimed as dishonest:
             raise stages.refused(case, dishonest.signature, str(dishonest)) from dishonest
         except WrongWhenTimed as wrong:
-            raise _wrong_when_timed(stages, case, wrong) from wrong
+            raise _wrong_when_timed(stages, wrong) from wrong
         except WorkerFailure as failure:
             raise stages.failed("fast", failure, case) from failure
 
@@ -190,7 +190,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
         run = measure_on_device if backend is Backend.CUDA else beside
         with profile or nullcontext():
             return run(
-                stages.task, case.args, Side("candidate", stages.worker), sides, stages.limits,
+                stages.task, case.args, Side("candidate", stages.worker), sides, stages.comparison,
                 budget=min(budget, stages.context.left(budget)), deadline=deadline, canaries=canaries, pace=setup.pace,
             )  # fmt: skip
 
@@ -220,9 +220,11 @@ def _baseline(stages: Stages, name: str, number: int, case: Case) -> Side:
     return Side(name, worker)
 
 
-def _wrong_when_timed(stages: Stages, case: Case, wrong: WrongWhenTimed) -> Refused:
+def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
+    wrong = timed.wrong
+    reference = wrong.case.references[wrong.output]
     shown = evidence.of_mismatch(
-        stages.source, case, wrong.output, wrong.got, wrong.reference, wrong.mismatch, earlier=stages.answers
+        stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
     # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near
     near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
@@ -236,16 +238,25 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     if stages.context.request.backend is Backend.CUDA:
         _bound_on_device(stages, time_ms, reached)
         return
-    from kernellab.verifier.audit.bound import speed_of_light
+    from kernellab.verifier.audit.bound import roofs_again, speed_of_light
 
     _refuse_below(stages, time_ms, reached, lambda again: cpu_rates(stages.threads, again))
     bound = speed_of_light(stages.task, stages.threads)
+    if bound is not None and time_ms < bound.ms:
+        # other work may have held up the copies and products that it rests on
+        with turns.alone() as waited:
+            stages.context.end += waited
+            roofs_again(stages.threads)
+        bound = speed_of_light(stages.task, stages.threads)
     if bound is None:
         return
     stages.context.findings.sol_ms = bound.ms
     stages.context.findings.roofs = bound.bandwidth, bound.rate
-    if _under(bound, time_ms):
-        stages.context.findings.labels.append("under the byte floor, ask for T4")
+    _refuse_byte_floor(bound, time_ms)
+    if time_ms < bound.ms:
+        # above the floor all the same: what may be, and is told
+        what = "the memory's bound, in the caches" if bound.by_bytes else "the bound of the reference's arithmetic"
+        stages.context.findings.label(f"under {what}")
 
 
 def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
@@ -283,6 +294,10 @@ def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
         return
     stages.context.findings.sol_ms = bound.ms
     stages.context.findings.roofs = bound.bandwidth, bound.rate
+    _refuse_byte_floor(bound, time_ms)
+
+
+def _refuse_byte_floor(bound: Bound, time_ms: float) -> None:
     if _under(bound, time_ms):
         floor = bound.byte_floor_ms or 0.0
         raise Refused(

@@ -14,7 +14,7 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import compare
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
-from kernellab.verifier.protocol.control import Written
+from kernellab.verifier.protocol.control import Written, is_contiguous, overlaps
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import properties
@@ -68,34 +68,15 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
     ranges = stages.worker.input_ranges()
     forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
-        if _overlaps(output.shape, output.strides) and not _overlaps(*forms[i]):
+        if output.overlaps and not overlaps(*forms[i]):
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
         if isinstance(output, Written):
             continue
-        if _is_contiguous(*forms[i]) and not _is_contiguous(output.shape, output.strides):
+        if is_contiguous(*forms[i]) and not is_contiguous(output.shape, output.strides):
             stages.context.findings.label(f"output {i} not contiguous")
         inside = output.lies_in(ranges)
         if inside and not stages.written and not _reference_aliases(stages, case, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
-
-
-def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Does an element lie where another does?"""
-    end = 1
-    for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
-        if stride < end:
-            return 0 not in shape
-        end = stride * (n - 1) + end
-    return False
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    step = 1
-    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if n > 1 and stride != step:
-            return 0 in shape
-        step *= n
-    return True
 
 
 def _reference_aliases(stages: Stages, case: Case, output: int) -> bool:

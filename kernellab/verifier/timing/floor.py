@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,13 +32,18 @@ _RUNS = 12
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes/s that a copy within the caches reads and writes, and FLOP/s of the fastest product of two matrices."""
+    """Bytes/s that a copy within the caches reads and writes, and FLOP/s of the fastest product of two matrices: of
+    any dtype, and of float64 (0: not known)."""
 
     cached: float
     flops: float
+    double: float = 0.0
 
     def best(self, other: Rates) -> Rates:
-        return Rates(max(self.cached, other.cached), max(self.flops, other.flops))
+        return Rates(*(max(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
+
+    def of(self, dtype: str) -> float:
+        return self.double if dtype == "float64" and self.double else self.flops
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,10 @@ def floor(task: Task, rates: Rates, rewritten: bool = False, reached: float = ma
     if cost is not None and cost.total_flops and not cost.problem and cost.unfused_bytes <= cost.compulsory_bytes:
         # Winograd's and FFT's convolutions need a fraction of the products
         fewer = TIMING.convolution_factor if any("conv" in kinds for kinds in cost.classes) else 1.0
-        seconds = min(cost.total_flops / rates.flops, reached) / (TIMING.flops_factor * fewer)
+        plain = set(cost.flops) <= {"float32", "float64"}
+        faster = TIMING.flops_factor if plain else TIMING.other_flops_factor
+        needed = sum(flops / rates.of(dtype) for dtype, flops in cost.flops.items())
+        seconds = min(needed, reached) / (faster * fewer)
         found.append(Floor(seconds, f"{cost.total_flops} FLOPs at the fastest rate"))
     return max(found, key=lambda f: f.seconds, default=None)
 
@@ -94,13 +102,18 @@ def _measured(threads: int) -> Rates:
             count = threads * _CACHED_BYTES // 4
             source, target = torch.rand(count), torch.rand(count)
             cached = 2 * 4 * count / _best(lambda: target.copy_(source))
-            rates = []
-            for kind in (torch.float32, torch.bfloat16):
+            best: dict[torch.dtype, float] = {}
+            for kind in (torch.float32, torch.bfloat16, torch.float64):
                 a = torch.randn(_GEMM, _GEMM).to(kind)
-                rates.append(2 * _GEMM**3 / _best(lambda a=a: a @ a))  # type: ignore[misc]
+                best[kind] = 2 * _GEMM**3 / _best(lambda a=a: a @ a)  # type: ignore[misc]
+                if kind != torch.bfloat16:
+                    # another library's product may be the faster one on this processor
+                    other = a.numpy()
+                    best[kind] = max(best[kind], 2 * _GEMM**3 / _best(lambda a=other: a @ a))  # type: ignore[misc]
     finally:
         torch.set_num_threads(before)
-    return Rates(cached, max(rates))
+    double = best.pop(torch.float64)
+    return Rates(cached, max(best.values()), double)
 
 
 def _best(work: Callable[[], object]) -> float:
@@ -137,7 +150,9 @@ _in_memory: dict[Path | None, Rates] = {}
 def _read(path: Path | None) -> Rates | None:
     if path not in _in_memory and path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            _in_memory[path] = Rates(**json.loads(path.read_text()))
+            known = Rates(**json.loads(path.read_text()))
+            if known.double:
+                _in_memory[path] = known
     return _in_memory.get(path)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernellab.verifier.compare.compare import Reference
+from kernellab.verifier.cases.judged import Wrong
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
@@ -49,11 +49,11 @@ T = TypeVar("T", bound=Team)
 
 
 class WrongWhenTimed(Exception):
-    """A timed call gave a wrong answer: index of the output, the arguments, both sides, the rule."""
+    """A timed call gave a wrong answer."""
 
-    def __init__(self, output: int, args: tuple[Any, ...], got: Tensor, reference: Reference, mismatch: Any) -> None:
-        super().__init__(mismatch.message)
-        self.output, self.args_used, self.got, self.reference, self.mismatch = output, args, got, reference, mismatch
+    def __init__(self, wrong: Wrong) -> None:
+        super().__init__(wrong.mismatch.message)
+        self.wrong = wrong
 
 
 class DishonestWhenTimed(Exception):

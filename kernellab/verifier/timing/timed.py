@@ -15,12 +15,14 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import Task
-from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.cases import answers
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.placement import Placement, aside, cores_in_order
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol import stats
+from kernellab.verifier.protocol.control import is_contiguous
 from kernellab.verifier.protocol.memory import Layout, fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.timing.checks import Checks, reference_shares
@@ -60,7 +62,7 @@ def measure(
     args: Sequence[Any],
     candidate: Side,
     baselines: Sequence[Side],
-    limits: Sequence[Limits],
+    comparison: Comparison,
     *,
     budget: float,
     deadline: float,
@@ -81,7 +83,7 @@ def measure(
         DishonestWhenTimed: a timed call changed an input, or returned one, or elements that share memory.
         WorkerFailure: the candidate crashed, hung or answered nonsense.
     """
-    run = _Run(task, args, candidate, list(baselines), limits, deadline, canaries, pace, looks, profile)
+    run = _Run(task, args, candidate, list(baselines), comparison, deadline, canaries, pace, looks, profile)
     try:
         return run.measure(budget)
     finally:
@@ -92,7 +94,7 @@ def measure(
 
 class _Run:
     def __init__(
-        self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], limits: Sequence[Limits],
+        self, task: Task, args: Sequence[Any], candidate: Side, baselines: list[Side], comparison: Comparison,
         deadline: float, canaries: Sequence[Canary], pace: Pace, looks: Looks | None,
         profile: Profile | None,
     ) -> None:  # fmt: skip
@@ -117,9 +119,11 @@ class _Run:
         self.block = TIMING.block if self.small else 1
         # where eager's own answers are at hand, the reference is asked of some calls only
         beside = bool(self.baselines) and self.baselines[0].name == "eager"
-        self.checks = Checks(task, limits, TIMING.check_all_bytes + 1 if beside else self.bytes * pace.least)
+        self.checks = Checks(comparison, TIMING.check_all_bytes + 1 if beside else self.bytes * pace.least)
         self.random = random.Random(secrets.randbits(64))
         self.cores = cores_in_order()
+        #: outputs whose elements did not lie one after the other in some call
+        self.strided: set[int] = set()
         #: inputs that lie ready for calls which are looked at
         self.spare: dict[int, tuple[Any, ...]] = {}
         #: seconds of the processor, and of the clock, of the candidate's timed calls
@@ -146,6 +150,7 @@ class _Run:
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
         labels = ["contents repeated"] if self.contents.repeated else []
+        labels += self._strides()
         if self._knows_contents(keep):
             labels.append("slower on new contents, by which it is told")
             keep = [k and drawn for k, drawn in zip(keep, self.drawn, strict=True)]
@@ -161,6 +166,13 @@ class _Run:
             labels=tuple(labels),
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
+
+    def _strides(self) -> list[str]:
+        """What must be said of outputs whose elements do not lie one after the other, where the reference's do."""
+        if not self.strided:
+            return []
+        forms = [(o.shape, o.stride()) for o in answers.run_reference(self.task, self.contents.base)]
+        return [f"output {i} not contiguous" for i in sorted(self.strided) if is_contiguous(*forms[i])]
 
     def _rounds(self, budget: float, handshake: float) -> None:
         start = time.monotonic()
@@ -341,6 +353,8 @@ class _Run:
         """The candidate's outputs, when its call was as polite as those that were checked."""
         ranges = worker.input_ranges()
         for i, output in enumerate(call.answer.outputs):
+            if not is_contiguous(output.shape, output.strides):
+                self.strided.add(i)
             inside = output.lies_in(ranges)
             if (inside or output.overlaps) and not reference_shares(self.task, args, i):
                 signature = "aliases-input" if inside else "overlaps-itself"

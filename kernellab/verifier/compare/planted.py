@@ -1,0 +1,141 @@
+"""Wrong answers made of a right one, by which the judge tests its own comparison in each verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernellab.task.dtypes import computable, parts
+from kernellab.verifier.compare.records import Limits
+from kernellab.verifier.protocol.rules import ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor
+
+#: beyond what the rules allow by this factor, and of an element's size at least by this share
+_CLEAR, _SHARE = 4.0, 1e-3
+#: how many there are of one answer
+PLANTED = 7
+#: least norm of a reference whose squares do not vanish in float64
+_NORM = 1e-150
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One wrong answer: its name, and the output; None where it would be no wrong answer (zeros are right)."""
+
+    name: str
+    got: Tensor | None
+
+
+def planted(want: Tensor, limits: Limits, scratch: Tensor) -> Iterator[Planted]:
+    """Zeros, twice the answer, one wrong element (first, middle, last), NaN for a number, two elements swapped.
+
+    ``scratch`` equals ``want`` and is contiguous. It holds each answer of few wrong elements in turn, and equals
+    ``want`` again after the last.
+    """
+    import torch
+
+    if not want.numel():
+        return
+    sizes = _Sizes(want, limits)
+    yield Planted("zeros", torch.zeros_like(scratch) if sizes.all_matter(0 * sizes.some) else None)
+    twice = None if want.dtype is torch.bool else _as(2 * computable(scratch), want.dtype)
+    yield Planted("twice the answer", twice if sizes.all_matter(2 * sizes.some) else None)
+    del twice
+    flat = scratch.view(-1)
+    last = flat.numel() - 1
+    for name, at in (("first", 0), ("middle", (last + 1) // 2), ("last", last)):
+        yield from _with(scratch, f"its {name} element wrong", {at: sizes.off(flat[at : at + 1])})
+    number = sizes.number
+    nan = float("nan")
+    changed = {number: torch.full_like(flat[:1], nan)} if number is not None and not sizes.exact else None
+    yield from _with(scratch, "NaN for a number", changed)
+    pair = sizes.pair(flat)
+    swapped = None if pair is None else {a: flat[b : b + 1].clone() for a, b in (pair, pair[::-1])}
+    yield from _with(scratch, "two elements swapped", swapped)
+
+
+def _with(scratch: Tensor, name: str, changed: dict[int, Tensor] | None) -> Iterator[Planted]:
+    """``scratch`` with other values at some places, which are put back afterwards."""
+    if changed is None:
+        yield Planted(name, None)
+        return
+    flat = scratch.view(-1)
+    was = {at: flat[at : at + 1].clone() for at in changed}
+    for at, value in changed.items():
+        flat[at : at + 1].copy_(value)
+    yield Planted(name, scratch)
+    for at, value in was.items():
+        flat[at : at + 1].copy_(value)
+
+
+class _Sizes:
+    """How far an element must be off to be wrong by the plainest reading of the rules, which no comparison takes part
+    in."""
+
+    def __init__(self, want: Tensor, limits: Limits) -> None:
+        import torch
+
+        self.exact = not (want.is_floating_point() or want.is_complex())
+        self.dtype = want.dtype
+        self.some = parts(computable(want))
+        self.floor = limits.floor
+        self.rms = 0.0
+        #: the first place of a number
+        self.number: int | None = None
+        if self.exact:
+            return
+        finite = torch.isfinite(computable(want).reshape(-1))
+        self.whole = bool(finite.all())
+        self.number = int(finite.int().argmax()) if bool(finite.any()) else None
+        numbers = self.some.double() if self.whole else self.some.double().nan_to_num(0.0, 0.0, 0.0)
+        self.norm = float(numbers.square().sum()) ** 0.5
+        self.rms = self.norm / numbers.numel() ** 0.5
+
+    def all_matter(self, other: Tensor) -> bool:
+        """Is an output wrong that differs from the answer as ``other`` does: zeros, or twice of it?"""
+        if self.exact:
+            return bool((other != self.some).any())
+        return self.norm > _NORM and self.norm < float("inf") and 2 * self.floor < 1
+
+    def off(self, value: Tensor) -> Tensor:
+        """Another value for an element, beyond what the rules allow."""
+        import torch
+
+        if self.exact:
+            return ~value if self.dtype is torch.bool else _as(computable(value) + 1, self.dtype)
+        size = float(parts(computable(value)).double().abs().max())
+        if not size < float("inf") or self.norm <= _NORM:
+            return _as(torch.ones_like(computable(value)), self.dtype)
+        by = max(_CLEAR * ERROR.element_factor * self.floor, _SHARE) * (size + self.rms)
+        other = _as(computable(value) + by, self.dtype)
+        # what is too small for its dtype is lost in the sum
+        return other if bool((computable(other) != computable(value)).any()) else torch.ones_like(value)
+
+    def pair(self, flat: Tensor) -> tuple[int, int] | None:
+        """Two places whose elements cannot stand for each other; None where there are none."""
+        values = computable(flat)
+        if self.exact:
+            unequal = (values != values[0]).int()
+            at = int(unequal.argmax())
+            return (0, at) if bool(unequal[at]) else None
+        if self.number is None or self.norm <= _NORM:
+            return None
+        magnitude = values.abs().double()
+        low = magnitude.nan_to_num(0.0, 0.0, 0.0).argmax()
+        high = magnitude.nan_to_num(float("inf")).argmin()
+        one, other = int(low), int(high)
+        apart = float((parts(values[one]).double() - parts(values[other]).double()).abs().max())
+        least = float(parts(values[other]).double().abs().max()) + self.rms
+        return (one, other) if apart > 1.05 * ERROR.element_factor * self.floor * least else None
+
+
+def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values of :func:`computable` in the dtype that they stand for."""
+    import torch
+
+    return values.view(dtype) if dtype is torch.uint64 else values.to(dtype)
