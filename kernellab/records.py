@@ -15,6 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from kernellab import conditions as texts
+from kernellab.conditions import Condition, MarkKind
+
 
 class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -269,10 +272,6 @@ class Replay(Record):
     called: Timing | None = None
 
 
-#: how flags begin that tell of the task or of the machine, not of what the kernel does
-_CIRCUMSTANCES = ("task: ", "domain: ", "scalar: ", "baseline ", "busy machine: ")
-
-
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -281,8 +280,8 @@ class Verdict(Record):
     stage: Stage
     reason: str
     trust: Trust = Trust.T2
-    label: str = ""
-    flags: list[str] = Field(default_factory=list)
+    #: what it holds for, and what was noticed; its labels and flags are derived from these
+    conditions: tuple[Condition, ...] = ()
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
     time: Timing | None = None
@@ -302,9 +301,25 @@ class Verdict(Record):
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
-    def charges(self) -> list[str]:
-        """The flags for what the kernel itself does; those of the task and of the machine are no fault of it."""
-        return [flag for flag in self.flags if not flag.startswith(_CIRCUMSTANCES)]
+    def labels(self) -> list[str]:
+        return texts.labels(self.conditions)
+
+    @property
+    def label(self) -> str:
+        """The labels in one line, for people."""
+        return ", ".join(self.labels)
+
+    @property
+    def flags(self) -> list[str]:
+        return texts.flags(self.conditions)
+
+    def marked(self, kind: MarkKind) -> bool:
+        return texts.marked(self.conditions, kind)
+
+    @property
+    def charges(self) -> list[Condition]:
+        """What has a flag and speaks of the kernel itself; the task and the machine are no fault of it."""
+        return [c for c in self.conditions if c.flag and c.concern == "kernel"]
 
     @property
     def speedup(self) -> float | None:
@@ -361,7 +376,7 @@ class Ranking(Record):
     stage: Stage
     reason: str
     trust: Literal[Trust.T1] = Trust.T1
-    flags: list[str] = Field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
     time: Timing | None = None
@@ -370,6 +385,11 @@ class Ranking(Record):
     build_seconds: float | None = None
     #: seconds of everything after the build and, on a device, the first calls
     seconds: float = 0.0
+
+    @property
+    def flags(self) -> list[str]:
+        """Flags and labels, as texts for people."""
+        return [*texts.flags(self.conditions), *texts.labels(self.conditions)]
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, k
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of, why_finish
 from kernellab.agents.rules.slow import is_slow, may_measure
 from kernellab.agents.rules.verbatim import is_verbatim
+from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
 
 #: the same failure this many times is a loop
@@ -208,7 +209,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     said = f"Verified at {verdict.trust.value}."
-    composed = any(label.startswith("library") for label in verdict.label.split(", "))
+    composed = bool(of(verdict.conditions, LibraryShare))
     if composed:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
+from kernellab.conditions import Condition
 from kernellab.records import (
     Author,
     Candidate,
@@ -221,10 +222,9 @@ class Compared(_Event):
     turn: str
     timing: Timing
     comparisons: tuple[Comparison, ...]
-    label: str = ""
-    #: the sentence and the flags that go with these figures
+    #: the sentence and the conditions that go with these figures
     reason: str = ""
-    flags: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class Exchanged(_Event):

@@ -130,6 +130,7 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     if standing is not None and standing.code_costs_more:
         words, code = code, words
     points += [Point(code)] if code != words else []
-    points += [Point("Other work disturbed the timing, so the figures are rough.")] if "busy" in verdict.label else []
+    if verdict.marked("busy-machine"):
+        points.append(Point("Other work disturbed the timing, so the figures are rough."))
     title = f"Turn {turn.number} takes {verdict.time.median_ms:.3g} ms: what its sketch and the record say of the time."
     return Explanation(title, tuple(points), words)

@@ -12,6 +12,7 @@ from kernellab.agents.roles import is_model
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
 from kernellab.agents.rules.slow import is_slow
+from kernellab.conditions import joined
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -330,11 +331,13 @@ def rank(bench: Bench, source: Source) -> Ranking:
 
 def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
     """A verdict is worth what its task is: what weak tests it had stands beside it, and what its reference runs in."""
+    from kernellab.task.audit import weaknesses
+
     numpy = bench.task().framework == "numpy"
     named = {"called": "NumPy"} if numpy else {}
     comparisons = [c.model_copy(update=named) if c.baseline == "eager" else c for c in verdict.comparisons]
-    flags = [*verdict.flags, *map(str, bench.admitted())]
-    return verdict.model_copy(update={"flags": flags, "comparisons": comparisons})
+    conditions = joined(verdict.conditions, weaknesses(bench.admitted()))
+    return verdict.model_copy(update={"conditions": conditions, "comparisons": comparisons})
 
 
 def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import Mark
 from kernellab.task import Task
 from kernellab.verifier.compare.compare import Limits
 from kernellab.verifier.judge import accounts
@@ -145,9 +146,9 @@ class _Run:
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
-        labels = ["contents repeated"] if self.contents.repeated else []
+        conditions = [Mark(kind="contents-repeated")] if self.contents.repeated else []
         if self._knows_contents(keep):
-            labels.append("slower on new contents, by which it is told")
+            conditions.append(Mark(kind="slower-on-new-contents"))
             keep = [k and drawn for k, drawn in zip(keep, self.drawn, strict=True)]
         if self.profile is not None:
             self.profile.keep(keep)
@@ -158,7 +159,7 @@ class _Run:
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
-            labels=tuple(labels),
+            conditions=tuple(conditions),
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
