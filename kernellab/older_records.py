@@ -1,12 +1,13 @@
-"""Reads verdicts of files that were written before a verdict had conditions (format 1): label and flags were texts.
+"""Reads files of format 1, in which a verdict's label and flags, and what a design or an exchange is, were texts.
 
-Sessions' journals, runs' journals and files of benchmark rows come through here, once, when a line is read. A text
-that has no record stays as it is (:class:`~kernellab.conditions.Stated`).
+Sessions' journals, runs' journals, replay files and files of benchmark rows come through here, once, when a line is
+read. A text that has no record stays as it is (:class:`~kernellab.conditions.Stated`).
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -173,6 +174,78 @@ def upgraded(verdict: Mapping[str, Any]) -> dict[str, Any]:
     found = conditions_of(str(verdict.get("label") or ""), list(map(str, verdict.get("flags") or ())))
     rest = {name: value for name, value in verdict.items() if name not in ("label", "flags")}
     return {**rest, "conditions": [c.model_dump(mode="json") for c in found]}
+
+
+#: what designs of the rules said where they called the framework, and where they multiplied fewer numbers
+_FALLBACK = re.compile(
+    r"No rule designs all of it, so calls of the framework stand between its own launches: (.*?)\.(?: |$)"
+)
+_ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
+#: the checker's proposals: a name that is nearly right, and a slice in elements
+_NEAR = re.compile(r"Did you mean '([\w.]+)'\?")
+_WRONG = re.compile(r"['\"]([\w.]+)['\"]\.?$")
+_SLICE = re.compile(r"Write ((\w+)\[[^\]]*\]), or step")
+_RECORDED = re.compile(r"(.*) \(recorded on ([^)]*)\)")
+
+
+def event_line(line: str) -> str:
+    """A line of a session's journal as it is written today."""
+    if not any(f'"kind":"{kind}"' in line and f'"{key}":' not in line for kind, key in _NEW_KEYS.items()):
+        return line
+    event = json.loads(line)
+    match event.get("kind"):
+        case "compared":
+            event = upgraded(event)
+        case "exchanged":
+            event["exchange"] = upgraded_exchange(event["exchange"])
+        case "turn_started" | "turn_ended":
+            event["turn"] = _turn(event["turn"])
+    return json.dumps(event)
+
+
+#: a key that each kind of event has since format 2; in a text of the line it would have escaped quotes
+_NEW_KEYS = {
+    "turn_started": "library_calls", "turn_ended": "library_calls", "compared": "conditions",
+    "exchanged": "recorded_at",
+}  # fmt: skip
+
+
+def exchange_line(line: str) -> str:
+    """A line of a replay file as it is written today; one that is no JSON stays as it is."""
+    if "(recorded on " not in line or '"recorded_at":' in line:
+        return line
+    try:
+        return json.dumps(upgraded_exchange(json.loads(line)))
+    except ValueError:
+        return line
+
+
+def upgraded_exchange(exchange: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an exchange of any format as they are today."""
+    match = _RECORDED.fullmatch(str(exchange.get("model")))
+    return {**exchange, "model": match[1], "recorded_at": match[2]} if match else dict(exchange)
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(turn)
+    if turn.get("verdict"):
+        found["verdict"] = upgraded(turn["verdict"])
+    if turn.get("gate"):
+        found["gate"] = {**turn["gate"], "diagnostics": [_diagnostic(d) for d in turn["gate"].get("diagnostics", ())]}
+    rationale = str(turn.get("rationale", ""))
+    called = _FALLBACK.search(rationale)
+    return {**found, "library_calls": called[1].split(", ") if called else [], "rewritten": _ALGEBRA in rationale}
+
+
+def _diagnostic(diagnostic: Mapping[str, Any]) -> dict[str, Any]:
+    near, wrong = _NEAR.fullmatch(diagnostic.get("remedy", "")), _WRONG.search(diagnostic["message"])
+    sliced = _SLICE.match(diagnostic.get("remedy", ""))
+    fix: dict[str, Any] | None = None
+    if near and wrong:
+        fix = {"replaces": wrong[1], "text": near[1]}
+    elif sliced and diagnostic.get("rule") == "tile-index-as-offset":
+        fix = {"replaces": sliced[2], "text": sliced[1], "subscript": True}
+    return {**diagnostic, "fix": fix}
 
 
 def clock_of(text: str) -> str:

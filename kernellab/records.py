@@ -485,12 +485,30 @@ class Exchange(Record):
     usage: Usage = Usage()
     started: float = 0.0
     attempts: int = 1
+    #: date (ISO) of the recording that answered; "" for a model's own answer
+    recorded_at: str = ""
+
+    @property
+    def answered_by(self) -> str:
+        """The model, with its recording's date where it is one."""
+        return f"{self.model} (recorded on {self.recorded_at})" if self.recorded_at else self.model
 
 
 class GateState(str, Enum):
     RIGHT = "right"
     WRONG = "wrong"
     NOT_RUNNABLE = "not runnable"
+
+
+class Fix(Record):
+    """What the checker would write: ``text`` in the place of ``replaces``, a name in the sketch.
+
+    With ``subscript`` it also replaces the subscript that follows the name.
+    """
+
+    replaces: str
+    text: str
+    subscript: bool = False
 
 
 class Diagnostic(Record):
@@ -506,6 +524,8 @@ class Diagnostic(Record):
     end_col: int | None = None
     #: a stable word for rules that route on it, for example tile-index-as-offset
     rule: str = ""
+    #: the remedy as an edit, where it is one
+    fix: Fix | None = None
 
 
 class GateResult(Record):

@@ -20,7 +20,7 @@ from kernellab.errors import EvolveError, JournalError
 from kernellab.evolve.records import EVENT, Evaluated, Event, Migrated, Proposed, Remeasured, Steered, Unknown
 from kernellab.evolve.state import RunState, fold
 from kernellab.journal import JournalFile
-from kernellab.older_records import clock_of, upgraded
+from kernellab.older_records import clock_of, upgraded, upgraded_exchange
 
 PREFIX = "run:"
 _WISHES = ":wishes"
@@ -29,7 +29,7 @@ _REPEATED = (Proposed, Evaluated, Migrated, Remeasured)
 #: how pydantic names a value that is none of those known, and with it a field that is none
 _VALUES = {"enum", "literal_error"}
 #: what lines of format 1 with a verdict or a score have; others may hold it in a text, and are read as they are
-_OLDER = ('"flags":', *(f'"clock":"{label}"' for label in CLOCKS.values()))
+_OLDER = ('"flags":', *(f'"clock":"{label}"' for label in CLOCKS.values()), "(recorded on ")
 _LATER = {"extra_forbidden", *_VALUES}
 
 
@@ -134,6 +134,8 @@ def _upgraded(line: str) -> str:
     event = json.loads(line)
     if event.get("kind") == "verified":
         event["verdict"] = upgraded(event["verdict"])
+    if event.get("kind") == "exchanged" and "recorded_at" not in event["exchange"]:
+        event["exchange"] = upgraded_exchange(event["exchange"])
     scores = [event["evaluation"].get("score")] if event.get("kind") == "evaluated" else []
     scores += event.get("scores", {}).values() if event.get("kind") == "remeasured" else []
     for score in filter(None, scores):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,12 +12,10 @@ from kernellab.content import WORKSPACE
 from kernellab.content import find_workspace as find_workspace
 from kernellab.errors import JournalError
 from kernellab.journal import FILE, LEASE_SECONDS, JournalFile, on_network
-from kernellab.older_records import upgraded
+from kernellab.older_records import event_line
 from kernellab.session.record.records import EVENT, Event
 
 FOLDER = WORKSPACE
-#: what a line of format 1 with a verdict has; others may hold it in a text, and are read as they are
-_OLDER = '"flags":'
 
 
 class Journal(JournalFile):
@@ -49,23 +45,12 @@ class Journal(JournalFile):
 
     def _event(self, line: str) -> Event:
         try:
-            return EVENT.validate_python(_upgraded(line)) if _OLDER in line else EVENT.validate_json(line)
+            return EVENT.validate_json(event_line(line))
         except ValidationError as error:
             raise JournalError(
                 f"{self.path} holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",
                 "Open it with the version that wrote it, or use another workspace.",
             ) from None
-
-
-def _upgraded(line: str) -> Any:
-    """An event's fields as they are today, from a line of format 1."""
-    event = json.loads(line)
-    if event["kind"] == "compared":
-        return upgraded(event)
-    turn = event.get("turn")
-    if isinstance(turn, dict) and turn.get("verdict"):
-        event["turn"] = {**turn, "verdict": upgraded(turn["verdict"])}
-    return event
 
 
 _JOURNALS: dict[Path, Journal] = {}

@@ -86,6 +86,9 @@ class Turn(Record):
     refused: tuple[str, ...] = ()
     sketch: str | None = None
     constexpr: dict[str, int | float] = Field(default_factory=dict)
+    #: what a design calls the framework for, and whether it multiplies fewer numbers than the reference
+    library_calls: tuple[str, ...] = ()
+    rewritten: bool = False
     gate: GateResult | None = None
     candidate: Candidate | None = None
     verdict: Verdict | None = None

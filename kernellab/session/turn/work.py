@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
 from kernellab.agents.rules.classify import ErrorClass
-from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
 from kernellab.agents.rules.slow import is_slow
 from kernellab.conditions import joined
 from kernellab.errors import (
@@ -147,6 +146,8 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 "constexpr": dict(reply.constexpr),
                 "rationale": f"{played.note}{reply.rationale}",
                 "claims": tuple(reply.claims),
+                "library_calls": reply.library_calls,
+                "rewritten": reply.rewritten,
             }
         )
     if "gate" in bench.created.ablation:
@@ -281,16 +282,12 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
 def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:
     """What was asked for; a kernel of the rules may call the framework for what no rule designs, and is labelled so."""
     asked: VerifyOptions = bench.options()
-    allowed = asked.allow_library or _said(state, candidate, FALLBACK)
-    return asked.model_copy(update={"rewritten": _said(state, candidate, ALGEBRA), "allow_library": allowed})
-
-
-def _said(state: State, candidate: Candidate, words: str) -> bool:
-    """Did the rules write the source from a sketch of their own, and say ``words`` of it?"""
-    designed = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
-    return candidate.source.origin is Author.RULES and any(
-        t.sketch == candidate.sketch and words in t.rationale for t in designed
-    )
+    if candidate.source.origin is not Author.RULES:
+        return asked
+    turns = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
+    designs = [t for t in turns if t.sketch == candidate.sketch]
+    allowed = asked.allow_library or any(t.library_calls for t in designs)
+    return asked.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allowed})
 
 
 def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict:
