@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from kernellab.conditions import (
@@ -185,6 +186,9 @@ _ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors ar
 _NEAR = re.compile(r"Did you mean '([\w.]+)'\?")
 _WRONG = re.compile(r"['\"]([\w.]+)['\"]\.?$")
 _SLICE = re.compile(r"Write ((\w+)\[[^\]]*\]), or step")
+#: of a route's lines: a finding, and the first wrong element
+_FINDING = re.compile(r"^(gate: [^:]+|sketch line \d+): (?:(SK\d+) )?(.*)$", re.DOTALL)
+_FIRST_WRONG = re.compile(r"^(first wrong: .*): got (\S+), want (\S+)$")
 _RECORDED = re.compile(r"(.*) \(recorded on ([^)]*)\)")
 
 
@@ -232,9 +236,32 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         found["verdict"] = upgraded(turn["verdict"])
     if turn.get("gate"):
         found["gate"] = {**turn["gate"], "diagnostics": [_diagnostic(d) for d in turn["gate"].get("diagnostics", ())]}
+    if turn.get("route"):
+        found["route"] = _route(turn["route"])
     rationale = str(turn.get("rationale", ""))
     called = _FALLBACK.search(rationale)
     return {**found, "library_calls": called[1].split(", ") if called else [], "rewritten": _ALGEBRA in rationale}
+
+
+def _route(route: Mapping[str, Any]) -> dict[str, Any]:
+    facts = []
+    for line in route.get("evidence", ()):
+        finding, wrong = _FINDING.match(line), _FIRST_WRONG.match(line)
+        if finding:
+            facts.append({"place": finding[1], "code": finding[2] or "", "text": finding[3]})
+        elif wrong:
+            facts.append({"text": wrong[1], "got": _number(wrong[2]), "want": _number(wrong[3])})
+        else:
+            facts.append({"text": line, "of_stage": line.startswith("stage ")})
+    return {**{name: value for name, value in route.items() if name != "evidence"}, "facts": facts}
+
+
+def _number(text: str) -> float | str:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return value if isfinite(value) else text
 
 
 def _diagnostic(diagnostic: Mapping[str, Any]) -> dict[str, Any]:

@@ -411,6 +411,26 @@ class RouteKind(str, Enum):
     STOP = "stop"
 
 
+class RouteFact(Record):
+    """One fact that a route rests on: a finding (of the gate, or at a line of the sketch) has a ``place``, the first
+    wrong element both sides' values there."""
+
+    text: str
+    place: str = ""
+    #: the checker's code of a finding
+    code: str = ""
+    #: the stage's own sentence, which a verdict shows as its reason
+    of_stage: bool = False
+    got: float | str | None = None
+    want: float | str | None = None
+
+    @property
+    def line(self) -> str:
+        if self.got is not None or self.want is not None:
+            return f"{self.text}: got {self.got}, want {self.want}"
+        return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
+
+
 class Route(Record):
     """The Conductor's proposal after a verdict or a gate result (paper, Algorithm 1)."""
 
@@ -420,7 +440,12 @@ class Route(Record):
     reason: str
     #: what the next role should do, in words; a person may edit it before approving
     suggestion: str = ""
-    evidence: list[str] = Field(default_factory=list)
+    facts: tuple[RouteFact, ...] = ()
+
+    @property
+    def evidence(self) -> list[str]:
+        """The facts, a line each."""
+        return [fact.line for fact in self.facts]
 
 
 class Usage(Record):

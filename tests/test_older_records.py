@@ -6,7 +6,18 @@ import json
 from typing import Any
 
 from kernellab.older_records import event_line, exchange_line
-from kernellab.records import Author, Diagnostic, Exchange, Fix, GateResult, GateState, Role
+from kernellab.records import (
+    Author,
+    Diagnostic,
+    Exchange,
+    Fix,
+    GateResult,
+    GateState,
+    Role,
+    Route,
+    RouteFact,
+    RouteKind,
+)
 from kernellab.session.record.records import EVENT, Exchanged, Turn, TurnEnded
 
 SAID = (
@@ -73,3 +84,22 @@ def test_a_replayed_exchange_of_format_1_names_its_recording() -> None:
     held = EVENT.validate_json(event_line(event))
     assert isinstance(held, Exchanged) and held.exchange == read
     assert exchange_line("{broken (recorded on ") == "{broken (recorded on "
+
+
+def test_a_route_of_format_1_keeps_its_facts() -> None:
+    lines = [
+        "gate: not runnable, 3 cases: It fails.", "sketch line 7: SK101 Unknown name 'x'.",
+        "stage correct: Output is wrong.", "first wrong: [0, 992]: got nan, want 1.25", "wrong elements: 3 %",
+    ]  # fmt: skip
+    route = Route(to=RouteKind.CODER, error_class="api", reason="r", facts=tuple(RouteFact(text=t) for t in lines))
+    old = _without(TurnEnded(turn=_turn(route=route)).model_dump_json(), "library_calls", "rewritten", "facts")
+    old["turn"]["route"]["evidence"] = lines
+    read = EVENT.validate_json(event_line(_line(old)))
+    assert isinstance(read, TurnEnded) and read.turn.route is not None
+    facts = read.turn.route.facts
+    assert read.turn.route.evidence == lines
+    assert facts[0].place == "gate: not runnable, 3 cases" and (facts[1].code, facts[1].text[:7]) == (
+        "SK101",
+        "Unknown",
+    )
+    assert [f.of_stage for f in facts] == [False, False, True, False, False] and facts[3].want == 1.25
