@@ -189,6 +189,8 @@ _SLICE = re.compile(r"Write ((\w+)\[[^\]]*\]), or step")
 #: of a route's lines: a finding, and the first wrong element
 _FINDING = re.compile(r"^(gate: [^:]+|sketch line \d+): (?:(SK\d+) )?(.*)$", re.DOTALL)
 _FIRST_WRONG = re.compile(r"^(first wrong: .*): got (\S+), want (\S+)$")
+#: what a turn's rationale said of players that gave no answer
+_SILENT = re.compile(r"(\S+) gave no answer:")
 _RECORDED = re.compile(r"(.*) \(recorded on ([^)]*)\)")
 
 
@@ -240,7 +242,12 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         found["route"] = _route(turn["route"])
     rationale = str(turn.get("rationale", ""))
     called = _FALLBACK.search(rationale)
-    return {**found, "library_calls": called[1].split(", ") if called else [], "rewritten": _ALGEBRA in rationale}
+    return {
+        **found,
+        "library_calls": called[1].split(", ") if called else [],
+        "rewritten": _ALGEBRA in rationale,
+        "passed_over": [] if turn.get("verdict") else _SILENT.findall(rationale),
+    }
 
 
 def _route(route: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task
+from kernellab.task.domain import read_domain
 
 #: packages whose launches are all seen by Triton's launcher, and how code comes in beside them
 _SEEN = frozenset({"torch", "triton", "numpy"})
@@ -61,7 +62,7 @@ class Taken:
             "expanded": not self.verdict.marked("expanded-inputs-unsupported"),
             "alignment": max((c.bytes for c in of(self.verdict.conditions, AlignmentLimit)), default=1),
             "only": self._only(),
-            "domain": {name: word for name, word in self.task.domain.items() if word not in ("real", "fixed")},
+            "domain": self._domain(),
             "intervals": self._intervals(),
             "repeatable": repeatable(self.source, self.backend),
             "interpreted": self.backend is Backend.INTERPRETER,
@@ -90,6 +91,11 @@ class Taken:
             # other numbers are not tried where a call takes seconds
             return {arg.name: arg.value for arg in self.task.args if not arg.is_tensor}
         return {c.argument: c.value for c in of(self.verdict.conditions, ScalarLimit)}
+
+    def _domain(self) -> Mapping[str, Sequence[str]]:
+        """The task's own words for what values may be, each with its arguments."""
+        read = {name: read_domain(text) for name, text in self.task.domain.items()}
+        return {n: [d.word, *d.arguments] for n, d in read.items() if d is not None and d.word not in ("real", "fixed")}
 
     def _intervals(self) -> Mapping[str, Any]:
         """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""

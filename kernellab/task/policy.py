@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import TaskError
+from kernellab.task.domain import WORDS, read_domain
 from kernellab.task.task import Arg
 
 OPERATOR_CLASSES = ("matmul", "conv")
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "tf32x3", "bf16", "f16")
-#: words of DOMAIN; those with a pattern take arguments
-DOMAINS = ("prob", "unit", "positive", "nonnegative", "sorted", "fixed", "real")
-_WITH_ARGUMENTS = re.compile(r"(index|range)\(([^()]*)\)")
 _TOLERANCES = ("floor", "tau", "rtol", "atol")
 
 
@@ -76,10 +73,10 @@ def _domain(given: Any, names: Sequence[str]) -> dict[str, str]:
         raise TaskError("DOMAIN is not a dictionary.", "Write DOMAIN = {'p': 'prob'}.")
     for name, word in given.items():
         _known(name, names, "DOMAIN")
-        if not isinstance(word, str) or not (word in DOMAINS or _WITH_ARGUMENTS.fullmatch(word)):
+        if not isinstance(word, str) or read_domain(word) is None:
             raise TaskError(
                 f"DOMAIN says {name!r}: {word!r}, which is not known.",
-                f"Use {', '.join(DOMAINS)}, index(N) or range(a, b).",
+                f"Use {', '.join(WORDS)}, index(N) or range(a, b).",
             )
     return dict(given)
 

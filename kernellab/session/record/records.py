@@ -86,6 +86,8 @@ class Turn(Record):
     refused: tuple[str, ...] = ()
     sketch: str | None = None
     constexpr: dict[str, int | float] = Field(default_factory=dict)
+    #: players of the role's list that gave no answer; why is in ``rationale``
+    passed_over: tuple[str, ...] = ()
     #: what a design calls the framework for, and whether it multiplies fewer numbers than the reference
     library_calls: tuple[str, ...] = ()
     rewritten: bool = False

@@ -145,6 +145,7 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 "sketch": reply.sketch,
                 "constexpr": dict(reply.constexpr),
                 "rationale": f"{played.note}{reply.rationale}",
+                "passed_over": played.passed_over,
                 "claims": tuple(reply.claims),
                 "library_calls": reply.library_calls,
                 "rewritten": reply.rewritten,
@@ -250,7 +251,9 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         parent=earlier.id if earlier else None,
         author=author,
     )
-    said = {"rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims)}
+    said = {
+        "rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims), "passed_over": played.passed_over
+    }  # fmt: skip
     told = () if lowered is not None else reminders(brief.recalled)
     return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": told, **said})
 
@@ -343,7 +346,8 @@ def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         state.roles[Role.CONDUCTOR], lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief)
     )
     route = played.answer.model_copy(update={"reason": f"{played.note}{played.answer.reason}"})
-    return turn.model_copy(update={"route": route, "rationale": route.reason, "author": played.author or turn.author})
+    who = {"author": played.author or turn.author, "passed_over": played.passed_over}
+    return turn.model_copy(update={"route": route, "rationale": route.reason, **who})
 
 
 def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
@@ -351,7 +355,9 @@ def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     spec = state.roles.get(Role.ANALYST, "rules")
     played = first_answer(spec, lambda player: bench.role(Role.ANALYST, player, channel).analyse(brief))
     reply = played.answer
-    said = {"rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims)}
+    said = {
+        "rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims), "passed_over": played.passed_over
+    }  # fmt: skip
     return turn.model_copy(update={**said, "author": played.author or turn.author})
 
 

@@ -55,8 +55,9 @@ class ShapeClass:
     alignment: int = 1
     #: numbers that must be as they were verified
     only: Mapping[str, Any] = field(default_factory=dict)
-    #: argument -> what its values may be: index(N), unit, prob, positive, nonnegative, nonpositive, sorted, range(a, b)
-    domain: Mapping[str, str] = field(default_factory=dict)
+    #: argument -> what its values may be, a word and its arguments: index N, unit, prob, positive, nonnegative, sorted,
+    #: range a b
+    domain: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: argument -> least and greatest value of what it was found right for alone; None where there is no bound
     intervals: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     #: may its launches be repeated from C?
@@ -133,7 +134,7 @@ class ShapeClass:
                 continue
             domain = self.domain.get(parameter.name)
             if domain and not _inside(given, domain, sizes):
-                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {domain}")
+                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {_shown(domain)}")
             low, high = self.intervals.get(parameter.name, (None, None))
             if not _between(given, low, high):
                 ends = ("-inf" if low is None else f"{low:g}", "inf" if high is None else f"{high:g}")
@@ -173,9 +174,14 @@ def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:
     return (least >= low if low is not None else least == least) and (high is None or greatest <= high)
 
 
-def _inside(x: torch.Tensor, domain: str, sizes: Mapping[str, Any]) -> bool:
-    word, _, rest = domain.partition("(")
-    given = [value_of(part.strip(), sizes) for part in rest.rstrip(")").split(",")] if rest else []
+def _shown(domain: Sequence[str]) -> str:
+    word, *arguments = domain
+    return f"{word}({', '.join(arguments)})" if arguments else word
+
+
+def _inside(x: torch.Tensor, domain: Sequence[str], sizes: Mapping[str, Any]) -> bool:
+    word, *arguments = domain
+    given = [value_of(part, sizes) for part in arguments]
     if word == "sorted":
         return x.dim() == 0 or bool((x.diff(dim=-1) >= 0).all())
     low, high = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
@@ -188,7 +194,6 @@ def _inside(x: torch.Tensor, domain: str, sizes: Mapping[str, Any]) -> bool:
         "prob": low >= 0 and high <= 1,
         "positive": low > 0,
         "nonnegative": low >= 0,
-        "nonpositive": high <= 0,
     }
     return limits.get(word, True)
 
