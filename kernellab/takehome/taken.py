@@ -16,7 +16,7 @@ from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task
-from kernellab.task.domain import read_domain
+from kernellab.task.policy import read_domain
 
 #: packages whose launches are all seen by Triton's launcher, and how code comes in beside them
 _SEEN = frozenset({"torch", "triton", "numpy"})

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import TaskError
-from kernellab.task.domain import WORDS, read_domain
 from kernellab.task.task import Arg
 
 OPERATOR_CLASSES = ("matmul", "conv")
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "tf32x3", "bf16", "f16")
 _TOLERANCES = ("floor", "tau", "rtol", "atol")
+#: words of DOMAIN without arguments
+DOMAINS = ("prob", "unit", "positive", "nonnegative", "sorted", "fixed", "real")
+_WITH_ARGUMENTS = re.compile(r"(index|range)\(([^()]*)\)")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One word of DOMAIN with its arguments: numbers, or expressions over Dims."""
+
+    word: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of a ``range(a, b)``, both included."""
+        low, high = map(float, self.arguments)
+        return low, high
+
+
+def read_domain(text: str) -> Domain | None:
+    """The domain that ``text`` states; None where it states none that is known."""
+    if text in DOMAINS:
+        return Domain(text)
+    match = _WITH_ARGUMENTS.fullmatch(text)
+    if match is None:
+        return None
+    domain = Domain(match[1], tuple(part.strip() for part in match[2].split(",")))
+    try:
+        return domain if domain.word == "index" or domain.interval else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,7 +107,7 @@ def _domain(given: Any, names: Sequence[str]) -> dict[str, str]:
         if not isinstance(word, str) or read_domain(word) is None:
             raise TaskError(
                 f"DOMAIN says {name!r}: {word!r}, which is not known.",
-                f"Use {', '.join(WORDS)}, index(N) or range(a, b).",
+                f"Use {', '.join(DOMAINS)}, index(N) or range(a, b).",
             )
     return dict(given)
 

@@ -13,8 +13,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
-from kernellab.task.domain import read_domain
 from kernellab.task.dtypes import finite
+from kernellab.task.policy import read_domain
 from kernellab.task.sample.draw import OPEN, WIDE, Family, Legal, Support, draw
 from kernellab.task.sample.shrink import shrunk
 from kernellab.task.sample.sizes import input_bytes, small_sizes
