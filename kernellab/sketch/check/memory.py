@@ -70,8 +70,8 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
     return found
 
 
-def _at(rule: str, span: Span, fix: Fix | None = None, **fields: object) -> Diagnostic:
-    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, fix=fix, **fields)
+def _at(rule: str, span: Span, **fields: object) -> Diagnostic:
+    return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
 
 
 # -- tile numbers as offsets ------------------------------------------------------------------------------------------

@@ -159,6 +159,7 @@ class Scope:
             self.bind(name, PoisonEntry())
 
     def unknown(self, name: str, span: tree.Span) -> Refused:
+        remedy: str | Nearest
         if name in self.ended:
             remedy = f"The tile of line {self.ended[name]} ended with its block: allocate it before the loop."
         else:

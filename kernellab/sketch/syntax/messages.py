@@ -173,18 +173,12 @@ MESSAGES: dict[str, Message] = {
 
 
 def diagnostic(
-    rule: str,
-    line: int,
-    col: int,
-    *,
-    end_line: int | None = None,
-    end_col: int | None = None,
-    fix: Fix | None = None,
-    **fields: object,
+    rule: str, line: int, col: int, *, end_line: int | None = None, end_col: int | None = None, **fields: object
 ) -> Diagnostic:
-    """The diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy."""
+    """The diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy; ``fix`` is one of
+    them where the remedy is an edit."""
     message = MESSAGES[rule]
-    remedy = fields.get("remedy")
+    remedy, fix = fields.get("remedy"), fields.get("fix")
     return Diagnostic(
         line=max(line, 1),
         col=max(col, 1),
@@ -195,7 +189,7 @@ def diagnostic(
         end_line=end_line or None,
         end_col=end_col or None,
         rule=rule,
-        fix=remedy.fix if isinstance(remedy, Nearest) else fix,
+        fix=remedy.fix if isinstance(remedy, Nearest) else fix if isinstance(fix, Fix) else None,
     )
 
 
