@@ -15,6 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from kernellab import conditions as texts
+from kernellab.conditions import Condition, MarkKind
+
 
 class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -269,10 +272,6 @@ class Replay(Record):
     called: Timing | None = None
 
 
-#: how flags begin that tell of the task or of the machine, not of what the kernel does
-_CIRCUMSTANCES = ("task: ", "domain: ", "scalar: ", "baseline ", "busy machine: ")
-
-
 class Verdict(Record):
     """The Verifier's answer on one candidate."""
 
@@ -281,8 +280,8 @@ class Verdict(Record):
     stage: Stage
     reason: str
     trust: Trust = Trust.T2
-    label: str = ""
-    flags: list[str] = Field(default_factory=list)
+    #: what it holds for, and what was noticed; its labels and flags are derived from these
+    conditions: tuple[Condition, ...] = ()
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
     time: Timing | None = None
@@ -302,9 +301,25 @@ class Verdict(Record):
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
-    def charges(self) -> list[str]:
-        """The flags for what the kernel itself does; those of the task and of the machine are no fault of it."""
-        return [flag for flag in self.flags if not flag.startswith(_CIRCUMSTANCES)]
+    def labels(self) -> list[str]:
+        return texts.labels(self.conditions)
+
+    @property
+    def label(self) -> str:
+        """The labels in one line, for people."""
+        return ", ".join(self.labels)
+
+    @property
+    def flags(self) -> list[str]:
+        return texts.flags(self.conditions)
+
+    def marked(self, kind: MarkKind) -> bool:
+        return texts.marked(self.conditions, kind)
+
+    @property
+    def charges(self) -> list[Condition]:
+        """What has a flag and speaks of the kernel itself; the task and the machine are no fault of it."""
+        return [c for c in self.conditions if c.flag and c.concern == "kernel"]
 
     @property
     def speedup(self) -> float | None:
@@ -361,7 +376,7 @@ class Ranking(Record):
     stage: Stage
     reason: str
     trust: Literal[Trust.T1] = Trust.T1
-    flags: list[str] = Field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
     time: Timing | None = None
@@ -370,6 +385,11 @@ class Ranking(Record):
     build_seconds: float | None = None
     #: seconds of everything after the build and, on a device, the first calls
     seconds: float = 0.0
+
+    @property
+    def flags(self) -> list[str]:
+        """Flags and labels, as texts for people."""
+        return [*texts.flags(self.conditions), *texts.labels(self.conditions)]
 
     @property
     def text(self) -> str:
@@ -391,6 +411,26 @@ class RouteKind(str, Enum):
     STOP = "stop"
 
 
+class RouteFact(Record):
+    """One fact that a route rests on: a finding (of the gate, or at a line of the sketch) has a ``place``, the first
+    wrong element both sides' values there."""
+
+    text: str
+    place: str = ""
+    #: the checker's code of a finding
+    code: str = ""
+    #: the stage's own sentence, which a verdict shows as its reason
+    of_stage: bool = False
+    got: float | str | None = None
+    want: float | str | None = None
+
+    @property
+    def line(self) -> str:
+        if self.got is not None or self.want is not None:
+            return f"{self.text}: got {self.got}, want {self.want}"
+        return f"{self.place}: {self.code and self.code + ' '}{self.text}" if self.place else self.text
+
+
 class Route(Record):
     """The Conductor's proposal after a verdict or a gate result (paper, Algorithm 1)."""
 
@@ -400,7 +440,12 @@ class Route(Record):
     reason: str
     #: what the next role should do, in words; a person may edit it before approving
     suggestion: str = ""
-    evidence: list[str] = Field(default_factory=list)
+    facts: tuple[RouteFact, ...] = ()
+
+    @property
+    def evidence(self) -> list[str]:
+        """The facts, a line each."""
+        return [fact.line for fact in self.facts]
 
 
 class Usage(Record):
@@ -465,12 +510,30 @@ class Exchange(Record):
     usage: Usage = Usage()
     started: float = 0.0
     attempts: int = 1
+    #: date (ISO) of the recording that answered; "" for a model's own answer
+    recorded_at: str = ""
+
+    @property
+    def answered_by(self) -> str:
+        """The model, with its recording's date where it is one."""
+        return f"{self.model} (recorded on {self.recorded_at})" if self.recorded_at else self.model
 
 
 class GateState(str, Enum):
     RIGHT = "right"
     WRONG = "wrong"
     NOT_RUNNABLE = "not runnable"
+
+
+class Fix(Record):
+    """What the checker would write: ``text`` in the place of ``replaces``, a name in the sketch.
+
+    With ``subscript`` it also replaces the subscript that follows the name.
+    """
+
+    replaces: str
+    text: str
+    subscript: bool = False
 
 
 class Diagnostic(Record):
@@ -486,6 +549,8 @@ class Diagnostic(Record):
     end_col: int | None = None
     #: a stable word for rules that route on it, for example tile-index-as-offset
     rule: str = ""
+    #: the remedy as an edit, where it is one
+    fix: Fix | None = None
 
 
 class GateResult(Record):

@@ -131,12 +131,18 @@ class DesignBrief(Brief):
 
 @dataclass(frozen=True)
 class DesignReply:
-    """``constexpr`` are the values chosen for tunables; ``claims`` are sentences the record can check."""
+    """``constexpr`` are the values chosen for tunables; ``claims`` are sentences the record can check.
+
+    ``library_calls`` are the operations for which the framework is called since no rule designs them; ``rewritten``: it
+    multiplies fewer numbers than the reference does.
+    """
 
     sketch: str
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
     rationale: str = ""
     claims: tuple[str, ...] = ()
+    library_calls: tuple[str, ...] = ()
+    rewritten: bool = False
 
 
 @dataclass(frozen=True)

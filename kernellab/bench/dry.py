@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from kernellab.bench.rows import Row
+from kernellab.conditions import LibraryShare
 from kernellab.errors import KernellabError, SketchError
 from kernellab.records import GateState
 from kernellab.target import Target
@@ -25,7 +26,7 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
     """How far ``task`` comes by the rules alone. ``passed`` means that a design is right at the gate and lowered."""
     from kernellab.agents.briefs import CodeBrief, DesignBrief
     from kernellab.agents.rules.coder import RulesCoder
-    from kernellab.agents.rules.designer import FALLBACK, RulesDesigner
+    from kernellab.agents.rules.designer import RulesDesigner
     from kernellab.sketch.gate import gate
     from kernellab.task.audit import admit
 
@@ -61,7 +62,7 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
             stage, reason = "lower", str(error)
             continue
         done = row("", "", proves, note)
-        return done.model_copy(update={"label": "library"}) if FALLBACK in reply.rationale else done
+        return done.model_copy(update={"conditions": (LibraryShare(),)}) if reply.library_calls else done
     return row(stage, reason, proves, note)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kernellab.bench.rows import SLOWER, Row, Summary, summarise
+from kernellab.conditions import LibraryShare, of
 from kernellab.errors import counted
 from kernellab.records import Comparison
 from kernellab.verifier.timing.metrics import geomean
@@ -145,8 +146,8 @@ def _row(row: Row) -> str:
 
 def _composed(row: Row) -> str:
     """What the library did of it: a row of this kind is no kernel of its own."""
-    shares = [label for label in row.label.split(", ") if label.startswith("library")]
-    return f" (composes with the {shares[0]})" if row.passed and shares else ""
+    shares = of(row.conditions, LibraryShare)
+    return f" (composes with the {shares[0].label})" if row.passed and shares else ""
 
 
 def _ms(time: float | None) -> str:

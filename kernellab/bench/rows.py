@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernellab.conditions import Condition, LibraryShare, of
 from kernellab.fidelity import FRAMEWORK
 from kernellab.records import Comparison, Environment, Record, Verdict
 from kernellab.verifier.timing.metrics import fast_p, geomean, median
@@ -32,7 +33,8 @@ class Row(Record):
     sol_ms: float | None = None
     eager: Comparison | None = None
     compile: Comparison | None = None
-    label: str = ""
+    #: what the verdict holds for, and what was noticed
+    conditions: tuple[Condition, ...] = ()
     #: how a problem too large for this backend was cut, extents before and after; empty when it was not
     cut: str = ""
     #: what was decided where the suite leaves something open
@@ -67,8 +69,8 @@ class Row(Record):
 
     @property
     def composed(self) -> bool:
-        """Does the kernel lean on the framework for part of its work, by its label?"""
-        return any(label.startswith("library") for label in self.label.split(", "))
+        """Does the kernel lean on the framework for part of its work, by its verdict?"""
+        return bool(of(self.conditions, LibraryShare))
 
     @property
     def eager_ms(self) -> float | None:
@@ -99,7 +101,7 @@ class Row(Record):
             sol_ms=verdict.sol_ms,
             eager=verdict.against("eager"),
             compile=verdict.against("compile"),
-            label=verdict.label,
+            conditions=verdict.conditions,
             computed=verdict.precision,
             where=verdict.environment,
         )

@@ -6,6 +6,7 @@ an earlier run into the same folder.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.fidelity import STRICT
+from kernellab.older_records import upgraded
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` found there
@@ -141,8 +143,8 @@ def read_rows(path: Path) -> list[Row]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(Row.model_validate_json(line))
-        except ValidationError:
+            rows.append(Row.model_validate(upgraded(json.loads(line))))
+        except (ValidationError, json.JSONDecodeError):
             if number < len(lines):
                 raise
     return rows

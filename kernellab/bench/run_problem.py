@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.bench.rows import Gave, Row
 from kernellab.bench.scale import INTERPRETED_BYTES, Scaled, scaled
+from kernellab.conditions import WeakTask, of
 from kernellab.errors import KernellabError
 from kernellab.fidelity import STRICT
 from kernellab.records import Record
@@ -126,7 +127,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
         if not in_time and best is None:
             reason = f"It took longer than its deadline of {job.deadline:g} s."
-        proves = not (verdict and any(flag.startswith("task: ") for flag in verdict.flags))
+        proves = not (verdict and of(verdict.conditions, WeakTask))
     except KernellabError as error:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)

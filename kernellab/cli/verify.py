@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, say, settings
+from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError
 from kernellab.fidelity import PRECISION
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
@@ -54,7 +55,7 @@ def verify(
     from kernellab.dsls.machine import detect_target
     from kernellab.dsls.sources import read_source, with_constants
     from kernellab.task import load_task
-    from kernellab.task.audit import admit
+    from kernellab.task.audit import admit, weaknesses
     from kernellab.verifier import Verifier
     from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
 
@@ -74,7 +75,7 @@ def verify(
     weak = admit(loaded)
     with Progress() as told, Verifier() as verifier:
         verdict = verifier.verify(loaded, candidate, target, options=options, progress=told)
-    verdict = verdict.model_copy(update={"flags": [*verdict.flags, *map(str, weak)]})
+    verdict = verdict.model_copy(update={"conditions": joined(verdict.conditions, weaknesses(weak))})
     if json:
         emit(verdict_dict(verdict, candidate))
     else:
@@ -89,13 +90,14 @@ def _verify_capsule(path: Path, options: VerifyOptions, json: bool) -> int:
             f"{path} was given without a source and is not a capsule.",
             "Run kernellab verify TASK SOURCE, or name one capsule.",
         )
-    from kernellab.export.capsule import again, facts, read_capsule
+    from kernellab.export.capsule import again, read_capsule
+    from kernellab.export.capsule import facts as capsule_facts
 
     capsule = read_capsule(path)
     with Progress() as told:
         found = again(capsule, options, told)
     if json:
-        emit({**verdict_dict(found.verdict, capsule.source), "capsule": facts(found)})
+        emit({**verdict_dict(found.verdict, capsule.source), "capsule": capsule_facts(found)})
     else:
         print(verdict_text(found.verdict))
         print(f"The capsule of {capsule.name} ({capsule.target}, {capsule.made_by}) says: {capsule.verdict.text}")
@@ -168,6 +170,7 @@ def _ranking_facts(path: Path, ranking: Ranking) -> dict[str, Any]:
         "eager_ms": paired.baseline_time.median_ms if paired else None,
         "ratio": [paired.speedup, paired.low, paired.high] if paired else None,
         "flags": ranking.flags,
+        "conditions": facts(ranking.conditions),
         "build_seconds": ranking.build_seconds,
         "seconds": ranking.seconds,
     }
@@ -189,8 +192,9 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
         "trust": verdict.trust.value,
         "sealed": _sealed(verdict),
         "label": verdict.label,
-        "labels": [label.strip() for label in verdict.label.split(",") if label.strip()],
+        "labels": verdict.labels,
         "flags": verdict.flags,
+        "conditions": facts(verdict.conditions),
         "evidence": verdict.evidence.model_dump(mode="json") if verdict.evidence else None,
         "time_ms": time.median_ms if time else None,
         "spread": [time.q1_ms, time.q3_ms] if time else None,
@@ -226,7 +230,7 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
 
 def _sealed(verdict: Verdict) -> bool:
     """Was the recorded device code relaunched without the candidate? T4 says by a label whether it rests on that."""
-    return verdict.trust is Trust.T3 or "sealed" in verdict.label.split(", ")
+    return verdict.trust is Trust.T3 or verdict.marked("sealed")
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -242,7 +246,7 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.sol_ms:
         lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}")
     if verdict.own_share is not None:
-        unseen = any(flag.startswith("ghost: no launch") for flag in verdict.flags)
+        unseen = verdict.marked("launches-not-seen")
         where = "outside the framework's operators" if unseen else "in its own code"
         lines.append(f"  {verdict.own_share:.0%} of the time {where}")
     if verdict.precision:

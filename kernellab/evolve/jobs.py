@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from kernellab.conditions import other_clock
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TargetError, TaskError
 from kernellab.evolve.records import Begun, Evaluation, Place, Score, Spent, Step
@@ -26,7 +27,6 @@ from kernellab.sketch.program.bind import bind
 from kernellab.sketch.rewrite import axes, features
 from kernellab.target import Target
 from kernellab.task import Task, load_task
-from kernellab.verifier.cuda.clocks import clock_named
 from kernellab.verifier.judge import turns
 
 log = logging.getLogger("kernellab.evolve")
@@ -269,7 +269,7 @@ def score_of(ranking: Ranking) -> Score | None:
     against = ranking.paired
     if ranking.time is None:
         return None
-    clock = clock_named(ranking.flags)
+    clock = other_clock(ranking.conditions)
     if against is None:
         return Score(time=ranking.time, speedup=0.0, low=0.0, high=0.0, clock=clock)
     return Score(time=ranking.time, speedup=against.speedup, low=against.low, high=against.high, clock=clock)

@@ -118,7 +118,7 @@ class Score(Record):
     high: float
     #: measurements that it pools
     runs: int = 1
-    #: the clock that it is by, as a verdict's label names it; "" the judge's
+    #: the clock that it is by: device, events, or "" for the judge's
     clock: str = ""
 
     def beats(self, other: Score) -> bool:

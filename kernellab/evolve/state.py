@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kernellab.conditions import OwnShareUnseen, other_clock
 from kernellab.errors import JournalError
 from kernellab.evolve.records import (
     RULES,
@@ -36,15 +37,12 @@ from kernellab.evolve.records import (
 from kernellab.models.ledger import added
 from kernellab.records import Usage, Verdict
 from kernellab.session.record.bounds import Bounds
-from kernellab.verifier.cuda.clocks import clock_named
 
 T = TypeVar("T")
 
 #: quick looks that a verdict's timing counts as, where later ones are pooled with it
 VERDICT_RUNS = 4
 STOPPED = "A person stopped it."
-#: how a flag begins that says only that the share of own code could not be counted from outside
-_UNSEEN = "own share: "
 
 
 @dataclass
@@ -285,7 +283,7 @@ def _verified(state: RunState, event: Verified) -> None:
     state.verdicts.update(said)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
-    known, clock = state.scores.get(event.number), clock_named([verdict.label])
+    known, clock = state.scores.get(event.number), other_clock(verdict.conditions)
     # a verdict's launches count, and a ranking's on a GPU do not: figures of two clocks put no candidates in order
     if verdict.passed and verdict.time is not None and figure is not None and (known is None or known.clock == clock):
         # a candidate is chosen for its verdict by the highest of many quick looks, so those flatter it
@@ -302,7 +300,7 @@ def _verified(state: RunState, event: Verified) -> None:
 def _is_clean(state: RunState, event: Verified) -> bool:
     own = state.proposals[event.number].source is not None
     # where program counters cannot be read, the rules' own code has nothing to hide
-    charges = [flag for flag in event.verdict.charges if own or not flag.startswith(_UNSEEN)]
+    charges = [c for c in event.verdict.charges if own or not isinstance(c, OwnShareUnseen)]
     return event.verdict.passed and not charges
 
 

@@ -16,17 +16,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernellab.conditions import joined
 from kernellab.content import written
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.records import Author, Record, Source, StageResult, Verdict
 from kernellab.task import load_task
-from kernellab.task.audit import admit
+from kernellab.task.audit import admit, weaknesses
 from kernellab.verifier import Verifier, VerifyOptions
 
 SUFFIX = ".capsule.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Capsule(Record):
@@ -70,7 +71,7 @@ class Again:
         lines = []
         if then.passed != now.passed:
             lines.append(f"it {_word(then)} there and {_word(now)} here: {now.reason}")
-        if then.label != now.label:
+        if then.labels != now.labels:
             lines.append(f"labels: {then.label or 'none'} there, {now.label or 'none'} here")
         for name in ("chip", "backend", "threads"):
             one, two = getattr(then.environment, name), getattr(now.environment, name)
@@ -146,7 +147,7 @@ def again(
     weak = admit(task)
     with Verifier() as verifier:
         verdict = verifier.verify(task, source, detect_target(source.dsl), options=options, progress=progress)
-    return Again(capsule, verdict.model_copy(update={"flags": [*verdict.flags, *map(str, weak)]}))
+    return Again(capsule, verdict.model_copy(update={"conditions": joined(verdict.conditions, weaknesses(weak))}))
 
 
 def facts(found: Again) -> dict[str, Any]:
@@ -161,6 +162,7 @@ def facts(found: Again) -> dict[str, Any]:
         "time_ms": then.time.median_ms if then.time else None,
         "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in then.comparisons},
         "label": then.label,
+        "labels": then.labels,
         "differences": found.differences,
     }
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernellab.conditions import AlignmentLimit, Domain, ScalarLimit, StridesLimit, of
 from kernellab.dsls.text import imported
 from kernellab.errors import KernellabError
 from kernellab.records import Source, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task
+from kernellab.task.policy import read_domain
 
-#: labels of the Verifier that name one number at which a kernel is right, and its flag where no other could be tried
-_NUMBER = re.compile(r"(?:^|, |only )(\w+) = ([^,]+?)(?: only| was tried)(?:,|$)")
-_RIGHT_FOR = re.compile(r"right for (.+?) only")
-_DOMAIN = re.compile(r"(\w+) (in \[0, 1\]|>= 0|<= 0)")
-_WORDS = {"in [0, 1]": "unit", ">= 0": "nonnegative", "<= 0": "nonpositive"}
 #: packages whose launches are all seen by Triton's launcher, and how code comes in beside them
 _SEEN = frozenset({"torch", "triton", "numpy"})
 _OTHER_LAUNCHES = re.compile(r"\b(?:ctypes|cpp_extension|load_inline)\b")
@@ -42,17 +39,13 @@ class VerifiedKernel:
     def device(self) -> str:
         return "cuda" if self.backend is Backend.CUDA else "cpu"
 
-    @property
-    def labels(self) -> str:
-        return self.verdict.label
-
     def facts(self, folder: str) -> dict[str, Any]:
         """The shape class of the runtime (``runtime/guards.py``), with its files in ``folder``.
 
         Raises:
             KernellabError: it holds parameters of its own, so that it is no function of its arguments.
         """
-        if "parameters of its constructor only" in self.labels:
+        if self.verdict.marked("constructor-parameters"):
             raise KernellabError(
                 f"{self.name}'s kernel is right with the parameters of its constructor only, and cannot be exported.",
                 "Let it read the parameters that it is given, and verify it again.",
@@ -66,10 +59,11 @@ class VerifiedKernel:
             "parameters": [self._parameter(i) for i in range(len(self.task.args))],
             "dims": {d.name: [d.min, d.max] for d in self.task.dims},
             "layout": self._layout(),
-            "expanded": "expanded inputs not read" not in self.labels,
-            "aligned": "aligned inputs only" in self.labels,
+            "expanded": not self.verdict.marked("expanded-inputs-unsupported"),
+            "alignment": max((c.bytes for c in of(self.verdict.conditions, AlignmentLimit)), default=1),
             "only": self._only(),
             "domain": self._domain(),
+            "intervals": self._intervals(),
             "repeatable": repeatable(self.source, self.backend),
             "interpreted": self.backend is Backend.INTERPRETER,
             "verified": self.said,
@@ -79,7 +73,7 @@ class VerifiedKernel:
     def said(self) -> str:
         """What was verified where, in one line."""
         figures = f", {self.verdict.text}" if self.verdict.text else ""
-        labels = f" ({self.labels})" if self.labels else ""
+        labels = f" ({self.verdict.label})" if self.verdict.label else ""
         return f"{self.target}: trust {self.verdict.trust.value}{labels}{figures}; source {self.source.hash}"
 
     def _parameter(self, position: int) -> dict[str, Any]:
@@ -89,29 +83,23 @@ class VerifiedKernel:
         return {"name": arg.name, "kind": kind, "dtype": arg.dtype, "shape": list(arg.shape), "default": default}
 
     def _layout(self) -> str:
-        if "contiguous-only" in self.labels:
-            return "contiguous"
-        return "rows" if "rows contiguous only" in self.labels else "any"
+        limits = {c.contiguous for c in of(self.verdict.conditions, StridesLimit)}
+        return "contiguous" if "all" in limits else "rows" if "rows" in limits else "any"
 
     def _only(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
-        scalars = {a.name: a for a in self.task.args if not a.is_tensor}
-        for text in (self.labels, *self.verdict.flags):
-            for name, _ in _NUMBER.findall(text):
-                if name in scalars:
-                    found[name] = scalars[name].value
         if self.backend is Backend.INTERPRETER:
             # other numbers are not tried where a call takes seconds
-            found = {name: arg.value for name, arg in scalars.items()}
-        return found
+            return {arg.name: arg.value for arg in self.task.args if not arg.is_tensor}
+        return {c.argument: c.value for c in of(self.verdict.conditions, ScalarLimit)}
 
-    def _domain(self) -> Mapping[str, str]:
-        """The task's own words, and what the Verifier found it right for alone."""
-        found = {name: word for name, word in self.task.domain.items() if word not in ("real", "fixed")}
-        for text in _RIGHT_FOR.findall(self.labels):
-            for name, words in _DOMAIN.findall(text):
-                found.setdefault(name, _WORDS[words])
-        return found
+    def _domain(self) -> Mapping[str, Sequence[str]]:
+        """The task's own words for what values may be, each with its arguments."""
+        read = {name: read_domain(text) for name, text in self.task.domain.items()}
+        return {n: [d.word, *d.arguments] for n, d in read.items() if d is not None and d.word not in ("real", "fixed")}
+
+    def _intervals(self) -> Mapping[str, Any]:
+        """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""
+        return {c.argument: [c.low, c.high] for c in of(self.verdict.conditions, Domain) if c.refuted}
 
 
 def repeatable(source: Source, backend: Backend | None) -> bool:

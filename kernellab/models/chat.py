@@ -46,6 +46,8 @@ class ChatReply:
     seconds: float
     attempts: int
     note: str = ""
+    #: date (ISO) of the recording that answered
+    recorded_at: str = ""
 
 
 class ChatModel(Protocol):

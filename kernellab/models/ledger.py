@@ -57,7 +57,7 @@ class Ledger:
 
     def add(self, turn: str, exchange: Exchange) -> None:
         self.total.add(exchange)
-        for part, name in ((self.turns, turn), (self.roles, exchange.role.value), (self.models, exchange.model)):
+        for part, name in ((self.turns, turn), (self.roles, exchange.role.value), (self.models, exchange.answered_by)):
             part.setdefault(name, Totals()).add(exchange)
 
     def as_dict(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from kernellab.errors import ModelError, ModelFault
 from kernellab.models import faults
 from kernellab.models.chat import ChatReply, ChatRequest
 from kernellab.models.keys import scrub
+from kernellab.older_records import exchange_line
 from kernellab.records import ChatMessage, Exchange, Finish, Role, Usage
 
 _FORMAT, _VERSION = "kernellab replay", 1
@@ -75,7 +76,7 @@ def write_replay(path: Path, exchanges: Iterable[Exchange], note: str = "") -> P
     header = {
         "format": _FORMAT, "version": _VERSION, "note": note,
         "recorded": datetime.fromtimestamp(first, timezone.utc).date().isoformat(),
-        "models": sorted({exchange.model for exchange in kept}),
+        "models": sorted({exchange.answered_by for exchange in kept}),
     }  # fmt: skip
     lines = [json.dumps(header, ensure_ascii=False), *(exchange.model_dump_json() for exchange in kept)]
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -107,7 +108,7 @@ def read_replay(path: Path) -> Replay:
         if not line.strip():
             continue
         try:
-            exchanges.append(Exchange.model_validate_json(line))
+            exchanges.append(Exchange.model_validate_json(exchange_line(line)))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in fault["loc"])
@@ -188,8 +189,7 @@ class ReplayModel:
             on_text(found.reply)
         return ChatReply(
             text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=Usage(),
-            model=f"{found.model} (recorded on {self.replay.recorded})", seconds=0.0,
-            attempts=found.attempts, note=note,
+            model=found.model, seconds=0.0, attempts=found.attempts, note=note, recorded_at=self.replay.recorded,
         )  # fmt: skip
 
     def _next(self, keys: Sequence[str]) -> Exchange | None:

@@ -94,6 +94,7 @@ class Talk:
                 sections=(*sections, *_recorded(reply)),
                 reply=reply.text if reply else "", reasoning=reply.reasoning if reply else "", finish=finish,
                 error=scrub(error), usage=usage, started=started, attempts=reply.attempts if reply else 1,
+                recorded_at=reply.recorded_at if reply else "",
             )  # fmt: skip
             self._record(exchange)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import WeakTask
 from kernellab.errors import TaskError
 from kernellab.task.degenerate import OF_INPUTS, WORDS, matches, passing
 from kernellab.task.dtypes import computable
@@ -49,6 +50,11 @@ def admit(task: Task) -> tuple[TaskFlag, ...]:
         if flag.rule in _REFUSED:
             raise TaskError(flag.reason, _REFUSED[flag.rule])
     return flags
+
+
+def weaknesses(flags: Sequence[TaskFlag]) -> tuple[WeakTask, ...]:
+    """The flags as conditions of a verdict."""
+    return tuple(WeakTask(rule=flag.rule, reason=flag.reason) for flag in flags)
 
 
 def feasible(task: Task) -> None:

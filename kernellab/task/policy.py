@@ -12,10 +12,38 @@ from kernellab.task.task import Arg
 
 OPERATOR_CLASSES = ("matmul", "conv")
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "tf32x3", "bf16", "f16")
-#: words of DOMAIN; those with a pattern take arguments
+_TOLERANCES = ("floor", "tau", "rtol", "atol")
+#: words of DOMAIN without arguments
 DOMAINS = ("prob", "unit", "positive", "nonnegative", "sorted", "fixed", "real")
 _WITH_ARGUMENTS = re.compile(r"(index|range)\(([^()]*)\)")
-_TOLERANCES = ("floor", "tau", "rtol", "atol")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One word of DOMAIN with its arguments: numbers, or expressions over Dims."""
+
+    word: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of a ``range(a, b)``, both included."""
+        low, high = map(float, self.arguments)
+        return low, high
+
+
+def read_domain(text: str) -> Domain | None:
+    """The domain that ``text`` states; None where it states none that is known."""
+    if text in DOMAINS:
+        return Domain(text)
+    match = _WITH_ARGUMENTS.fullmatch(text)
+    if match is None:
+        return None
+    domain = Domain(match[1], tuple(part.strip() for part in match[2].split(",")))
+    try:
+        return domain if domain.word == "index" or domain.interval else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,7 +104,7 @@ def _domain(given: Any, names: Sequence[str]) -> dict[str, str]:
         raise TaskError("DOMAIN is not a dictionary.", "Write DOMAIN = {'p': 'prob'}.")
     for name, word in given.items():
         _known(name, names, "DOMAIN")
-        if not isinstance(word, str) or not (word in DOMAINS or _WITH_ARGUMENTS.fullmatch(word)):
+        if not isinstance(word, str) or read_domain(word) is None:
             raise TaskError(
                 f"DOMAIN says {name!r}: {word!r}, which is not known.",
                 f"Use {', '.join(DOMAINS)}, index(N) or range(a, b).",

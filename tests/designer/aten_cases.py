@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.rules.designer import FALLBACK, RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from tests.designer.coverage import CPU, answer, lines, task_of
 
 _X = "torch.randn(5, 9)"
@@ -70,7 +70,7 @@ def cases() -> dict[str, Line]:
 def state_of(name: str, line: Line) -> tuple[str, str]:
     """``right``, ``composed`` (right with a call of the framework), ``wrong``, ``refused`` or ``broken``; the reason."""
     state, reason = answer(name, line)
-    if state == "right" and FALLBACK in RulesDesigner().design(DesignBrief(task_of(name, line), CPU)).rationale:
+    if state == "right" and RulesDesigner().design(DesignBrief(task_of(name, line), CPU)).library_calls:
         return "composed", ""
     return state, reason
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from kernellab.agents.briefs import DesignBrief
-from kernellab.agents.rules.designer import FALLBACK, RulesDesigner
+from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import KernellabError
 from kernellab.lowering import lower
 from kernellab.records import GateState, Source
@@ -48,8 +48,8 @@ def state_of(text: str, run: bool = False) -> tuple[str, str]:
         return "wrong", str(error) or traceback.format_exc(limit=-2)
     except Exception as error:
         return "broken", f"{type(error).__name__}: {error}"
-    if FALLBACK in reply.rationale:
-        return "library", reply.rationale.split(FALLBACK)[1]
+    if reply.library_calls:
+        return "library", ", ".join(reply.library_calls)
     return "right", ""
 
 

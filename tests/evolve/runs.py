@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernellab.conditions import Condition
 from kernellab.evolve.records import (
     Begun,
     Evaluated,
@@ -56,12 +57,12 @@ def score(speedup: float, spread: float = 0.01) -> Score:
     )  # fmt: skip
 
 
-def verdict(speedup: float, passed: bool = True, flags: Sequence[str] = ()) -> Verdict:
+def verdict(speedup: float, passed: bool = True, conditions: Sequence[Condition] = ()) -> Verdict:
     eager = Comparison(
         baseline="eager", baseline_time=timing(1.0), speedup=speedup, low=speedup * 0.99, high=speedup * 1.01
     )  # fmt: skip
     return Verdict(
-        passed=passed, stage=Stage.FAST, reason="Right." if passed else "Wrong.", flags=list(flags),
+        passed=passed, stage=Stage.FAST, reason="Right." if passed else "Wrong.", conditions=tuple(conditions),
         time=timing(1 / speedup), comparisons=[eager],
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from threading import Timer
 
 import pytest
 
+from kernellab.conditions import LaunchBound
 from kernellab.dsls.machine import detect_target
 from kernellab.evolve import stop
 from kernellab.evolve.analyst import suggestion
@@ -44,7 +45,7 @@ from kernellab.models.settings import ModelSettings
 from kernellab.records import Author, Exchange, Role, Source, Usage, Verdict
 from kernellab.sketch.rewrite import variants
 from kernellab.task import load_task
-from kernellab.verifier.cuda.clocks import DEVICES, LABELS
+from kernellab.verifier.cuda.clocks import DEVICES
 from tests.agents.model_parts import line
 from tests.evolve.runs import TASK, score, state, verdict, verify
 
@@ -341,10 +342,10 @@ def test_a_verdict_by_another_clock_orders_no_candidates_and_the_quick_look_is_t
     """As on an H200: 2.9x of eager by the device's clock is 0.7x where launches count."""
     found = state([2.9, 2.6], Knobs(islands=1))
     for number, known in list(found.scores.items()):
-        found.scores[number] = known.model_copy(update={"clock": LABELS[DEVICES]})
-    judged = Judged({0: verdict(0.7).model_copy(update={"label": "launch-bound on the device"})})
+        found.scores[number] = known.model_copy(update={"clock": DEVICES})
+    judged = Judged({0: verdict(0.7).model_copy(update={"conditions": (LaunchBound(on_device=1.2),)})})
     judged.rank = lambda number: _done(  # type: ignore[attr-defined]
-        Ranked(score(2.7).model_copy(update={"clock": LABELS[DEVICES]}))
+        Ranked(score(2.7).model_copy(update={"clock": DEVICES}))
     )
     promotion = Promotion(found, lambda n: n, judged)  # type: ignore[arg-type, return-value]
     for event in promotion.events(lambda: True):

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from kernellab.conditions import DisturbedCalls, StaticFinding, WeakTask
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.islands import stratified
 from kernellab.evolve.policies.map_elites import cell, grid
@@ -100,9 +101,14 @@ def test_a_cell_keeps_its_best_and_each_cell_is_drawn() -> None:
 
 def test_a_flagged_pass_is_no_elite_and_a_failed_verdict_ends_a_line() -> None:
     found = state([1.0, 5.0, 1.5, 4.0])
-    verify(found, 1, 5.0, flags=["its time is not its own"])
+    verify(found, 1, 5.0, conditions=[StaticFinding(rule="thread", message="starts a thread")])
     verify(found, 3, 4.0, passed=False)
-    verify(found, 2, 1.5, flags=["task: constant: its output hardly varies", "busy machine: other work disturbed 9%"])
+    verify(
+        found,
+        2,
+        1.5,
+        conditions=[WeakTask(rule="constant", reason="its output hardly varies"), DisturbedCalls(share=0.09)],
+    )
     assert found.best() == 2, "a flag of the task or the machine is no fault of a candidate"
     assert found.elites(1) == []
     for name in POLICIES:

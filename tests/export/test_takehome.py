@@ -15,6 +15,7 @@ import pytest
 from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, StridesLimit
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError, TaskError
 from kernellab.export import VerifiedKernel, module_text, package
@@ -114,7 +115,7 @@ assert any("clamped" in e.key for e in seen.key_averages())
 turned = torch.randn(70, 30).t()
 assert "not contiguous" in said(lambda: same(clamped.clamped(turned, w), ref(turned, w)))[0]
 low = w - 5
-assert "outside nonnegative" in said(lambda: same(clamped.clamped(x[:3], low), ref(x[:3], low)))[0]
+assert "outside 0 to inf" in said(lambda: same(clamped.clamped(x[:3], low), ref(x[:3], low)))[0]
 # gradients are the reference's; torch's own checks of an operator; traced whole
 leaves = [t.clone().requires_grad_() for t in (x, w)]
 g = torch.randn(30, 70)
@@ -201,8 +202,8 @@ def cpp() -> VerifiedKernel:
     target = detect_target("cpp")
     sketch = next(iter(RulesDesigner().designs(DesignBrief(task, target)))).sketch
     source = RulesCoder().code(CodeBrief(task, target, sketch)).source
-    label = "contiguous-only, right for w >= 0 only"
-    verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T2, label=label)
+    conditions = (StridesLimit(contiguous="all"), Domain(argument="w", low=0.0, refuted=True))
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T2, conditions=conditions)
     return VerifiedKernel("clamped", task, source, verdict, target.backend, "cpp here", sketch)
 
 
@@ -253,14 +254,16 @@ def test_a_capsule_is_verified_again_and_a_changed_one_refused(cpp: VerifiedKern
 
 
 def test_what_a_verdict_says_becomes_guards(cpp: VerifiedKernel) -> None:
-    verdict = cpp.verdict.model_copy(
-        update={"label": "aligned inputs only, expanded inputs not read, scale = 0.5 only"}
-    )
+    limits = (
+        AlignmentLimit(), Mark(kind="expanded-inputs-unsupported"),
+        ScalarLimit(argument="scale", value=0.5, refuted=True),
+    )  # fmt: skip
+    verdict = cpp.verdict.model_copy(update={"conditions": limits})
     facts = replace(cpp, verdict=verdict).facts("k")
-    assert (facts["layout"], facts["aligned"], facts["expanded"]) == ("any", True, False)
-    assert facts["only"] == {"scale": 0.5} and facts["domain"] == {}
-    assert cpp.facts("k")["domain"] == {"w": "nonnegative"} and cpp.facts("k")["layout"] == "contiguous"
-    own = cpp.verdict.model_copy(update={"label": "parameters of its constructor only"})
+    assert (facts["layout"], facts["alignment"], facts["expanded"]) == ("any", 16, False)
+    assert facts["only"] == {"scale": 0.5} and facts["intervals"] == {}
+    assert cpp.facts("k")["intervals"] == {"w": [0.0, None]} and cpp.facts("k")["layout"] == "contiguous"
+    own = cpp.verdict.model_copy(update={"conditions": (Mark(kind="constructor-parameters"),)})
     with pytest.raises(KernellabError, match="constructor only"):
         replace(cpp, verdict=own).facts("k")
 

@@ -62,7 +62,7 @@ def test_a_recorded_talk_is_replayed_without_key_or_network(tmp_path: Path) -> N
     assert shown[:2] == ["first", "second"]
     same = {"messages", "reply", "finish", "role", "purpose"}
     assert [kept.model_dump(include=same) for kept in again] == [kept.model_dump(include=same) for kept in records]
-    assert all("(recorded on 20" in kept.model for kept in again), "what was replayed is marked in the journal"
+    assert all(kept.recorded_at.startswith("20") for kept in again), "what was replayed is marked in the journal"
 
 
 def test_the_header_says_when_and_with_which_models(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from kernellab.records import (
     GateState,
     Role,
     Route,
+    RouteFact,
     RouteKind,
     Source,
     Stage,
@@ -336,16 +337,19 @@ def test_the_roof_is_what_the_judge_measured_on_this_chip_and_says_so() -> None:
 def test_numbers_are_rounded_for_the_eye_unless_they_could_not_be_told_apart() -> None:
     assert both(0.12345678901234567, 1.5) == ("0.123457", "1.5")
     assert both(1.00000001, 1.0) == ("1.00000001", "1.0")
-    line = "first wrong: [0, 3]: got -0.12345678901234567, want 2.3333333333333335"
-    card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=told(line))))["card"]
+    fact = RouteFact(text="first wrong: [0, 3]", got=-0.12345678901234567, want=2.3333333333333335)
+    card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=told(fact))))["card"]
     assert card["evidence"] == ["first wrong: [0, 3]: got -0.123457, want 2.33333"]
 
 
 def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_first() -> None:
     route = Route(
         to=RouteKind.DESIGNER, error_class="sketch", reason="The sketch is wrong: Line 2: Unknown name 'w'.",
-        suggestion="", evidence=["gate: wrong: Line 2: Unknown name 'w'.", "sketch line 2: SK101 Unknown name 'w'.",
-                                 "sketch line 3: SK102 Unknown operation 'e'."],
+        suggestion="", facts=(
+            RouteFact(place="gate: wrong", text="Line 2: Unknown name 'w'."),
+            RouteFact(place="sketch line 2", code="SK101", text="Unknown name 'w'."),
+            RouteFact(place="sketch line 3", code="SK102", text="Unknown operation 'e'."),
+        ),
     )  # fmt: skip
     asked = ASKED[0].question.model_copy(update={"turn": "t2", "to": RouteKind.DESIGNER})  # type: ignore[union-attr]
     for author in (Author.HUMAN, Author.MODEL):
@@ -358,8 +362,8 @@ def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_firs
         assert ("Correct your sketch" in card["hint"]) == (author is Author.HUMAN)
 
 
-def told(line: str) -> Route:
-    return ROUTE.model_copy(update={"evidence": [line]})
+def told(fact: RouteFact) -> Route:
+    return ROUTE.model_copy(update={"facts": (fact,)})
 
 
 def test_what_never_ran_was_not_judged_by_its_inputs() -> None:

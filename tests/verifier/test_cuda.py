@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernellab.conditions import LaunchBound, OtherClock, of
 from kernellab.task import load_task
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.judged import Comparison
@@ -28,7 +29,6 @@ from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda import timed as timed_cuda
 from kernellab.verifier.cuda.clocks import (
-    LABELS,
     Reading,
     calls_at_a_go,
     clock_of,
@@ -152,7 +152,6 @@ def test_what_cannot_be_told_from_a_handshake_is_no_time() -> None:
     # one side that is too short takes the clock from all; where the device has none, events are left
     assert clock_of([reading(400, 400, 390), reading(20, 12, 9.5)])[0] == "device"
     assert clock_of([reading(400, 400, 390), reading(20, 12, None)])[0] == "events"
-    assert set(LABELS) == {"judge", "device", "events"} and not LABELS["judge"]
 
 
 def test_a_figure_is_never_below_what_the_device_worked() -> None:
@@ -653,7 +652,7 @@ def test_a_known_time_is_found_again(timed: Any, took: float, calls: int) -> Non
     result = timed(candidate, Simulated(right, 1.5 * took, device=1.5 * took))
     assert median(result.candidate) == pytest.approx(took, rel=0.05)
     assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
-    assert not result.labels and abs(candidate.goes[-1] - calls) <= 2
+    assert not result.conditions and abs(candidate.goes[-1] - calls) <= 2
     assert result.checked == sum(candidate.goes[-len(result.candidate.seconds) :])
 
 
@@ -668,9 +667,9 @@ def test_what_a_candidate_is_timed_on_is_never_there_before_its_go(timed: Any) -
 
 def test_a_slow_candidate_keeps_a_baseline_in_sight_or_the_device_s_clock_is_named(timed: Any) -> None:
     result = timed(Simulated(right, 1e-3, device=1e-3), Simulated(right, 10e-6, device=9e-6))
-    assert median(result.baselines[0]) == pytest.approx(10e-6, rel=0.1) and not result.labels
+    assert median(result.baselines[0]) == pytest.approx(10e-6, rel=0.1) and not result.conditions
     result = timed(Simulated(right, 40e-3, device=39e-3), Simulated(right, 10e-6, device=9e-6))
-    assert result.labels == ("by the device's clock",) and "handshake that varies" in result.note
+    assert result.conditions == (OtherClock(clock="device"),) and "handshake that varies" in result.note
     assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
 
 
@@ -703,12 +702,12 @@ class Disturbed(Simulated):
 def test_traced_calls_that_others_disturbed_are_traced_again(timed: Any) -> None:
     candidate, eager = Disturbed(right, 3e-3, device=2.9e-3), Simulated(right, 4.5e-3, device=4.4e-3)
     result = timed(candidate, eager)
-    assert candidate.bursts == 2 and not result.labels
+    assert candidate.bursts == 2 and not result.conditions
     assert median(result.baselines[0]) / median(result.candidate) == pytest.approx(1.5, rel=0.05)
     # by the device's clock the burst that was disturbed would be the figure
     candidate, eager = Disturbed(right, 40e-3, device=39e-3), Disturbed(right, 10e-6, device=9e-6)
     result = timed(candidate, eager)
-    assert result.labels == ("by the device's clock",)
+    assert result.conditions == (OtherClock(clock="device"),)
     assert (median(result.candidate), median(result.baselines[0])) == (39e-3, 9e-6)
     assert 0 < result.noise < 0.03
 
@@ -737,7 +736,7 @@ def test_a_result_of_another_call_of_the_go_is_wrong(timed: Any) -> None:
 def test_a_go_ends_when_the_device_does_not_when_its_worker_says_so(timed: Any) -> None:
     eager = Simulated(right, 10e-6, device=9e-6)
     result = timed(Simulated(right, 400e-6, device=115e-6, tail=226e-6), eager)
-    assert any(label.startswith("launch-bound") for label in result.labels)
+    assert of(result.conditions, LaunchBound)
     early = timed(Simulated(right, 3e-3, device=3.1e-3, tail=315e-6), Simulated(right, 3e-3, device=3e-3))
     assert median(early.candidate) == pytest.approx(3e-3 + 120e-6, abs=15e-6) and "120 us of it counted" in early.note
 

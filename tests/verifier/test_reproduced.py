@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernellab.cli.verify import verdict_dict
+from kernellab.conditions import Mark
 from kernellab.records import Comparison, Source, Stage, StageResult, Timing, Trust, Verdict
 from kernellab.verifier.reproduce.agreement import reproduced
 
@@ -23,7 +24,7 @@ def test_intervals_that_overlap_are_t4() -> None:
 
 
 def test_what_was_sealed_says_so_at_t4() -> None:
-    sealed = _verdict(1.0, 1.2).model_copy(update={"trust": Trust.T3, "label": "busy machine"})
+    sealed = _verdict(1.0, 1.2).model_copy(update={"trust": Trust.T3, "conditions": (Mark(kind="busy-machine"),)})
     found = reproduced(sealed, sealed, 3.0)
     assert found.trust is Trust.T4 and found.label == "busy machine, sealed"
     assert verdict_dict(found)["sealed"] is True
@@ -45,7 +46,7 @@ def test_a_kernel_that_fails_the_second_time_is_refused() -> None:
 
 
 def test_what_was_not_timed_is_not_reproduced() -> None:
-    untimed = Verdict(passed=True, stage=Stage.HONEST, reason="Right.", label="interpreted")
+    untimed = Verdict(passed=True, stage=Stage.HONEST, reason="Right.", conditions=(Mark(kind="interpreted"),))
     found = reproduced(untimed, untimed, 1.0)
     assert found.trust is Trust.T2 and found.label == "interpreted, not reproduced: not timed"
 

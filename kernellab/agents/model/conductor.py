@@ -93,7 +93,7 @@ def settle(brief: RouteBrief, rules: Route, proposed: Route) -> Route:
     error = rules.error_class if rules.error_class != ErrorClass.NONE.value else proposed.error_class
     if proposed.to in allowed:
         suggestion = proposed.suggestion or (rules.suggestion if proposed.to is rules.to else "")
-        return proposed.model_copy(update={"error_class": error, "evidence": rules.evidence, "suggestion": suggestion})
+        return proposed.model_copy(update={"error_class": error, "facts": rules.facts, "suggestion": suggestion})
     reason = (
         f"{rules.reason} The model proposed {proposed.to.value} ({proposed.reason}), which this evidence rules out."
     )

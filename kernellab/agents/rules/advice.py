@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import RouteBrief
 from kernellab.errors import KernellabError
-from kernellab.records import Candidate, Evidence, RouteKind, Stage, Verdict
+from kernellab.records import Candidate, Evidence, RouteFact, RouteKind, Stage, Verdict
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
@@ -49,31 +49,39 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
 
 def evidence_lines(brief: RouteBrief) -> list[str]:
     """What the route rests on, one fact a line."""
-    lines = []
+    return [fact.line for fact in route_facts(brief)]
+
+
+def route_facts(brief: RouteBrief) -> list[RouteFact]:
+    """What the route rests on."""
+    facts = []
     if brief.gate is not None:
         cases = f", {brief.gate.cases} cases" if brief.gate.cases else ""
-        lines.append(f"gate: {brief.gate.state.value}{cases}: {brief.gate.reason}")
-        lines += [f"sketch line {d.line}: {d.code} {d.message}" for d in brief.gate.diagnostics[:5]]
+        facts.append(RouteFact(place=f"gate: {brief.gate.state.value}{cases}", text=brief.gate.reason))
+        facts += [
+            RouteFact(place=f"sketch line {d.line}", code=d.code, text=d.message) for d in brief.gate.diagnostics[:5]
+        ]
     if brief.error:
-        lines.append(f"coder: {brief.error}")
+        facts.append(RouteFact(text=f"coder: {brief.error}"))
     verdict = brief.verdict
     if verdict is None:
-        return lines
-    lines += [f"changed since it last passed: {place}" for place in _changed_since_it_passed(brief)[:5]]
-    lines.append(f"stage {verdict.stage.value}: {verdict.reason}")
+        return facts
+    facts += [RouteFact(text=f"changed since it last passed: {at}") for at in _changed_since_it_passed(brief)[:5]]
+    facts.append(RouteFact(text=f"stage {verdict.stage.value}: {verdict.reason}", of_stage=True))
     evidence = verdict.evidence or Evidence()
-    lines += [f"{line.place}: {line.message}" for line in evidence.compiler[:5]]
+    facts += [RouteFact(text=f"{line.place}: {line.message}") for line in evidence.compiler[:5]]
     if evidence.signature:
-        lines.append(f"signature: {evidence.signature}")
+        facts.append(RouteFact(text=f"signature: {evidence.signature}"))
     if evidence.sizes:
         case = ", ".join(f"{name}={size}" for name, size in evidence.sizes.items())
         kind = "the task's own" if evidence.family == "inputs" else evidence.family
-        lines.append(f"failing case: {case}" + (f", {kind} inputs" if kind else ""))
+        facts.append(RouteFact(text=f"failing case: {case}" + (f", {kind} inputs" if kind else "")))
     if evidence.first_wrong is not None:
-        lines.append(f"first wrong: {evidence.first_wrong}: got {evidence.got}, want {evidence.want}")
+        text = f"first wrong: {evidence.first_wrong}"
+        facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
     if evidence.wrong_fraction is not None:
-        lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
-    return lines
+        facts.append(RouteFact(text=f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"))
+    return facts
 
 
 def _about_sketch(brief: RouteBrief) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernellab.agents.briefs import Attempt, RouteBrief
-from kernellab.agents.rules.advice import advise, evidence_lines
+from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, ErrorClass, classify, key_of
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of, why_finish
 from kernellab.agents.rules.slow import is_slow, may_measure
 from kernellab.agents.rules.verbatim import is_verbatim
-from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Verdict
+from kernellab.conditions import LibraryShare, of
+from kernellab.records import Author, GateResult, GateState, Role, Route, RouteFact, RouteKind, Verdict
 
 #: the same failure this many times is a loop
 SAME = 3
@@ -83,7 +84,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         told = brief.improve or is_slow(verdict)
         reason = _passed(verdict, brief.allow_library) + (f" {end}" if told else "")
         return Route(
-            to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, evidence=evidence_lines(brief)
+            to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, facts=tuple(route_facts(brief))
         )
     if may_measure(brief):
         return _back(brief, verdict)
@@ -99,7 +100,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"{passed} There is headroom: {facts[0] if facts else 'the bound is not reached'}.",
         suggestion=suggestion,
-        evidence=[*evidence_lines(brief), *facts],
+        facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
 
 
@@ -114,7 +115,7 @@ def _back(brief: RouteBrief, verdict: Verdict) -> Route:
         error_class=ErrorClass.PERFORMANCE.value,
         reason=f"Verified at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
         suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
-        evidence=[*evidence_lines(brief), *facts],
+        facts=(*route_facts(brief), *(RouteFact(text=fact) for fact in facts)),
     )
 
 
@@ -134,7 +135,7 @@ def _without_code(brief: RouteBrief) -> Route:
 
 def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief) -> Route:
     suggestion = "" if to is RouteKind.STOP else advise(brief, to)
-    return Route(to=to, error_class=error.value, reason=reason, suggestion=suggestion, evidence=evidence_lines(brief))
+    return Route(to=to, error_class=error.value, reason=reason, suggestion=suggestion, facts=tuple(route_facts(brief)))
 
 
 def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
@@ -208,7 +209,7 @@ def _passed(verdict: Verdict, allowed: bool = False) -> str:
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     said = f"Verified at {verdict.trust.value}."
-    composed = any(label.startswith("library") for label in verdict.label.split(", "))
+    composed = bool(of(verdict.conditions, LibraryShare))
     if composed:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."

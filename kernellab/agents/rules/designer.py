@@ -18,14 +18,12 @@ from kernellab.errors import DesignError, NodeError
 from kernellab.records import Author, RouteKind
 from kernellab.target import Target
 
-#: what a design says of itself in which the framework makes what no rule does: such a kernel is labelled with its share
-FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
+_FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
 #: parts of the usual tiles that are tried where these do not fit
 _PARTS = (4, 16)
 #: what a rule raises at a form that it was not written for
 BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
-#: what a design says of itself that multiplies fewer numbers than its reference
-ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
+_ALGEBRA = "Algebra: only sums are asked of a product, so sums of its factors are multiplied instead."
 
 
 class RulesDesigner:
@@ -105,10 +103,10 @@ class RulesDesigner:
                 raise refused
             replies, found = self._schedules(brief, graph, fallback)
             error = found or error
-        names = ", ".join(fallen(graph, fallback.calls))
-        said = f"{FALLBACK} {names}." if names else ""
+        names = tuple(fallen(graph, fallback.calls))
+        why = f"{_FALLBACK} {', '.join(names)}." if names else ""
         ordered = _fitting_first(replies, brief.target)
-        return [replace(r, rationale=f"{r.rationale} {said}".strip()) for r in ordered]
+        return [replace(r, rationale=f"{r.rationale} {why}".strip(), library_calls=names) for r in ordered]
 
     def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
         """``own`` and the one design that composes with the library, before them where it looks faster."""
@@ -156,8 +154,9 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
 
 def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
     """One schedule; a person's ``require:`` lines in the previous sketch are kept."""
-    words = [f"{style.title.capitalize()}.", style.why, *([ALGEBRA] if found.algebra else [])]
-    return DesignReply(_with_requires(_canonical(found.text), previous), rationale=" ".join(words))
+    words = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
+    sketch = _with_requires(_canonical(found.text), previous)
+    return DesignReply(sketch, rationale=" ".join(words), rewritten=found.algebra)
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:

@@ -18,7 +18,7 @@ from kernellab.knowledge import Knowledge
 from kernellab.memory.transfer import with_values
 from kernellab.models import Budget, Talk, added, open_model
 from kernellab.models.settings import ModelSettings
-from kernellab.records import Candidate, Exchange, Role, Route, RouteKind, Usage
+from kernellab.records import Candidate, Exchange, Role, Route, RouteFact, RouteKind, Usage
 from kernellab.target import Target
 from kernellab.task import Task
 
@@ -104,7 +104,7 @@ class ModelOperator:
                 error_class="performance",
                 reason=f"Candidate {parent} has {worth(state, parent)}; a faster one is searched for.",
                 suggestion=suggestion,
-                evidence=list(told.evidence),
+                facts=tuple(RouteFact(text=line) for line in told.evidence),
             ),
             previous=told.previous or None,
         )

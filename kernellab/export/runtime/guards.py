@@ -51,11 +51,15 @@ class ShapeClass:
     #: "any", "rows" (the last dimension is contiguous) or "contiguous"
     layout: str = "contiguous"
     expanded: bool = False
-    aligned: bool = False
+    #: inputs must begin at a multiple of so many bytes
+    alignment: int = 1
     #: numbers that must be as they were verified
     only: Mapping[str, Any] = field(default_factory=dict)
-    #: argument -> what its values may be: index(N), unit, prob, positive, nonnegative, nonpositive, sorted, range(a, b)
-    domain: Mapping[str, str] = field(default_factory=dict)
+    #: argument -> what its values may be, a word and its arguments: index N, unit, prob, positive, nonnegative, sorted,
+    #: range a b
+    domain: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: argument -> least and greatest value of what it was found right for alone; None where there is no bound
+    intervals: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     #: may its launches be repeated from C?
     repeatable: bool = False
     interpreted: bool = False
@@ -118,18 +122,30 @@ class ShapeClass:
             return "strides", f"the rows of {name} are not contiguous"
         elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(given.stride(), given.shape, strict=True)):
             return "strides", f"{name} is expanded"
-        if self.aligned and given.data_ptr() % 16:
-            return "alignment", f"{name} does not begin at a multiple of 16 bytes"
+        if given.data_ptr() % self.alignment:
+            return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
         return None
 
     def refuses_values(self, args: Sequence[Any]) -> Refusal | None:
         """The first argument whose values lie outside what was verified; waits for a device to read them."""
         sizes = self.sizes(args)
         for parameter, given in zip(self.parameters, args, strict=True):
+            if not parameter.is_tensor or not given.numel():
+                continue
             domain = self.domain.get(parameter.name)
-            if domain and parameter.is_tensor and given.numel() and not _inside(given, domain, sizes):
-                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {domain}")
+            if domain and not _inside(given, domain, sizes):
+                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {_shown(domain)}")
+            low, high = self.intervals.get(parameter.name, (None, None))
+            if not _between(given, low, high):
+                ends = ("-inf" if low is None else f"{low:g}", "inf" if high is None else f"{high:g}")
+                shown = " to ".join(ends)
+                return Refusal(f"{parameter.name}: values", f"values of {parameter.name} are outside {shown}")
         return None
+
+    @property
+    def limits_values(self) -> bool:
+        """Does whether it takes a call depend on values of tensors?"""
+        return bool(self.domain or self.intervals)
 
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
         """The Dims' sizes, each from the first shape that names it."""
@@ -150,9 +166,22 @@ class ShapeClass:
         return count
 
 
-def _inside(x: torch.Tensor, domain: str, sizes: Mapping[str, Any]) -> bool:
-    word, _, rest = domain.partition("(")
-    given = [value_of(part.strip(), sizes) for part in rest.rstrip(")").split(",")] if rest else []
+def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:
+    """Do all values lie from ``low`` to ``high``? A NaN does not."""
+    if low is None and high is None:
+        return True
+    least, greatest = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
+    return (least >= low if low is not None else least == least) and (high is None or greatest <= high)
+
+
+def _shown(domain: Sequence[str]) -> str:
+    word, *arguments = domain
+    return f"{word}({', '.join(arguments)})" if arguments else word
+
+
+def _inside(x: torch.Tensor, domain: Sequence[str], sizes: Mapping[str, Any]) -> bool:
+    word, *arguments = domain
+    given = [value_of(part, sizes) for part in arguments]
     if word == "sorted":
         return x.dim() == 0 or bool((x.diff(dim=-1) >= 0).all())
     low, high = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
@@ -165,7 +194,6 @@ def _inside(x: torch.Tensor, domain: str, sizes: Mapping[str, Any]) -> bool:
         "prob": low >= 0 and high <= 1,
         "positive": low > 0,
         "nonnegative": low >= 0,
-        "nonpositive": high <= 0,
     }
     return limits.get(word, True)
 

@@ -117,7 +117,7 @@ class Operator:
             found = self._class_of(args)
             if len(self._looks) < _MOST_LOOKS:
                 self._looks[look] = found
-        if isinstance(found, ShapeClass) and found.domain and self._looks_at_values(first):
+        if isinstance(found, ShapeClass) and found.limits_values and self._looks_at_values(first):
             refusal = found.refuses_values(args)
             if refusal:
                 self._looks.pop(look, None)
@@ -138,7 +138,7 @@ class Operator:
 
     def _by_kernel(self, found: ShapeClass, args: tuple[Any, ...]) -> Any:
         kernel = self._kernel(found)
-        if self.launcher is None or not found.repeatable or (found.domain and self.check_values == "always"):
+        if self.launcher is None or not found.repeatable or (found.limits_values and self.check_values == "always"):
             return kernel(*args)
         result = self.launcher.run(kernel, *args)
         note = self.launcher.notes.get(kernel)

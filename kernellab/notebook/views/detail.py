@@ -19,12 +19,6 @@ from kernellab.session.record.state import State
 _REMEMBERED = ("language/", "dsl/", "patterns/", "hardware/", "memory")
 
 
-#: the checker's proposals (sketch.syntax.messages): a name that is nearly right, and a slice in elements
-_NEAR = re.compile(r"Did you mean '([\w.]+)'\?")
-_SLICE = re.compile(r"Write (\w+\[[^\]]*\]), or step")
-_WRONG = re.compile(r"['\"]([\w.]+)['\"]\.?$")
-
-
 def detail(
     state: State,
     shown: str,
@@ -82,36 +76,30 @@ def diagnostic_view(diagnostic: Diagnostic, text: str = "") -> protocol.Diagnost
 def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], str | None]:
     """Where the quick fix goes, in columns from 1, and its text; no place and None where there is none."""
     line = lines[diagnostic.line - 1] if diagnostic.line <= len(lines) else ""
-    near, wrong = _NEAR.fullmatch(diagnostic.remedy), _WRONG.search(diagnostic.message)
-    if near and wrong:
-        pattern, fix = rf"(?<![\w.]){re.escape(wrong[1])}(?![\w.])", near[1]
-    elif diagnostic.rule == "tile-index-as-offset" and (near := _SLICE.match(diagnostic.remedy)):
-        fix = near[1]
-        pattern = re.escape(fix.partition("[")[0]) + r"\[[^\]]*\]"
-    else:
+    fix = diagnostic.fix
+    if fix is None:
         return {}, None
+    pattern = rf"(?<![\w.]){re.escape(fix.replaces)}" + (r"\[[^\]]*\]" if fix.subscript else r"(?![\w.])")
     end = diagnostic.end_col if diagnostic.end_col and diagnostic.end_line == diagnostic.line else len(line) + 1
     found = re.compile(pattern).search(line, diagnostic.col - 1, end - 1)
     if found is None:
         return {}, None
-    return {"col": found.start() + 1, "end_line": diagnostic.line, "end_col": found.end() + 1}, fix
+    return {"col": found.start() + 1, "end_line": diagnostic.line, "end_col": found.end() + 1}, fix.text
 
 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
     usage = exchange.usage
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    # a replayed answer names its recording behind the model
-    model, _, recorded = exchange.model.partition(" (recorded on ")
     return {
         "id": exchange.id,
         "role": exchange.role.value,
         "purpose": exchange.purpose,
-        "model": model,
+        "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
         "tokens": f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if tokens([exchange]) else "",
         "seconds": round(usage.seconds, 2),
-        "recorded": f"recorded on {recorded.removesuffix(')')}" if recorded else "",
+        "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }
 
 

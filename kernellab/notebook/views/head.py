@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,10 +25,6 @@ STATUS_WORDS = {
 }
 #: roles that a person may hand out; the Verifier is nobody's to play
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
-#: of a route's line on a finding: what its reason has said already may stand behind it
-_FINDING = re.compile(r"^(gate: \w+|sketch line \d+): (?:SK\d+ )?(.*)$")
-#: of a route's line on the first wrong element
-_WRONG = re.compile(r"got (\S+), want (\S+)$")
 #: faults of a role by rules that the same input brings again
 _OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
 CHOICES = ("rules", "human", "model")
@@ -211,25 +206,15 @@ def _evidence(route: Route) -> list[str]:
     """Its lines that the reason has not said, the two numbers of ``first wrong`` as a verdict shows them: the record
     has all their digits."""
     shown = []
-    for line in route.evidence:
-        finding = _FINDING.match(line)
-        if finding is None:
-            shown.append(_WRONG.sub(_rounded, line))
-        elif finding[2].rstrip(".") not in route.reason:
-            shown.append(f"{finding[1]}: {finding[2]}")
+    for fact in route.facts:
+        if fact.got is not None or fact.want is not None:
+            got, want = both(fact.got, fact.want)
+            shown.append(f"{fact.text}: got {got}, want {want}")
+        elif not fact.place:
+            shown.append(fact.line)
+        elif fact.text.rstrip(".") not in route.reason:
+            shown.append(f"{fact.place}: {fact.text}")
     return shown
-
-
-def _rounded(found: re.Match[str]) -> str:
-    got, want = both(*(_number(text) for text in found.group(1, 2)))
-    return f"got {got}, want {want}"
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _title(question: Question) -> str:

@@ -85,9 +85,8 @@ def _event(turn: str, verdict: Verdict) -> Compared:
         turn=turn,
         timing=verdict.time,
         comparisons=tuple(verdict.comparisons),
-        label=verdict.label,
         reason=verdict.reason,
-        flags=tuple(verdict.flags),
+        conditions=verdict.conditions,
     )
 
 

@@ -12,6 +12,7 @@ from kernellab.content import WORKSPACE
 from kernellab.content import find_workspace as find_workspace
 from kernellab.errors import JournalError
 from kernellab.journal import FILE, LEASE_SECONDS, JournalFile, on_network
+from kernellab.older_records import event_line
 from kernellab.session.record.records import EVENT, Event
 
 FOLDER = WORKSPACE
@@ -44,7 +45,7 @@ class Journal(JournalFile):
 
     def _event(self, line: str) -> Event:
         try:
-            return EVENT.validate_json(line)
+            return EVENT.validate_json(event_line(line))
         except ValidationError as error:
             raise JournalError(
                 f"{self.path} holds an event that this kernellab cannot read ({error.errors()[0]['msg']}).",

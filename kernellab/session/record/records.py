@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
+from kernellab.conditions import Condition
 from kernellab.records import (
     Author,
     Candidate,
@@ -85,6 +86,11 @@ class Turn(Record):
     refused: tuple[str, ...] = ()
     sketch: str | None = None
     constexpr: dict[str, int | float] = Field(default_factory=dict)
+    #: players of the role's list that gave no answer; why is in ``rationale``
+    passed_over: tuple[str, ...] = ()
+    #: what a design calls the framework for, and whether it multiplies fewer numbers than the reference
+    library_calls: tuple[str, ...] = ()
+    rewritten: bool = False
     gate: GateResult | None = None
     candidate: Candidate | None = None
     verdict: Verdict | None = None
@@ -221,10 +227,9 @@ class Compared(_Event):
     turn: str
     timing: Timing
     comparisons: tuple[Comparison, ...]
-    label: str = ""
-    #: the sentence and the flags that go with these figures
+    #: the sentence and the conditions that go with these figures
     reason: str = ""
-    flags: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class Exchanged(_Event):

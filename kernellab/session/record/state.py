@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt
+from kernellab.conditions import joined
 from kernellab.errors import SessionError
 from kernellab.records import (
     Author,
@@ -269,12 +270,10 @@ def _compared(turn: Turn, event: Compared) -> Turn:
     if turn.verdict is None:
         return turn
     time, comparisons = pooled(turn.verdict, event.timing, event.comparisons)
-    labels = [*turn.verdict.label.split(", "), *event.label.split(", ")]
     figures = {
         "time": time,
         "comparisons": list(comparisons),
-        "label": ", ".join(dict.fromkeys(filter(None, labels))),
-        "flags": list(dict.fromkeys([*turn.verdict.flags, *event.flags])),
+        "conditions": joined(turn.verdict.conditions, event.conditions),
     }
     return turn.model_copy(update={"verdict": turn.verdict.model_copy(update=figures)})
 

@@ -17,7 +17,6 @@ from kernellab.records import Exchange, Finish, Role, Verdict
 from kernellab.session.record.records import Turn
 from kernellab.session.record.state import State
 from kernellab.session.turn.claims import came_of
-from kernellab.session.turn.context import RECORDED
 
 #: written where nobody said under which licence the prompts and replies may be used
 UNSPECIFIED = "unspecified"
@@ -146,10 +145,10 @@ def _provenance(state: State, turn: Turn | None, exchange: Exchange) -> dict[str
         "version": state.created.version,
         "session": state.id,
         "exchange": exchange.id,
-        "model": exchange.model,
+        "model": exchange.answered_by,
         "author": turn.author.value if turn else "model",
         "asked_at": datetime.fromtimestamp(exchange.started, timezone.utc).isoformat(),
-        "replayed": RECORDED in exchange.model,
+        "replayed": bool(exchange.recorded_at),
     }
 
 

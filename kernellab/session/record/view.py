@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from kernellab.records import StageResult, Verdict
 from kernellab.session.record.records import SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State
-
-#: between a player of a role's list and why the next one was asked
-NO_ANSWER = "gave no answer:"
 
 
 class Dumps:
@@ -110,8 +106,7 @@ def turn_line(turn: Turn) -> str:
 
 def _passed_over(turn: Turn) -> str:
     """The players of the role's list that gave no answer; why is in the turn's rationale."""
-    silent = re.findall(rf"(\S+) {NO_ANSWER}", turn.rationale) if turn.verdict is None else []
-    return f" ({' and '.join(silent)} {NO_ANSWER.rstrip(':')})" if silent else ""
+    return f" ({' and '.join(turn.passed_over)} gave no answer)" if turn.passed_over else ""
 
 
 def outcome(turn: Turn) -> str:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.task import Task, TaskFlag
 
-#: what the model of a replayed exchange is called, beside its name
-RECORDED = "(recorded on "
-
 
 @dataclass(frozen=True)
 class Channel:
@@ -181,6 +178,6 @@ class Bench:
                 model = open_model(spec, role)
                 if isinstance(model, ReplayModel):
                     # a session that is opened again goes on where the recording was
-                    model.skip(exchange for exchange in channel.said if RECORDED in exchange.model)
+                    model.skip(exchange for exchange in channel.said if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kernellab.agents.briefs import CodeReply, DesignBrief, DesignReply
 from kernellab.agents.roles import is_model
 from kernellab.agents.rules.classify import ErrorClass
-from kernellab.agents.rules.designer import ALGEBRA, FALLBACK
 from kernellab.agents.rules.slow import is_slow
+from kernellab.conditions import joined
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -145,7 +145,10 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 "sketch": reply.sketch,
                 "constexpr": dict(reply.constexpr),
                 "rationale": f"{played.note}{reply.rationale}",
+                "passed_over": played.passed_over,
                 "claims": tuple(reply.claims),
+                "library_calls": reply.library_calls,
+                "rewritten": reply.rewritten,
             }
         )
     if "gate" in bench.created.ablation:
@@ -248,7 +251,9 @@ def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         parent=earlier.id if earlier else None,
         author=author,
     )
-    said = {"rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims)}
+    said = {
+        "rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims), "passed_over": played.passed_over
+    }  # fmt: skip
     told = () if lowered is not None else reminders(brief.recalled)
     return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": told, **said})
 
@@ -280,16 +285,12 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
 def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:
     """What was asked for; a kernel of the rules may call the framework for what no rule designs, and is labelled so."""
     asked: VerifyOptions = bench.options()
-    allowed = asked.allow_library or _said(state, candidate, FALLBACK)
-    return asked.model_copy(update={"rewritten": _said(state, candidate, ALGEBRA), "allow_library": allowed})
-
-
-def _said(state: State, candidate: Candidate, words: str) -> bool:
-    """Did the rules write the source from a sketch of their own, and say ``words`` of it?"""
-    designed = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
-    return candidate.source.origin is Author.RULES and any(
-        t.sketch == candidate.sketch and words in t.rationale for t in designed
-    )
+    if candidate.source.origin is not Author.RULES:
+        return asked
+    turns = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
+    designs = [t for t in turns if t.sketch == candidate.sketch]
+    allowed = asked.allow_library or any(t.library_calls for t in designs)
+    return asked.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allowed})
 
 
 def compare(bench: Bench, source: Source, baselines: tuple[str, ...]) -> Verdict:
@@ -330,11 +331,13 @@ def rank(bench: Bench, source: Source) -> Ranking:
 
 def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
     """A verdict is worth what its task is: what weak tests it had stands beside it, and what its reference runs in."""
+    from kernellab.task.audit import weaknesses
+
     numpy = bench.task().framework == "numpy"
     named = {"called": "NumPy"} if numpy else {}
     comparisons = [c.model_copy(update=named) if c.baseline == "eager" else c for c in verdict.comparisons]
-    flags = [*verdict.flags, *map(str, bench.admitted())]
-    return verdict.model_copy(update={"flags": flags, "comparisons": comparisons})
+    conditions = joined(verdict.conditions, weaknesses(bench.admitted()))
+    return verdict.model_copy(update={"conditions": conditions, "comparisons": comparisons})
 
 
 def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
@@ -343,7 +346,8 @@ def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
         state.roles[Role.CONDUCTOR], lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief)
     )
     route = played.answer.model_copy(update={"reason": f"{played.note}{played.answer.reason}"})
-    return turn.model_copy(update={"route": route, "rationale": route.reason, "author": played.author or turn.author})
+    who = {"author": played.author or turn.author, "passed_over": played.passed_over}
+    return turn.model_copy(update={"route": route, "rationale": route.reason, **who})
 
 
 def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
@@ -351,7 +355,9 @@ def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     spec = state.roles.get(Role.ANALYST, "rules")
     played = first_answer(spec, lambda player: bench.role(Role.ANALYST, player, channel).analyse(brief))
     reply = played.answer
-    said = {"rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims)}
+    said = {
+        "rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims), "passed_over": played.passed_over
+    }  # fmt: skip
     return turn.model_copy(update={**said, "author": played.author or turn.author})
 
 

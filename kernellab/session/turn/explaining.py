@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.agents.rules.advice import advise, evidence_lines
+from kernellab.agents.rules.advice import advise, route_facts
 from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
 from kernellab.errors import SessionError, counted
 from kernellab.records import BOUND_PASSED, RouteKind, Stage, StageState, Verdict, one_line_each
@@ -79,7 +79,7 @@ def _failed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explana
         Point(f"The stage {verdict.stage.value} {STAGES[verdict.stage]}.", verdict.reason.rstrip(".")),
         Point(f"The stages before it passed: {', '.join(before)}." if before else "It is the first stage."),
     ]
-    points += [Point(line) for line in evidence_lines(brief) if not line.startswith("stage ")]
+    points += [Point(fact.line) for fact in route_facts(brief) if not fact.of_stage]
     return Explanation(
         f"Turn {turn.number} failed at {verdict.stage.value}.", tuple(points), advise(brief, RouteKind.CODER)
     )
@@ -130,6 +130,7 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     if standing is not None and standing.code_costs_more:
         words, code = code, words
     points += [Point(code)] if code != words else []
-    points += [Point("Other work disturbed the timing, so the figures are rough.")] if "busy" in verdict.label else []
+    if verdict.marked("busy-machine"):
+        points.append(Point("Other work disturbed the timing, so the figures are rough."))
     title = f"Turn {turn.number} takes {verdict.time.median_ms:.3g} ms: what its sketch and the record say of the time."
     return Explanation(title, tuple(points), words)

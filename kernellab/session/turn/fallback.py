@@ -14,7 +14,6 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.errors import DesignError, KernellabError, LoweringError, ModelError, ModelFault, SketchError
 from kernellab.records import Author
 from kernellab.session.record.state import State
-from kernellab.session.record.view import NO_ANSWER
 
 Answer = TypeVar("Answer")
 
@@ -24,11 +23,15 @@ _NOT_ANOTHERS = frozenset((ModelFault.CANCELLED, ModelFault.CONFIG, ModelFault.A
 
 @dataclass(frozen=True)
 class Played(Generic[Answer]):
-    """An answer; ``author`` where it is not the role's first player, ``note`` says why."""
+    """An answer; ``author`` where it is not the role's first player.
+
+    ``note`` says why the players ``passed_over`` gave none.
+    """
 
     answer: Answer
     author: Author | None = None
     note: str = ""
+    passed_over: tuple[str, ...] = ()
 
 
 def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
@@ -44,10 +47,10 @@ def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
         except KernellabError as error:
             if number + 1 == len(players) or not _anothers(error):
                 raise
-            failures.append(f"{player} {NO_ANSWER} {error.message}")
+            failures.append(f"{player} gave no answer: {error.message}")
         else:
             author = None if number == 0 else Author.MODEL if is_model(player) else Author(player)
-            return Played(answer, author, "".join(f"{failure} " for failure in failures))
+            return Played(answer, author, "".join(f"{failure} " for failure in failures), tuple(players[:number]))
     raise AssertionError("a role without a player")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kernellab.records import Diagnostic
+from kernellab.records import Diagnostic, Fix
 from kernellab.sketch.check.gather import check_scatters, scatter_accesses
 from kernellab.sketch.check.witness import Witness, seek
 from kernellab.sketch.program import affine
@@ -113,9 +113,10 @@ def _tile_index(access: Access, offsets: list[tuple[int, Loop, IntExpr]]) -> Dia
     counted = " and ".join(f"'{loop.var}' counts tiles of {tile}" for _, loop, tile in offsets)
     _, loop, tile = offsets[0]
     stop = affine.simplify(loop.stop).args[0]
+    right = f"{access.tensor}[{', '.join(items)}]"
     return _at(
-        "tile-index-as-offset", access.span, counted=counted, tensor=access.tensor,
-        slice=f"{access.tensor}[{', '.join(items)}]", loop=f"for {loop.var} in range(0, {stop}, {tile})",
+        "tile-index-as-offset", access.span, counted=counted, tensor=access.tensor, slice=right,
+        fix=Fix(replaces=access.tensor, text=right, subscript=True), loop=f"for {loop.var} in range(0, {stop}, {tile})",
     )  # fmt: skip
 
 

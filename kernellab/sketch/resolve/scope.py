@@ -15,7 +15,7 @@ from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import Constexpr, DType, Statement, Tensor, Tile
 from kernellab.sketch.resolve.operands import Operand
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.messages import diagnostic, nearest
+from kernellab.sketch.syntax.messages import Nearest, diagnostic, nearest
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -159,6 +159,7 @@ class Scope:
             self.bind(name, PoisonEntry())
 
     def unknown(self, name: str, span: tree.Span) -> Refused:
+        remedy: str | Nearest
         if name in self.ended:
             remedy = f"The tile of line {self.ended[name]} ended with its block: allocate it before the loop."
         else:
@@ -235,10 +236,12 @@ def _as_call(name: str) -> str:
     return f"Write {op}({given}): operations are called by their names alone."
 
 
-def _near_library(name: str) -> str:
+def _near_library(name: str) -> str | Nearest:
     """What to write for ``name``, which has a dot."""
     member = name.rpartition(".")[2]
     near = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
+    if len(near) == 1:
+        return Nearest(name, f"{PREFIX}{near[0]}")
     if near:
         return "Did you mean " + " or ".join(f"'{PREFIX}{op}'" for op in near) + "?"
     return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."

@@ -105,7 +105,7 @@ def _chosen(names: Collection[str] | None) -> list[Rewrite]:
     for name in names or ():
         if name not in REWRITES:
             remedy = nearest(name, REWRITES) or f"Those known are {', '.join(REWRITES)}."
-            raise KernellabError(f"There is no rewrite {name!r}.", remedy)
+            raise KernellabError(f"There is no rewrite {name!r}.", str(remedy))
     return [r for r in _ALL if names is None or r.name in names]
 
 

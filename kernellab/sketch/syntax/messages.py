@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernellab.records import Diagnostic
+from kernellab.records import Diagnostic, Fix
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,10 @@ MESSAGES: dict[str, Message] = {
 def diagnostic(
     rule: str, line: int, col: int, *, end_line: int | None = None, end_col: int | None = None, **fields: object
 ) -> Diagnostic:
-    """The diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy."""
+    """The diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy; ``fix`` is one of
+    them where the remedy is an edit."""
     message = MESSAGES[rule]
+    remedy, fix = fields.get("remedy"), fields.get("fix")
     return Diagnostic(
         line=max(line, 1),
         col=max(col, 1),
@@ -187,10 +189,26 @@ def diagnostic(
         end_line=end_line or None,
         end_col=end_col or None,
         rule=rule,
+        fix=remedy.fix if isinstance(remedy, Nearest) else fix if isinstance(fix, Fix) else None,
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?``, or an empty string when nothing is near."""
+@dataclass(frozen=True)
+class Nearest:
+    """A known name that ``name`` is nearly; as a text it is the remedy."""
+
+    name: str
+    known: str
+
+    @property
+    def fix(self) -> Fix:
+        return Fix(replaces=self.name, text=self.known)
+
+    def __str__(self) -> str:
+        return f"Did you mean '{self.known}'?"
+
+
+def nearest(name: str, known: Iterable[str]) -> Nearest | None:
+    """The known name that is nearest, or None when none is near."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"Did you mean '{match[0]}'?" if match else ""
+    return Nearest(name, match[0]) if match else None

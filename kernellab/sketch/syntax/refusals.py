@@ -70,8 +70,8 @@ def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) ->
     what = f"Expected {wanted}, but {found} here." if wanted else f"'{error.token}' is not expected here."
     if error.token.type == "$END" and not wanted:
         what = "The statement is not complete."
-    remedy = nearest(line.text.split()[0], ("sketch", "for", "symbols", "tensors", "constexpr", "require", "opaque"))
-    return diagnostic("syntax", row, col, what=what, remedy=remedy or "Complete or correct this statement.")
+    near = nearest(line.text.split()[0], ("sketch", "for", "symbols", "tensors", "constexpr", "require", "opaque"))
+    return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))
 
 
 def _place(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) -> tuple[int, int]:

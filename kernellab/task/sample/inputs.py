@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task.dtypes import finite
+from kernellab.task.policy import read_domain
 from kernellab.task.sample.draw import OPEN, WIDE, Family, Legal, Support, draw
 from kernellab.task.sample.shrink import shrunk
 from kernellab.task.sample.sizes import input_bytes, small_sizes
@@ -145,9 +146,9 @@ def _rises(x: Tensor) -> bool:
     return bool((x.diff(dim=-1) >= 0).all())
 
 
-def _stated(domain: str, low: float, rms: float) -> Legal:
-    name, _, rest = domain.partition("(")
-    match name:
+def _stated(text: str, low: float, rms: float) -> Legal:
+    domain = read_domain(text)
+    match domain.word if domain else None:
         case "prob":
             return Legal(Support.PROB, max(low, 0.0), 1.0, rms)
         case "unit":
@@ -161,8 +162,8 @@ def _stated(domain: str, low: float, rms: float) -> Legal:
         case "real":
             return Legal(Support.REAL, rms=rms)
         case "range":
-            first, last = (float(v) for v in rest.rstrip(")").split(","))
-            return Legal(Support.RANGE, first, last, rms)
+            assert domain is not None
+            return Legal(Support.RANGE, *domain.interval, rms)
     return Legal(Support.FIXED)
 
 

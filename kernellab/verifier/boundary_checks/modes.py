@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Mark
 from kernellab.errors import TaskError
 from kernellab.verifier.attribution.counters import Unseen, rounding_modes
 from kernellab.verifier.judge.process import WorkerFailure
@@ -41,7 +42,7 @@ def modes_kept(stages: Stages, case: Case) -> None:
     if mode & _ROUNDED:
         raise stages.refused(case, "rounding-mode", "changes the rounding mode of the calling thread")
     if mode & _FLUSHED:
-        stages.context.findings.flags.append("denormals: a call leaves the calling thread flushing them to zero")
+        stages.context.findings.add(Mark(kind="denormals-left-flushed"))
 
 
 def denormals(stages: Stages, base: Case) -> None:
@@ -63,7 +64,7 @@ def denormals(stages: Stages, base: Case) -> None:
         raise stages.failed("robust", failure, case) from failure
     for have, at in zip(got, small, strict=True):
         if have.shape == at.shape and bool(at.any()) and bool((have[at] == 0).double().mean() > EDGES.flushed):
-            stages.context.findings.label("denormals flushed")
+            stages.context.findings.add(Mark(kind="denormals-flushed"))
 
 
 def _denormal(values: Tensor) -> Tensor:

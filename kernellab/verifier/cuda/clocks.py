@@ -6,15 +6,17 @@ shared out among them. What the judge's clock still cannot tell apart from the h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
 from kernellab.verifier.protocol.rules import DEVICE
 
-JUDGE, DEVICES, EVENTS = "judge", "device", "events"
-#: what the verdict is labelled with when its figures are not the judge's clock's
-LABELS = {JUDGE: "", DEVICES: "by the device's clock", EVENTS: "by the workers' events"}
+Clock = Literal["judge", "device", "events"]
+JUDGE: Clock = "judge"
+DEVICES: Clock = "device"
+EVENTS: Clock = "events"
 _TINY = 1e-7
 
 
@@ -81,7 +83,7 @@ def handshake(seconds: Sequence[float]) -> tuple[float, float]:
     return ordered[len(ordered) // 2], ordered[-1 - tenth] - ordered[tenth]
 
 
-def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[str, str]:
+def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[Clock, str]:
     """The clock that the figures of all sides are taken from, and why it is not the judge's ("" when it is).
 
     The judge's is the only clock that no candidate can reach. It gives way to the device's where a side is too short
@@ -107,12 +109,6 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[str, s
     if ranking and all(r.device is not None for r in readings):
         return DEVICES, "a ranking tells kernels apart, not launches"
     return JUDGE, ""
-
-
-def clock_named(labels: Iterable[str]) -> str:
-    """The label of the clock that a figure is from, among a ranking's flags or in a verdict's label; "" the judge's."""
-    named = [label for label in LABELS.values() if label]
-    return next((label for text in labels for label in named if label in text), "")
 
 
 def left_running(tails: tuple[float, float] | None) -> float:
@@ -157,7 +153,7 @@ def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence
     return ""
 
 
-def on_device(readings: Sequence[Reading]) -> str:
-    """What the device's clock says of the kernels alone, for a label; "" where there is nothing to compare."""
+def on_device(readings: Sequence[Reading]) -> float | None:
+    """The ratio of eager's time to the candidate's by the device's clock; None where there is nothing to compare."""
     ours, eager = readings[0].device, next((r.device for r in readings[1:] if r.name == "eager"), None)
-    return f", {eager / ours:.2f}x eager on the device" if ours and eager else ""
+    return eager / ours if ours and eager else None

@@ -31,13 +31,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import CLOCKS, Condition, LaunchBound, Mark, OtherClock
 from kernellab.task import Task
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cuda.batch import Goes
 from kernellab.verifier.cuda.clocks import (
     DEVICES,
     JUDGE,
-    LABELS,
     Reading,
     calls_at_a_go,
     clock_of,
@@ -226,9 +226,10 @@ class _Run:
         if problem:
             raise Inconsistent(f"{problem} ({note})")
         clock, why = clock_of(readings, self.pace.ranking)
-        labels = [LABELS[clock]] if clock != JUDGE else []
-        if clock != JUDGE:
-            note += f"; {LABELS[clock]}: {why}"
+        conditions: list[Condition] = []
+        if clock != "judge":
+            conditions.append(OtherClock(clock=clock))
+            note += f"; {CLOCKS[clock]}: {why}"
             for side, reading in zip(self.sides, readings, strict=True):
                 side.retime(side.first.traced.samples if clock == DEVICES else list(side.claimed))
                 if not side.seconds:
@@ -237,17 +238,17 @@ class _Run:
         drift = max(side.drift for side in self.sides)
         noise = drift if clock == DEVICES else max((between(b, self.candidate) for b in self.baselines), default=0.0)
         if ours.device is None:
-            labels.append("two clocks")
+            conditions.append(Mark(kind="two-clocks"))
         elif ours.launch_bound and clock == JUDGE:
-            labels.append("launch-bound" + on_device(readings))
-        labels += ["outputs read late"] if self.late else []
-        labels += ["outputs copied by the worker"] if self.candidate.first.copies else []
-        labels += ["contents repeated"] if self.goes.contents.repeated else []
-        labels += ["order of streams not seen"] if self.candidate.first.traced.unseen else []
+            conditions.append(LaunchBound(on_device=on_device(readings)))
+        conditions += [Mark(kind="outputs-read-late")] if self.late else []
+        conditions += [Mark(kind="outputs-copied")] if self.candidate.first.copies else []
+        conditions += [Mark(kind="contents-repeated")] if self.goes.contents.repeated else []
+        conditions += [Mark(kind="stream-order-not-seen")] if self.candidate.first.traced.unseen else []
         return Result(
             self.candidate, list(self.baselines), self.checks.done, self.cost,
             (median(self.candidate.seconds), ours.events), disturbed=0.0, noise=noise, busy=False,
-            labels=tuple(labels), device=ours.device, note=note,
+            conditions=tuple(conditions), device=ours.device, note=note,
         )  # fmt: skip
 
     def _reading(self, side: Turns) -> Reading:

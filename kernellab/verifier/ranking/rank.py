@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Mark
 from kernellab.errors import TargetError
 from kernellab.records import Ranking, Stage, StageResult
 from kernellab.target import Backend
@@ -67,7 +68,7 @@ class Ranked:
             ranked=failure is None,
             stage=steps.current,
             reason=failure.reason if failure else "No error found by a quick check; this is no verdict.",
-            flags=[*found.flags, *found.labels],
+            conditions=tuple(found.conditions),
             evidence=failure.evidence if failure else None,
             stages=steps.all(),
             time=found.time,
@@ -123,5 +124,5 @@ def _fast(stages: Stages, cases: RankCases) -> str:
     findings.comparisons = [
         stats.compare(b.name, b.seconds, ours, busy=found.busy, noise=found.noise) for b in found.baselines
     ]
-    findings.labels += [*found.labels, *(["busy machine"] if found.busy else [])]
+    findings.add(*found.conditions, *([Mark(kind="busy-machine")] if found.busy else []))
     return f"{len(ours)} timed calls, {found.checked} checked{'; ' + found.note if found.note else ''}"

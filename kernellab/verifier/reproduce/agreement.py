@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from kernellab.conditions import Condition, Mark, NotReproduced, Ratio, joined
 from kernellab.records import Comparison, Stage, StageResult, StageState, Trust, Verdict
-
-LABEL = "not reproduced"
 
 
 def reproduced(first: Verdict, again: Verdict, seconds: float) -> Verdict:
@@ -15,26 +14,31 @@ def reproduced(first: Verdict, again: Verdict, seconds: float) -> Verdict:
     """
     if not again.passed:
         reason = f"Passed once and failed when measured again in a new process: {again.reason}"
-        return again.model_copy(update={"reason": reason, "label": _joined(again.label, LABEL)})
+        return _with(again.model_copy(update={"reason": reason}), NotReproduced(outcome="failed"))
     pairs = [(one, other) for one in first.comparisons if (other := again.against(one.baseline)) is not None]
     if not pairs:
-        return first.model_copy(update={"label": _joined(first.label, f"{LABEL}: not timed")})
+        return _with(first, NotReproduced(outcome="no time"))
     apart = [(one, other) for one, other in pairs if not (one.low <= other.high and other.low <= one.high)]
-    words = "; ".join(f"{_interval(other)} {other.baseline}" for _, other in pairs)
+    words = "; ".join(f"{_ratio(other).text} {other.baseline}" for _, other in pairs)
     part = StageResult(
         name=Stage.FAST, state=StageState.PASSED, seconds=seconds, note=f"again in a new process: {words}"
     )
     found = first.model_copy(update={"stages": [*first.stages, part]})
     if not apart:
-        label = _joined(first.label, "sealed" if first.trust is Trust.T3 else "")
-        return found.model_copy(update={"trust": Trust.T4, "label": label})
-    flags = [f"{LABEL}: {_interval(one)} {one.baseline}, then {_interval(other)}" for one, other in apart]
-    return found.model_copy(update={"label": _joined(first.label, LABEL), "flags": [*first.flags, *flags]})
+        found = found.model_copy(update={"trust": Trust.T4})
+        return _with(found, Mark(kind="sealed")) if first.trust is Trust.T3 else found
+    return _with(
+        found,
+        *(
+            NotReproduced(outcome="differs", baseline=one.baseline, first=_ratio(one), second=_ratio(other))
+            for one, other in apart
+        ),
+    )
 
 
-def _interval(comparison: Comparison) -> str:
-    return f"{comparison.speedup:.2f}x [{comparison.low:.2f}, {comparison.high:.2f}]"
+def _with(verdict: Verdict, *conditions: Condition) -> Verdict:
+    return verdict.model_copy(update={"conditions": joined(verdict.conditions, conditions)})
 
 
-def _joined(*labels: str) -> str:
-    return ", ".join(filter(None, labels))
+def _ratio(comparison: Comparison) -> Ratio:
+    return Ratio(speedup=comparison.speedup, low=comparison.low, high=comparison.high)

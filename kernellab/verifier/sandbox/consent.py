@@ -8,19 +8,17 @@ from kernellab.errors import VerifierError
 from kernellab.records import Author
 from kernellab.verifier.sandbox import sandbox
 
-LABEL = "unsandboxed"
 
-
-def label(level: Sequence[str], origin: Author, unsandboxed: bool) -> str:
-    """What a verdict says of a worker that reached ``level``: nothing where the sandbox holds.
+def without_sandbox(level: Sequence[str], origin: Author, unsandboxed: bool) -> bool:
+    """May a worker that reached ``level`` run although no sandbox holds it? False where one does.
 
     Raises:
         VerifierError: no sandbox, code that our own rules did not write, and nobody has allowed it.
     """
     if sandbox.contains(", ".join(level)):
-        return ""
+        return False
     if origin is Author.RULES or unsandboxed:
-        return LABEL
+        return True
     raise VerifierError(
         "This machine has no sandbox, so this kernel would run with your own rights: it was written by a model, or by "
         "hand, imported or pasted.",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import Mark, NotSealed
 from kernellab.records import Comparison, Replay, ReplayStep
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
@@ -54,7 +55,7 @@ def sealed(stages: Stages) -> str:
     if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
         return _not(stages, word, f"its replay takes {_us(replayed)} where its call takes {_us(called)}")
     if on_host:
-        findings.labels.append(word)
+        findings.add(Mark(kind="native"))
     else:
         findings.sealed = True
     if ratio.low > 1 + SEAL.share and called - replayed > SEAL.seconds:
@@ -63,10 +64,9 @@ def sealed(stages: Stages) -> str:
 
 
 def _not(stages: Stages, word: str, reason: str) -> str:
-    # a label's parts are told apart by commas
-    words = f"not {word}: {reason.replace(', ', '; ')}"
-    stages.context.findings.labels.append(words)
-    return words
+    found = NotSealed(native=word == "native", reason=reason)
+    stages.context.findings.add(found)
+    return found.label
 
 
 def _sealed(stages: Stages) -> tuple[Replay, Comparison]:

@@ -11,6 +11,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import CachedResult, IdleKernel, Mark, cached_result
 from kernellab.errors import TaskError
 from kernellab.target import Backend
 from kernellab.task import ArgKind
@@ -67,17 +68,16 @@ def ghost_test(stages: Stages) -> str:
         message = f"the result is right without the kernels that it launches ({shown}): they do not compute it"
         if not stages.context.options.allow_library:
             raise _refused(stages, case, message)
-        stages.context.findings.labels.append("ghost")
+        stages.context.findings.add(Mark(kind="ghost"))
         return message
     several = len(seen) > 1 and not stages.replays
     idle = [name for name in seen[: HONEST.ghosts] if several and _run(stages, case, [name])[0]]
     for name in idle:
         if _caches(stages, case, name):
-            message = f"the result needs {name} for new inputs and not for inputs seen before: it is cached"
             if not stages.context.options.allow_library:
-                raise _refused(stages, case, message, "cache")
-            stages.context.findings.flags.append(f"cache: {message}")
-    stages.context.findings.labels += [f"dead: {name}" for name in idle]
+                raise _refused(stages, case, cached_result(name), "cache")
+            stages.context.findings.add(CachedResult(kernel=name))
+    stages.context.findings.add(*(IdleKernel(kernel=name) for name in idle))
     return (
         f"{len(seen)} own kernel{'s' if len(seen) > 1 else ''}{' recorded in a graph' if stages.replays else ''}, "
         "the result is wrong without" + (f", {', '.join(idle)} idle" if idle else "")
@@ -217,7 +217,7 @@ def _right(stages: Stages, case: Case, quiet: bool, seconds: float | None) -> bo
 def _unseen(stages: Stages, case: Case) -> str:
     if stages.source.dsl == "triton" and not stages.context.options.allow_library:
         raise _refused(stages, case, "no kernel of its own is launched for these inputs; --allow-library accepts it")
-    stages.context.findings.flags.append("ghost: no launch of an own kernel could be seen")
+    stages.context.findings.add(Mark(kind="launches-not-seen"))
     return "no launch of an own kernel could be seen"
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
 from kernellab.task import Task, TaskForm
@@ -25,7 +26,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DEADLINES, DEVICE
-from kernellab.verifier.sandbox.consent import label as consented
+from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.refused import Refused
@@ -142,8 +143,8 @@ class Stages:
         """
         worker = self.context.pool.worker(source.dsl, self.context.request.backend, "candidate", self.threads)
         try:
-            said = consented(worker.sandbox, source.origin, self.context.options.unsandboxed)
-            self.context.findings.labels += [said] if said and said not in self.context.findings.labels else []
+            if without_sandbox(worker.sandbox, source.origin, self.context.options.unsandboxed):
+                self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.written = self.written
             write_files(worker.scratch / "src", source.files)
@@ -205,7 +206,7 @@ class Stages:
         # where the float64 run was not asked for, nothing is known of whether it would have fitted
         asked = case.asked if case.double and device.current() == "cuda" else ()
         if any(r.double is None and r.native.is_floating_point() for r in asked):
-            self.context.findings.labels.append("reference not in float64")
+            self.context.findings.add(Mark(kind="reference-not-in-float64"))
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Condition
 from kernellab.dsls import get_adapter
 from kernellab.dsls.base import Adapter
 from kernellab.records import Comparison, Evidence, Replay, Source, Timing
@@ -37,8 +38,7 @@ class Request:
 class Findings:
     """What the stages found, as the verdict tells it. A stage that refuses keeps what it found before."""
 
-    flags: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
     build_seconds: float | None = None
     own_share: float | None = None
     precision: str = ""
@@ -57,10 +57,9 @@ class Findings:
     #: has a replay without its host code shown the same?
     sealed: bool = False
 
-    def label(self, words: str) -> None:
-        """Adds a label once."""
-        if words not in self.labels:
-            self.labels.append(words)
+    def add(self, *conditions: Condition) -> None:
+        """Adds each condition once."""
+        self.conditions += [c for c in dict.fromkeys(conditions) if c not in self.conditions]
 
 
 @dataclass

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Mark
 from kernellab.errors import counted
 from kernellab.records import Evidence
 from kernellab.task.sample.sizes import input_bytes
@@ -47,10 +48,7 @@ def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
             note = work(stages)
         except Refused:
             raise refused from None
-    stages.context.findings.label("parameters of its constructor only")
-    stages.context.findings.flags.append(
-        "parameters: right with those that its constructor draws under a new seed; it ignores loaded ones"
-    )
+    stages.context.findings.add(Mark(kind="constructor-parameters"))
     return note
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import BaselineMissing, DisturbedCalls, Mark, MoreCores
 from kernellab.errors import VerifierError
 from kernellab.records import Evidence
 from kernellab.target import Backend
@@ -91,17 +92,17 @@ def fast(stages: Stages) -> str:
     _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
     clock, claimed = first.clocks
-    findings.labels += first.labels
+    findings.add(*first.conditions)
     cores = max(r.cores for r in results)
     if cores > stages.threads + TIMING.cores_beyond:
-        findings.labels.append(f"{cores:.1f} cores against {stages.threads} of the baselines")
+        findings.add(MoreCores(cores=cores, baselines=stages.threads))
     if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
-        findings.labels.append("clocks disagree")
+        findings.add(Mark(kind="clocks-disagree"))
     findings.disturbed = max(r.disturbed for r in results)
     if findings.disturbed > TIMING.busy_share:
-        findings.flags.append(f"busy machine: other work disturbed {findings.disturbed:.0%} of the timed calls")
+        findings.add(DisturbedCalls(share=findings.disturbed))
     if busy:
-        findings.labels.append("busy machine")
+        findings.add(Mark(kind="busy-machine"))
     checked = sum(r.checked for r in results)
     more = f"; {first.note}" if first.note else ""
     more += f"; {sampled} program counters in them" if sampled else ""
@@ -150,8 +151,7 @@ def measured(stages: Stages, setup: Setup) -> Result:
                     "Check the task by itself.",
                 ) from None
             first = str(failed).strip().splitlines()[0].rstrip(".")
-            stages.context.findings.label(f"no {failed.name} baseline")
-            stages.context.findings.flags.append(f"baseline {failed.name}: {first}")
+            stages.context.findings.add(BaselineMissing(baseline=failed.name, reason=first))
             names.remove(failed.name)
         except Inconsistent as inconsistent:
             word = inconsistent.signature
@@ -179,7 +179,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
         # the time of others is not the candidate's
         stages.context.end += waited + held.waited
         if not held.had:
-            stages.context.findings.labels.append("shared clock")
+            stages.context.findings.add(Mark(kind="shared-clock"))
         if backend is Backend.CUDA and setup.canaries:
             from kernellab.verifier.cuda.bound import speed_of_light
 
@@ -255,15 +255,15 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
         # above the floor all the same: what may be, and is told
-        what = "the memory's bound, in the caches" if bound.by_bytes else "the bound of the reference's arithmetic"
-        stages.context.findings.label(f"under {what}")
+        under = "below-cached-bytes" if bound.by_bytes else "below-arithmetic"
+        stages.context.findings.add(Mark(kind=under))
 
 
 def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
     """Refuses a time that cannot be, by rates that are measured once more before."""
     rewritten = stages.context.options.rewritten
     if rewritten:
-        stages.context.findings.label("algebra")
+        stages.context.findings.add(Mark(kind="algebra"))
     low = floor(stages.task, rates(False), rewritten, reached)
     if low is None or time_ms * 1e-3 >= low.seconds:
         return

@@ -7,6 +7,16 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import (
+    LaunchesWhenTraced,
+    LibraryShare,
+    Mark,
+    OwnShareUnseen,
+    StaticFinding,
+    WeakTask,
+    launches_when_traced,
+    of,
+)
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
@@ -56,10 +66,9 @@ def launches_unwatched(stages: Stages) -> None:
         raise stages.failed("honest", failure, case) from failure
     if not watched:
         return
-    message = f"its own {', '.join(names[:4])} runs only while torch's dispatcher is traced"
     if not stages.context.options.allow_library:
-        raise stages.refused(case, "ghost", message)
-    stages.context.findings.flags.append(f"ghost: {message}")
+        raise stages.refused(case, "ghost", launches_when_traced(names[:4]))
+    stages.context.findings.add(LaunchesWhenTraced(kernels=tuple(names[:4])))
 
 
 @contextmanager
@@ -75,17 +84,17 @@ def _told(stages: Stages) -> None:
     """Says of a task that its own inputs let degenerate kernels pass: it counts in no headline figure."""
     found = audit(stages.task)
     if not found.discriminating:
-        stages.context.findings.labels.append("task not discriminating")
-        stages.context.findings.flags += [f"task: {rule}: {reason}" for rule, reason in found.flags]
+        stages.context.findings.add(
+            Mark(kind="task-not-discriminating"), *(WeakTask(rule=rule, reason=why) for rule, why in found.flags)
+        )
 
 
 def own_share(stages: Stages) -> str:
     """The share of a call's time that is not spent in the framework's own compute operators."""
     if stages.context.interpreted:
-        if stages.context.options.allow_library and any(
-            flag.startswith("library:") for flag in stages.context.findings.flags
-        ):
-            stages.context.findings.labels.append("library")
+        static = of(stages.context.findings.conditions, StaticFinding)
+        if stages.context.options.allow_library and any(finding.rule == "library" for finding in static):
+            stages.context.findings.add(LibraryShare())
             stages.context.findings.composed = "It composes with the library, whose work is not its own."
         return "share of own kernels not measured in the interpreter"
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
@@ -106,12 +115,12 @@ def own_share(stages: Stages) -> str:
         raise stages.refused(case, "library", message)
     if names and stages.context.options.allow_library:
         # what the library does is never the kernel's own, however little it is
-        stages.context.findings.labels.append(f"library {1 - share:.0%}")
+        stages.context.findings.add(LibraryShare(share=1 - share))
         stages.context.findings.composed = (
             f"It composes with the library: {1 - share:.0%} of its time is {in_names}, not its own."
         )
     elif share < HONEST.own_share:
-        stages.context.findings.labels.append("library")
+        stages.context.findings.add(LibraryShare())
     how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
     return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
 
@@ -156,9 +165,7 @@ def _counted(stages: Stages, case: Case) -> Counted:
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     if found.unseen:
-        stages.context.findings.flags.append(
-            f"own share: as reported by the kernel's own process; its program counters cannot be read ({found.unseen})"
-        )
+        stages.context.findings.add(OwnShareUnseen(reason=found.unseen))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.conditions import StaticFinding
 from kernellab.dsls.base import Finding
 from kernellab.records import CompilerLine, Evidence
 from kernellab.verifier.stages.context import Context
@@ -13,12 +14,12 @@ _OWN_KERNEL = ("no-kernel", "no-launch", "library-call")
 
 
 def lint(context: Context) -> str:
-    """Puts what is no error into the flags.
+    """Puts what is no error into the findings.
 
     Raises:
         Refused: the text does not parse, or does what no honest kernel does.
     """
-    source, flags = context.source, context.findings.flags
+    source, noticed = context.source, context.findings.add
     result = analyse(source, context.adapter)
     if result.refused:
         raise Refused(f"{result.refused}.", Evidence(signature="source"))
@@ -33,10 +34,10 @@ def lint(context: Context) -> str:
         first = fatal[0]
         at = f"{first.file}, line {first.line}: " if first.line else ""
         lines = [CompilerLine(file=f.file, line=f.line, message=f"{f.rule}: {f.message}") for f in fatal]
-        flags += [_words(f) for f in findings if not f.fatal]
+        noticed(*(_condition(f) for f in findings if not f.fatal))
         allow = " --allow-library accepts a kernel that calls the framework." if first.rule in _OWN_KERNEL else ""
         raise Refused(f"{at}{_sentence(first.message)}{allow}", Evidence(signature=first.rule, compiler=lines))
-    flags += [_words(f) for f in findings]
+    noticed(*(_condition(f) for f in findings))
     return ""
 
 
@@ -45,9 +46,8 @@ def _waived(finding: Finding, allow_library: bool, model: bool) -> bool:
     return finding.rule in _OWN_KERNEL and (allow_library or own)
 
 
-def _words(finding: Finding) -> str:
-    at = f" ({finding.file}:{finding.line})" if finding.line else ""
-    return f"{finding.rule}: {finding.message.rstrip('.')}{at}"
+def _condition(finding: Finding) -> StaticFinding:
+    return StaticFinding(rule=finding.rule, message=finding.message, file=finding.file, line=finding.line)
 
 
 def _sentence(text: str) -> str:

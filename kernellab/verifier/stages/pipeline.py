@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Mark, NotSealed
 from kernellab.records import Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
@@ -184,9 +185,9 @@ class Verification:
             return
         if self.context.interpreted:
             steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
-            findings.label("interpreted")
+            findings.add(Mark(kind="interpreted"))
             if self._goes_on(Trust.T2):
-                findings.label("not sealed: Triton's interpreter makes no binaries")
+                findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
             return
         steps.take(Stage.FAST, fast, stages)
         if self._goes_on(Trust.T2):
@@ -214,8 +215,7 @@ class Verification:
             stage=steps.current,
             reason=self._reason() if steps.failure is None else steps.failure.reason,
             trust=self._trust(),
-            label=", ".join(dict.fromkeys(found.labels)),
-            flags=found.flags,
+            conditions=tuple(found.conditions),
             evidence=steps.failure.evidence if steps.failure else None,
             stages=steps.all(),
             time=found.time,

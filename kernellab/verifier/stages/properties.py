@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf, nan, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from kernellab.conditions import AlignmentLimit, Domain, Mark, ScalarLimit, SpecialValues, StridesLimit
 from kernellab.errors import TaskError
 from kernellab.records import Author
 from kernellab.target import Backend
@@ -51,6 +52,8 @@ def properties(stages: Stages, base: Case) -> None:
     _strides(stages, base)
     if stages.context.interpreted:
         # a call takes seconds there
+        scalars = [(s.name, v) for s, v in zip(stages.task.args, base.args, strict=True) if s.kind is ArgKind.SCALAR]
+        stages.context.findings.add(*(ScalarLimit(argument=name, value=v, refuted=False) for name, v in scalars))
         return
     _scalars(stages, base)
     _domain(stages, base)
@@ -71,6 +74,7 @@ def _strides(stages: Stages, base: Case) -> None:
 
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
+    whole = False
     if any(a.dim() >= 2 for a in tensors):
         try:
             stages.check(case, strided=True)
@@ -79,19 +83,21 @@ def _strides(stages: Stages, base: Case) -> None:
                 name = "strided-inputs"
                 found = refused.evidence.model_copy(update={"signature": name}) if refused.evidence else None
                 raise Refused(f"With non-contiguous inputs: {refused.reason}", found) from refused
-            stages.context.findings.label("contiguous-only")
+            whole = True
+            stages.context.findings.add(StridesLimit(contiguous="all"))
             _anew(stages)
         else:
             if not stages.context.interpreted and not _right(stages, case, _transposed(case.args)):
-                stages.context.findings.label("rows contiguous only")
+                stages.context.findings.add(StridesLimit(contiguous="rows"))
     elif tensors and not _right(stages, case, _stepped(case.args)):
-        stages.context.findings.label("contiguous-only")
-    if "contiguous-only" not in stages.context.findings.labels and stages.context.request.backend is Backend.CPU:
+        whole = True
+        stages.context.findings.add(StridesLimit(contiguous="all"))
+    if not whole and stages.context.request.backend is Backend.CPU:
         equal = with_equal_rows(case)
         if not stages.context.interpreted and not _right(stages, equal, expanded(equal)):
-            stages.context.findings.label("expanded inputs not read")
+            stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
     if tensors and not stages.context.interpreted and not _right(stages, case, _between_vectors(case.args)):
-        stages.context.findings.label("aligned inputs only")
+        stages.context.findings.add(AlignmentLimit())
 
 
 def _transposed(args: Sequence[Any]) -> Layout:
@@ -148,7 +154,7 @@ def _scalars(stages: Stages, base: Case) -> None:
         case = next(_other_values(base, position), None)
         value = base.args[position]
         if case is None:
-            stages.context.findings.flags.append(f"scalar: only {spec.name} = {value} was tried")
+            stages.context.findings.add(ScalarLimit(argument=spec.name, value=value, refuted=False))
             continue
         got = _outputs(stages, case, lay_out(case.args))
         if got is not None and _within(stages, case, got):
@@ -159,7 +165,7 @@ def _scalars(stages: Stages, base: Case) -> None:
             other = case.args[position]
             message = f"{spec.name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
             raise stages.refused(case, "ignores-input", message)
-        stages.context.findings.label(f"{spec.name} = {value} only")
+        stages.context.findings.add(ScalarLimit(argument=spec.name, value=value, refuted=True))
 
 
 def _other_values(base: Case, position: int) -> Iterator[Case]:
@@ -210,25 +216,38 @@ def _domain(stages: Stages, base: Case) -> None:
     }  # fmt: skip
     if not shut:
         return
-    words = {Support.UNIT: "in [0, 1]", Support.NONNEGATIVE: ">= 0", Support.NONPOSITIVE: "<= 0"}
-    said = ", ".join(f"{name} {words[legal.support]}" for name, legal in shut.items())
-    stages.context.findings.flags.append(f"domain: verified for {said}")
     free = [name for name in shut if name not in task.domain]
+    refuted = _wrong_outside(stages, base, free)
+    stages.context.findings.add(*(
+        Domain(argument=name, low=_BOUNDS[legal.support][0], high=_BOUNDS[legal.support][1],
+               refuted=refuted and name in free)
+        for name, legal in shut.items()
+    ))  # fmt: skip
+
+
+#: the least and the greatest value of a support; None: unbounded
+_BOUNDS = {Support.UNIT: (0.0, 1.0), Support.NONNEGATIVE: (0.0, None), Support.NONPOSITIVE: (None, 0.0)}
+
+
+def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
+    """Is the kernel wrong for values of the arguments ``free`` that their samples do not have, where the reference is
+    sound?"""
     if not free:
-        return
+        return False
+    task = stages.task
     wider = replace(task, domain={**task.domain, **dict.fromkeys(free, "real")})
     case = replace(cases.case(task, dict(base.sizes), Family.NORMAL), task=wider)
     try:
         sound = all(finite(r.native) for r in case.references)
     except TaskError:
-        return
-    if sound and not _right(stages, case, lay_out(case.args)):
-        stages.context.findings.label(f"right for {said} only")
+        return False
+    return sound and not _right(stages, case, lay_out(case.args))
 
 
 def _special(stages: Stages, base: Case) -> None:
     """A NaN, and an infinity, in each input: is the result not finite where the reference's is not?"""
-    for words, value in (("NaN", nan), ("inf", inf)):
+    values: tuple[tuple[Literal["NaN", "inf"], float], ...] = (("NaN", nan), ("inf", inf))
+    for name, value in values:
         case = base.with_change(("special", -1, value))
         if not any(_takes_special(a) for a in base.args):
             return
@@ -240,7 +259,7 @@ def _special(stages: Stages, base: Case) -> None:
             continue
         got = _outputs(stages, case, lay_out(case.args))
         if got is None or not all(_as_special(g, w) for g, w in zip(got, wanted, strict=True)):
-            stages.context.findings.label(f"{words} not propagated")
+            stages.context.findings.add(SpecialValues(value=name))
 
 
 def _takes_special(value: Any) -> bool:

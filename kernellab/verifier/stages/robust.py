@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kernellab.conditions import Mark, OutputStrides
 from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.verifier.cases import answers
@@ -42,7 +43,7 @@ def robust(stages: Stages) -> str:
     _late(stages, first)
     if stages.task.module().mutates and not stages.task.module().written:
         # a Model that keeps running figures
-        stages.context.findings.flags.append("buffers: what the reference writes into its own is not compared")
+        stages.context.findings.add(Mark(kind="buffers-not-compared"))
     followed = metamorphic(stages, second, answers)
     _ring(stages, first, second)
     properties(stages, first)
@@ -73,7 +74,7 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
         if isinstance(output, Written):
             continue
         if is_contiguous(*forms[i]) and not is_contiguous(output.shape, output.strides):
-            stages.context.findings.label(f"output {i} not contiguous")
+            stages.context.findings.add(OutputStrides(output=i))
         inside = output.lies_in(ranges)
         if inside and not stages.written and not _reference_aliases(stages, case, i):
             raise stages.refused(case, "aliases-input", f"output {i} is a view of an input")
@@ -94,7 +95,7 @@ def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Seque
     for i, (got, reference, limits) in enumerate(zip(two, case.references, stages.limits, strict=True)):
         if compare(got, reference, limits)[0] is not None:
             raise stages.refused(case, "race", f"output {i} is right in one call and wrong in the next")
-    stages.context.findings.labels.append("non-deterministic")
+    stages.context.findings.add(Mark(kind="non-deterministic"))
 
 
 def overwritten(stages: Stages, case: Case, call: Call, before: Sequence[Tensor]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernellab.conditions import Condition
 from kernellab.verifier.cases.judged import Wrong
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
@@ -106,7 +107,7 @@ class Result:
     #: judge and workers went ran with priority over other jobs
     ahead: bool = False
     #: what else must be said of the figures
-    labels: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     #: cores that the candidate's timed calls had on average; 0 where that is not known
     cores: float = 0.0
     #: the candidate's time on the device alone, s, where it has one

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from kernellab.conditions import Condition, Mark, OutputStrides
 from kernellab.task import Task
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.judged import Comparison
@@ -149,10 +150,10 @@ class _Run:
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
-        labels = ["contents repeated"] if self.contents.repeated else []
-        labels += self._strides()
+        conditions: list[Condition] = [Mark(kind="contents-repeated")] if self.contents.repeated else []
+        conditions += self._strides()
         if self._knows_contents(keep):
-            labels.append("slower on new contents, by which it is told")
+            conditions.append(Mark(kind="slower-on-new-contents"))
             keep = [k and drawn for k, drawn in zip(keep, self.drawn, strict=True)]
         if self.profile is not None:
             self.profile.keep(keep)
@@ -163,16 +164,16 @@ class _Run:
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
-            labels=tuple(labels),
+            conditions=tuple(conditions),
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
-    def _strides(self) -> list[str]:
+    def _strides(self) -> list[Condition]:
         """What must be said of outputs whose elements do not lie one after the other, where the reference's do."""
         if not self.strided:
             return []
         forms = [(o.shape, o.stride()) for o in answers.run_reference(self.task, self.contents.base)]
-        return [f"output {i} not contiguous" for i in sorted(self.strided) if is_contiguous(*forms[i])]
+        return [OutputStrides(output=i) for i in sorted(self.strided) if is_contiguous(*forms[i])]
 
     def _rounds(self, budget: float, handshake: float) -> None:
         start = time.monotonic()

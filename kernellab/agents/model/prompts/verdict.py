@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.agents.model.prompts.facts import verdict_figures
+from kernellab.conditions import WeakTask, flags
 from kernellab.records import CompilerLine, Evidence, Verdict
 
 _LOG_LINES = 30
@@ -38,7 +39,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None) -> l
         lines.append(f"wrong elements: {100 * evidence.wrong_fraction:.3g} %")
     if evidence.rel_frobenius is not None:
         lines.append(f"relative error: {evidence.rel_frobenius:.3g}")
-    lines += [f"flag: {flag}" for flag in verdict.flags if not flag.startswith("task:")]
+    lines += [f"flag: {flag}" for flag in flags(c for c in verdict.conditions if not isinstance(c, WeakTask))]
     return lines
 
 

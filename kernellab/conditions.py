@@ -1,0 +1,518 @@
+"""What a verdict holds for, and what the Verifier noticed: one frozen record for each fact.
+
+A condition is made where the fact is known and read by its fields: by the guards of an exported operator, the
+Conductor, reports, the search, and the JSON output. The texts that a person sees (:func:`labels`, :func:`flags`) are
+derived here and are read by no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+#: what a condition speaks of; only those of the kernel count against it
+Concern = Literal["kernel", "task", "measurement"]
+
+
+class _Condition(BaseModel):
+    """``label`` is a short text next to the trust level, ``flag`` a sentence below the figures; either may be empty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    _concern: ClassVar[Concern] = "kernel"
+
+    @property
+    def concern(self) -> Concern:
+        return self._concern
+
+    @property
+    def label(self) -> str:
+        return ""
+
+    @property
+    def flag(self) -> str:
+        return ""
+
+
+# -- facts without a parameter -----------------------------------------------------------------------------------------
+
+MarkKind = Literal[
+    "expanded-inputs-unsupported", "constructor-parameters", "non-deterministic", "denormals-flushed",
+    "denormals-left-flushed", "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
+    "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
+    "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
+    "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
+]  # fmt: skip
+
+#: label and flag of each
+_MARKS: dict[MarkKind, tuple[str, str]] = {
+    "expanded-inputs-unsupported": ("expanded inputs not read", ""),
+    "constructor-parameters": (
+        "parameters of its constructor only",
+        "parameters: right with those that its constructor draws under a new seed; it ignores loaded ones",
+    ),
+    "non-deterministic": ("non-deterministic", ""),
+    "denormals-flushed": ("denormals flushed", ""),
+    "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
+    "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
+    "reference-not-in-float64": ("reference not in float64", ""),
+    "unsandboxed": ("unsandboxed", ""),
+    "algebra": ("algebra", ""),
+    "ghost": ("ghost", ""),
+    "launches-not-seen": ("", "ghost: no launch of an own kernel could be seen"),
+    "task-not-discriminating": ("task not discriminating", ""),
+    "busy-machine": ("busy machine", ""),
+    "clocks-disagree": ("clocks disagree", ""),
+    "shared-clock": ("shared clock", ""),
+    "two-clocks": ("two clocks", ""),
+    "outputs-read-late": ("outputs read late", ""),
+    "outputs-copied": ("outputs copied by the worker", ""),
+    "contents-repeated": ("contents repeated", ""),
+    "slower-on-new-contents": ("slower on new contents, by which it is told", ""),
+    "stream-order-not-seen": ("order of streams not seen", ""),
+    "below-byte-floor": ("under the byte floor, ask for T4", ""),
+    "below-cached-bytes": ("under the memory's bound, in the caches", ""),
+    "below-arithmetic": ("under the bound of the reference's arithmetic", ""),
+    "interpreted": ("interpreted", ""),
+    "sealed": ("sealed", ""),
+    "native": ("native", ""),
+}
+
+#: those that do not speak of the kernel
+_CONCERNS: dict[MarkKind, Concern] = {
+    "reference-not-in-float64": "task",
+    "task-not-discriminating": "task",
+    "busy-machine": "measurement",
+    "shared-clock": "measurement",
+    "two-clocks": "measurement",
+    "contents-repeated": "measurement",
+    "interpreted": "measurement",
+    "unsandboxed": "measurement",
+}
+
+
+class Mark(_Condition):
+    """A fact that its kind says completely."""
+
+    kind: MarkKind
+
+    @property
+    def concern(self) -> Concern:
+        return _CONCERNS.get(self.kind, "kernel")
+
+    @property
+    def label(self) -> str:
+        return _MARKS[self.kind][0]
+
+    @property
+    def flag(self) -> str:
+        return _MARKS[self.kind][1]
+
+
+# -- calls that the verdict holds for ----------------------------------------------------------------------------------
+
+
+class StridesLimit(_Condition):
+    """Inputs must be contiguous as a whole, or in their last dimension ("rows")."""
+
+    kind: Literal["strides"] = "strides"
+    contiguous: Literal["all", "rows"]
+
+    @property
+    def label(self) -> str:
+        return "contiguous-only" if self.contiguous == "all" else "rows contiguous only"
+
+
+class AlignmentLimit(_Condition):
+    """Inputs must begin at a multiple of ``bytes``."""
+
+    kind: Literal["alignment"] = "alignment"
+    bytes: int = 16
+
+    @property
+    def label(self) -> str:
+        return "aligned inputs only"
+
+
+def _as_number(value: Any) -> Any:
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+#: JSON has no infinity and no NaN, so they are strings there
+Number = Annotated[
+    Union[bool, int, float],
+    BeforeValidator(_as_number),
+    PlainSerializer(lambda x: x if isfinite(x) else str(x), return_type=Any, when_used="json"),
+]
+
+
+class ScalarLimit(_Condition):
+    """A scalar argument must be ``value``: other values give wrong results (``refuted``) or could not be tried."""
+
+    kind: Literal["scalar"] = "scalar"
+    _concern: ClassVar[Concern] = "task"
+    argument: str
+    value: Number
+    refuted: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.argument} = {self.value} only" if self.refuted else ""
+
+    @property
+    def flag(self) -> str:
+        return "" if self.refuted else f"scalar: only {self.argument} = {self.value} was tried"
+
+
+class Domain(_Condition):
+    """Values of a tensor argument were drawn from ``low`` to ``high``, both included; None: unbounded on that side.
+
+    ``refuted``: values outside give wrong results, so that a call with them must be refused.
+    """
+
+    kind: Literal["domain"] = "domain"
+    _concern: ClassVar[Concern] = "task"
+    argument: str
+    low: float | None = None
+    high: float | None = None
+    refuted: bool = False
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Domain:
+        if self.low is None and self.high is None:
+            raise ValueError("a domain has a bound")
+        return self
+
+    @property
+    def text(self) -> str:
+        """``x in [0, 1]``, ``x >= 0`` or ``x <= 0``."""
+        if self.low is None:
+            return f"{self.argument} <= {self.high:g}"
+        return (
+            f"{self.argument} >= {self.low:g}"
+            if self.high is None
+            else f"{self.argument} in [{self.low:g}, {self.high:g}]"
+        )
+
+    @property
+    def label(self) -> str:
+        return f"right for {self.text} only" if self.refuted else ""
+
+    @property
+    def flag(self) -> str:
+        return f"domain: verified for {self.text}"
+
+
+class SpecialValues(_Condition):
+    """A NaN or an infinity in an input does not reach the result as it does in the reference."""
+
+    kind: Literal["special-values"] = "special-values"
+    value: Literal["NaN", "inf"]
+
+    @property
+    def label(self) -> str:
+        return f"{self.value} not propagated"
+
+
+class OutputStrides(_Condition):
+    """An output is not contiguous where the reference's is."""
+
+    kind: Literal["output-strides"] = "output-strides"
+    output: int
+
+    @property
+    def label(self) -> str:
+        return f"output {self.output} not contiguous"
+
+
+# -- whose work it is --------------------------------------------------------------------------------------------------
+
+
+class LibraryShare(_Condition):
+    """A library does ``share`` of the time; None where that is not known."""
+
+    kind: Literal["library"] = "library"
+    share: float | None = None
+
+    @property
+    def label(self) -> str:
+        return "library" if self.share is None else f"library {self.share:.0%}"
+
+
+class IdleKernel(_Condition):
+    """The result is right without this kernel."""
+
+    kind: Literal["idle-kernel"] = "idle-kernel"
+    kernel: str
+
+    @property
+    def label(self) -> str:
+        return f"dead: {self.kernel}"
+
+
+class CachedResult(_Condition):
+    """The result needs this kernel for new inputs only."""
+
+    kind: Literal["cached-result"] = "cached-result"
+    kernel: str
+
+    @property
+    def flag(self) -> str:
+        return f"cache: {cached_result(self.kernel)}"
+
+
+def cached_result(kernel: str) -> str:
+    return f"the result needs {kernel} for new inputs and not for inputs seen before: it is cached"
+
+
+class LaunchesWhenTraced(_Condition):
+    """These kernels are launched only while torch's dispatcher is traced."""
+
+    kind: Literal["launches-when-traced"] = "launches-when-traced"
+    kernels: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return f"ghost: {launches_when_traced(self.kernels)}"
+
+
+def launches_when_traced(kernels: Iterable[str]) -> str:
+    return f"its own {', '.join(kernels)} runs only while torch's dispatcher is traced"
+
+
+class OwnShareUnseen(_Condition):
+    """The share of own code is the process's own report, since its program counters cannot be read."""
+
+    kind: Literal["own-share-unseen"] = "own-share-unseen"
+    reason: str
+
+    @property
+    def flag(self) -> str:
+        return (
+            f"own share: as reported by the kernel's own process; its program counters cannot be read ({self.reason})"
+        )
+
+
+class StaticFinding(_Condition):
+    """What the static analysis of the source found and does not refuse."""
+
+    kind: Literal["static"] = "static"
+    rule: str
+    message: str
+    file: str = ""
+    line: int | None = None
+
+    @property
+    def flag(self) -> str:
+        at = f" ({self.file}:{self.line})" if self.line else ""
+        return f"{self.rule}: {self.message.rstrip('.')}{at}"
+
+
+# -- the task ----------------------------------------------------------------------------------------------------------
+
+
+class WeakTask(_Condition):
+    """Why the task proves little: ``rule`` is random, constant, identity, ..."""
+
+    kind: Literal["task"] = "task"
+    _concern: ClassVar[Concern] = "task"
+    rule: str
+    reason: str
+
+    @property
+    def flag(self) -> str:
+        return f"task: {self.rule}: {self.reason}" if self.rule else f"task: {self.reason}"
+
+
+# -- the measurement ---------------------------------------------------------------------------------------------------
+
+
+class DisturbedCalls(_Condition):
+    """Other work on the machine disturbed this share of the timed calls."""
+
+    kind: Literal["disturbed-calls"] = "disturbed-calls"
+    _concern: ClassVar[Concern] = "measurement"
+    share: float
+
+    @property
+    def flag(self) -> str:
+        return f"busy machine: other work disturbed {self.share:.0%} of the timed calls"
+
+
+class OtherClock(_Condition):
+    """The figures are not the judge's clock's."""
+
+    kind: Literal["clock"] = "clock"
+    clock: Literal["device", "events"]
+
+    @property
+    def label(self) -> str:
+        return CLOCKS[self.clock]
+
+
+CLOCKS: dict[str, str] = {"device": "by the device's clock", "events": "by the workers' events"}
+
+
+class LaunchBound(_Condition):
+    """Most of a call is the host's launching; ``on_device`` is the ratio to eager by the device's clock."""
+
+    kind: Literal["launch-bound"] = "launch-bound"
+    on_device: float | None = None
+
+    @property
+    def label(self) -> str:
+        more = f", {self.on_device:.2f}x eager on the device" if self.on_device is not None else ""
+        return f"launch-bound{more}"
+
+
+class MoreCores(_Condition):
+    """The timed calls had ``cores`` cores on average, the baselines' ``baselines``."""
+
+    kind: Literal["cores"] = "cores"
+    cores: float
+    baselines: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.cores:.1f} cores against {self.baselines} of the baselines"
+
+
+class BaselineMissing(_Condition):
+    """A baseline that was asked for could not be timed."""
+
+    kind: Literal["baseline-missing"] = "baseline-missing"
+    _concern: ClassVar[Concern] = "measurement"
+    baseline: str
+    reason: str
+
+    @property
+    def label(self) -> str:
+        return f"no {self.baseline} baseline"
+
+    @property
+    def flag(self) -> str:
+        return f"baseline {self.baseline}: {self.reason}"
+
+
+class NotSealed(_Condition):
+    """A replay without the candidate's host code was asked for and does not show the same."""
+
+    kind: Literal["not-sealed"] = "not-sealed"
+    #: on the host: a replay of native code
+    native: bool = False
+    reason: str
+
+    @property
+    def label(self) -> str:
+        return f"not {'native' if self.native else 'sealed'}: {self.reason}"
+
+
+class Ratio(BaseModel):
+    """A speedup with the ends of its interval."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+class NotReproduced(_Condition):
+    """A second judge did not confirm the first: it ``failed`` the kernel, had ``no time``, or its ratio ``differs``."""
+
+    kind: Literal["not-reproduced"] = "not-reproduced"
+    outcome: Literal["failed", "no time", "differs"]
+    baseline: str = ""
+    first: Ratio | None = None
+    second: Ratio | None = None
+
+    @property
+    def label(self) -> str:
+        return "not reproduced: not timed" if self.outcome == "no time" else "not reproduced"
+
+    @property
+    def flag(self) -> str:
+        if self.first is None or self.second is None:
+            return ""
+        return f"not reproduced: {self.first.text} {self.baseline}, then {self.second.text}"
+
+
+class Stated(_Condition):
+    """A text that an earlier version wrote and that has no record."""
+
+    kind: Literal["stated"] = "stated"
+    stated_label: str = ""
+    stated_flag: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.stated_label
+
+    @property
+    def flag(self) -> str:
+        return self.stated_flag
+
+
+Condition = Annotated[
+    Union[
+        Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, OutputStrides, LibraryShare, IdleKernel,
+        CachedResult, LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock,
+        LaunchBound, MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated,
+    ],
+    Field(discriminator="kind"),
+]  # fmt: skip
+
+#: every class of condition
+KINDS: tuple[type[_Condition], ...] = get_args(get_args(Condition)[0])
+
+C = TypeVar("C", bound=_Condition)
+
+
+def of(conditions: Iterable[Condition], kind: type[C]) -> list[C]:
+    """Those of one class."""
+    return [condition for condition in conditions if isinstance(condition, kind)]
+
+
+def marked(conditions: Iterable[Condition], kind: MarkKind) -> bool:
+    """Is there a :class:`Mark` of this kind?"""
+    return any(condition.kind == kind for condition in conditions)
+
+
+def other_clock(conditions: Iterable[Condition]) -> str:
+    """The clock that the figures are from; "" for the judge's."""
+    return next((condition.clock for condition in of(conditions, OtherClock)), "")
+
+
+def joined(*several: Iterable[Condition]) -> tuple[Condition, ...]:
+    """All of them in order, equal ones once."""
+    return tuple(dict.fromkeys(condition for conditions in several for condition in conditions))
+
+
+def labels(conditions: Iterable[Condition]) -> list[str]:
+    """The labels in order, equal ones once. Refuted domains are one label, at the place of the first."""
+    conditions = list(conditions)
+    domains = ", ".join(c.text for c in of(conditions, Domain) if c.refuted)
+    texts = (
+        (f"right for {domains} only" if c.refuted else "") if isinstance(c, Domain) else c.label for c in conditions
+    )
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def flags(conditions: Iterable[Condition]) -> list[str]:
+    """The flags in order, equal ones once. Domains are one flag, at the place of the first."""
+    conditions = list(conditions)
+    domains = ", ".join(c.text for c in of(conditions, Domain))
+    texts = (f"domain: verified for {domains}" if isinstance(c, Domain) else c.flag for c in conditions)
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def facts(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
+    """One JSON object for each: its fields, its texts, and what it speaks of."""
+    return [{**c.model_dump(mode="json"), "concern": c.concern, "label": c.label, "flag": c.flag} for c in conditions]
