@@ -255,8 +255,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
         # above the floor all the same: what may be, and is told
-        under = "below-cached-bytes" if bound.by_bytes else "below-arithmetic"
-        stages.context.findings.add(Mark(kind=under))
+        stages.context.findings.add(Mark(kind="below-cached-bytes" if bound.by_bytes else "below-arithmetic"))
 
 
 def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
