@@ -67,7 +67,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(content("knowledge"), root / "knowledge")
     shutil.copytree(Path(kernellab.__file__).parent, root / "kernellab", ignore=shutil.ignore_patterns("__pycache__"))
-    table = root / "kernellab/sketch/program/ops.py"
+    table = root / "kernellab/operations/sketch.py"
     head, marker, rest = table.read_text().partition("    # reductions along axes\n")
     assert marker
     table.write_text(head + ENTRY + marker + rest)

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from kernellab.lowering.triton.library import kl_expm1, kl_log1p, kl_tanh
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 
 BLOCK = 1 << 14
 

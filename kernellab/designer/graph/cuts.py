@@ -17,9 +17,11 @@ from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
 from kernellab.designer.frontend.views import VIEWS
 from kernellab.designer.ir import extents
+from kernellab.operations.aten import Role, named
 
-_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
-_HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
+#: products of matrices
+PRODUCTS = named(Role.PRODUCT) - {"mv", "dot", "vdot", "addmv"}
+_HEAVY = PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
 #: operations of one chain in one launch; each is some levels of an expression, which rules walk by recursion
 _LONGEST = 40
 #: pointwise although their table of handlers is another

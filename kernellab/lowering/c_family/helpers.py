@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 

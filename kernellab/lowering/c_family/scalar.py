@@ -11,8 +11,8 @@ from kernellab.lowering.c_family.index import flat as flat_index
 from kernellab.lowering.c_family.ints import Ints, Spelled
 from kernellab.lowering.c_family.nests import Fetch
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Const, DType, Param, Read, Value
 from kernellab.sketch.program.program import Index as IndexValue
 
