@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -19,6 +20,7 @@ from kernellab.designer.schedule import sketch_text, styles
 from kernellab.operations.aten import ATEN, POINTWISE, aten_op
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.check import load_program
+from kernellab.sketch.cost import cost
 from kernellab.sketch.program.program import Apply
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import load_task
@@ -133,3 +135,43 @@ def audited_and_designed(call: str, inputs: list[str]) -> tuple[float, float]:
 def test_the_audit_counts_an_elementwise_operation_as_its_sketch_costs(name: str) -> None:
     audited, designed = audited_and_designed(*call_of(name))
     assert audited == designed == ATEN[name].flops
+
+
+_ROWS, _IMAGES = "torch.rand(6, 960) * 0.9 + 0.05", "torch.rand(2, 8, 16, 20)"
+#: rows of the table that count for each element of the operand: a call of it
+_OF_OPERANDS = {
+    "sum": "x.sum(-1)", "mean": "x.mean(-1)", "amax": "x.amax(-1)", "amin": "x.amin(-1)", "prod": "x.prod(-1)",
+    "max": "x.max(-1)[0]", "min": "x.min(-1)[0]", "argmax": "x.argmax(-1)", "argmin": "x.argmin(-1)",
+    "var": "x.var(-1)", "std": "x.std(-1)", "linalg_vector_norm": "torch.linalg.vector_norm(x, dim=-1)",
+    "logsumexp": "x.logsumexp(-1)", "nansum": "x.nansum(-1)", "count_nonzero": "x.count_nonzero(-1)",
+    "aminmax": "torch.aminmax(x, dim=-1)", "_softmax": "x.softmax(-1)", "_log_softmax": "x.log_softmax(-1)",
+    "cumsum": "x.cumsum(-1)", "cumprod": "x.cumprod(-1)", "cummax": "x.cummax(-1)[0]", "cummin": "x.cummin(-1)[0]",
+    "native_layer_norm": "F.layer_norm(x, (960,), y[0], y[1])", "sort": "x.sort(dim=-1, stable=True)[0]",
+    "native_group_norm": "F.group_norm(z, 4)", "native_batch_norm": "F.batch_norm(z, y[0, :8], y[1, :8])",
+    "max_pool2d_with_indices": "F.max_pool2d(z, 2)", "avg_pool2d": "F.avg_pool2d(z, 2)",
+    "_adaptive_avg_pool2d": "F.adaptive_avg_pool2d(z, 2)", "mse_loss": "F.mse_loss(x, y)",
+    "smooth_l1_loss": "F.smooth_l1_loss(x, y)", "huber_loss": "F.huber_loss(x, y)",
+    "soft_margin_loss": "F.soft_margin_loss(x, y)", "binary_cross_entropy": "F.binary_cross_entropy(x, y)",
+    "binary_cross_entropy_with_logits": "F.binary_cross_entropy_with_logits(x, y)",
+}  # fmt: skip
+#: what a sketch does beside what must be done: quotients of each row, masks at its end, a place beside its value
+_MORE = 3.0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", _OF_OPERANDS)
+def test_the_audit_counts_of_a_reduction_what_its_sketch_does_at_least(name: str) -> None:
+    task = load_task(
+        "import torch\nF = torch.nn.functional\n"
+        f"def reference(x, y, z):\n    return {_OF_OPERANDS[name]}\n"
+        f"def inputs():\n    return ({_ROWS}, {_ROWS}, {_IMAGES})\n",
+        "one",
+    )  # fmt: skip
+    audited = trace(task).other_flops
+    program = load_program(sketch_text(task, export_graph(task), CPU, styles(CPU)[0]))
+    designed = sum(cost(program, {}).flops.values())
+    first = re.findall(r"\b[xyz]\b", _OF_OPERANDS[name])[0]
+    operand = math.prod(int(e) for e in task.args["xyz".index(first)].shape)
+    assert audited == ATEN[name].flops * operand
+    assert audited <= designed * 1.001
+    assert designed <= _MORE * audited

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MOST_OPERATORS = 4_000
 #: a reference that needs its arguments' values is run for real up to this size
 _REAL_BYTES = 64 << 20
-_VECTOR_PRODUCTS = frozenset(("mv", "addmv", "dot", "vdot"))
 #: operator class of an output, by the role of what it depends on
 _CLASSES = {Role.CONVOLUTION: "conv", Role.PRODUCT: "matmul", Role.ATTENTION: "matmul"}
 
@@ -155,8 +154,8 @@ class _Counter:
         own = set().union(*(self.seen(t) for t in given))
         if packet in self.registry:
             work = int(self.registry[packet](*args, **kwargs, out_val=result))
-        elif packet.__name__ in _VECTOR_PRODUCTS:
-            # torch's counter leaves these out
+        elif role_of(packet.__name__) is Role.PRODUCT and all(t.dim() < 2 for t in made):
+            # torch's counter leaves products with a vector out
             work = 2 * max(t.numel() for t in given)
         else:
             work = 0
