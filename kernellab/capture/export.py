@@ -242,7 +242,7 @@ def _decompositions() -> dict[Any, Any]:
 def _is(op: Any, capture: Capture) -> bool:
     """Does the table of operations say ``capture`` of this overload? Of an operation of a sketch, that is the overload
     with that operation's operands, all tensors: numbers among them have a dtype that torch's decomposition settles."""
-    schema = getattr(op, "_schema", None)
+    schema: Any = getattr(op, "_schema", None)
     space, _, name = schema.name.partition("::") if schema else ("", "", "")
     row = ATEN.get(name) if space == "aten" else None
     if row is None or row.capture is not capture:

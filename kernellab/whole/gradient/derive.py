@@ -142,7 +142,7 @@ def _decompositions() -> dict[Any, Any]:
     import torch
 
     every = torch._decomp.decomposition_table
-    found = {}
+    found: dict[Any, Any] = {}
     for name in (row.name for row in ATEN.values() if row.apart_in_backward):
         packet = getattr(torch.ops.aten, name, None)
         overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
