@@ -14,7 +14,8 @@ from kernellab.operations.aten_row import FREE, POINTWISE, AtenOp, Capture, Copi
 from kernellab.operations.aten_table import ROWS
 from kernellab.operations.sketch import OPS, Op, OpKind
 
-#: FLOPs from which an elementwise operation costs more than moving its element
+#: FLOPs from which an elementwise operation of floats costs more than moving its element; quotients of integers are
+#: mostly of indices
 _DEAR = 4
 
 
@@ -36,7 +37,7 @@ def _role(op: Op) -> Role:
         return Role.SCAN
     if op.kind is OpKind.REDUCE:
         return Role.PLACE if op.result == "i64" else Role.REDUCE
-    return Role.FUNCTION if op.flops >= _DEAR else Role.ARITHMETIC
+    return Role.FUNCTION if op.result == "float" and op.flops >= _DEAR else Role.ARITHMETIC
 
 
 def _table() -> dict[str, AtenOp]:

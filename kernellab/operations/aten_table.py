@@ -73,7 +73,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.FUNCTION, "true_divide divide", "div", word="div"),
     *_rows(Role.FUNCTION, "reciprocal", "div"),
     *_rows(Role.FUNCTION, "addcdiv", "div mul add"),
-    *_rows(Role.FUNCTION, "fmod", "mod lt lt ne ne logical_and sub where"),
+    *_rows(Role.ARITHMETIC, "fmod", "mod lt lt ne ne logical_and sub where"),
     *_rows(Role.FUNCTION, "pow float_power", "pow"),
     *_rows(Role.FUNCTION, "log10", "log2 mul"),
     *_rows(Role.FUNCTION, "ldexp", "exp2 mul"),
