@@ -25,9 +25,9 @@ _RULE = "a rule for each name: the operation's meaning, not a fact about it"
 _ALLOWED = "what a candidate may call: a new row must not widen it"
 #: module -> why it names operations
 EXCEPTIONS = {
-    "capture/apart.py": _RULE,
-    "capture/places.py": _RULE,
-    "capture/special.py": _RULE,
+    "capture/decompositions.py": _RULE,
+    "capture/index_decompositions.py": _RULE,
+    "capture/special_functions.py": _RULE,
     "capture/pairs.py": "methods of a pair that stands for a complex tensor, by torch's name",
     "designer/frontend/convolutions.py": _RULE,
     "designer/frontend/gather.py": _RULE,
@@ -43,8 +43,8 @@ EXCEPTIONS = {
     "designer/frontend/windows.py": "views through which a window of a convolution is followed: a rule for each",
     "designer/frontend/recurrent.py": _RULE,
     "task/recurrent.py": "the recurrent cells, each with an operator of ours",
-    "takehome/runtime/recording.py": "goes along with a kernel, and needs nothing of kernellab",
-    "task/given/cases.py": "functions of torch that a task's inputs() calls",
+    "export/runtime/recording.py": "goes along with a kernel, and needs nothing of kernellab",
+    "task/call_inputs/cases.py": "functions of torch that a task's inputs() calls",
     "task/sample/shrink.py": "functions of torch that a task's inputs() calls, with the place of their sizes",
     "verifier/cases/device.py": "operators that cuDNN and cuBLAS compute in TF32, each under a flag of its own",
     "verifier/compare/roundings.py": "how far a result may be off: a bound that no row of a table may move",
@@ -52,7 +52,7 @@ EXCEPTIONS = {
     "verifier/static/check.py": "functions of torch, with all their spellings, that a candidate may not call",
     "verifier/worker/dispatch.py": _ALLOWED,
     "verifier/worker/guards.py": _ALLOWED,
-    "whole/text.py": "how Python writes four operations",
+    "model_integration/task_text.py": "how Python writes four operations",
     "capture/selection.py": "of which equal values each order promises the place",
 }
 
