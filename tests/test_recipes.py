@@ -34,7 +34,8 @@ def inputs():
 """
 ENTRY = """
     _pointwise("chebyshev", 2, "torch.special.chebyshev_polynomial_t(a, b)", "std::cos({1} * std::acos({0}))",
-               "tl.cos({1} * kl_acos({0}))", 40, result="float", aten="special_chebyshev_polynomial_t"),
+               "tl.cos({1} * kl_acos({0}))", 40, cuda_c="kl::cos({1} * kl::acos({0}))", result="float",
+               aten="special_chebyshev_polynomial_t"),
 """
 PROGRAM = """
 import sys
@@ -44,6 +45,55 @@ session = design(open("task.py").read(), dsl=sys.argv[1], name="scaled", options
 session.wait(120)
 print(session.verdict.reason)
 print("verdict", session.verdict.passed, "chebyshev(" in (session.turns[0].sketch or ""))
+"""
+
+#: without a GPU: NVRTC compiles what is lowered, and the device code runs on the CPU
+CUDA_C = """
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from cuda.core import Program
+
+sys.path.append(sys.argv[1])
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.lowering import lower
+from kernellab.sketch.check import load_program
+from kernellab.sketch.program.bind import bind
+from kernellab.target import Backend, Target
+from kernellab.dsls.machine import named_chip
+from kernellab.task import load_task
+from tests.lowering.emulated import kernel_of
+
+class Compiled(Program):
+    def compile(self, kind):
+        assert len(bytes(Program.compile(self, kind).code)) > 100
+        return types.SimpleNamespace(get_kernel=lambda name: name)
+
+task, target = load_task("task.py"), Target("cuda_c", Backend.CUDA, named_chip("h200"))
+sketch = RulesDesigner().design(DesignBrief(task, target)).sketch
+program = load_program(sketch)
+source = lower(program, bind(program, task, None, target), target)
+folder = Path("lowered")
+folder.mkdir()
+x = torch.randn(9, 37)
+with pytest.MonkeyPatch.context() as patch:
+    kernel = kernel_of(source, folder, patch)
+    torch.testing.assert_close(kernel(x), task.module().reference([x])[0].to(x.dtype), rtol=1e-4, atol=1e-4)
+    space = {"__file__": str(folder / "kernel.py"), "__name__": "compiled"}
+    exec(source.files["kernel.py"], space)
+    space |= {"Program": Compiled, "launch": lambda *_: None, "_stream": lambda _: None}
+    space["kernel"](torch.empty(9, 37, device="meta"))
+print("right", "chebyshev(" in sketch)
+"""
+LINT = """
+from pathlib import Path
+from kernellab.knowledge.lint import lint
+
+print([f.message for f in lint(Path("knowledge")) if f.severity == "error"])
 """
 
 SKETCH = """sketch lengths {
@@ -67,12 +117,18 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(content("knowledge"), root / "knowledge")
     shutil.copytree(Path(kernellab.__file__).parent, root / "kernellab", ignore=shutil.ignore_patterns("__pycache__"))
-    table = root / "kernellab/sketch/program/ops.py"
+    table = root / "kernellab/operations/sketch.py"
     head, marker, rest = table.read_text().partition("    # reductions along axes\n")
     assert marker
     table.write_text(head + ENTRY + marker + rest)
     (root / "task.py").write_text(TASK)
     return root
+
+
+def of_newcomer(checkout: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(checkout)}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=400)
 
 
 def test_an_operation_without_a_rule_is_a_call_of_the_library() -> None:
@@ -83,11 +139,22 @@ def test_an_operation_without_a_rule_is_a_call_of_the_library() -> None:
 
 @pytest.mark.parametrize("dsl", ["cpp", "triton"])
 def test_one_entry_of_the_table_is_a_new_operation_from_task_to_kernel(dsl: str, newcomer: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(newcomer)}
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, dsl], cwd=newcomer, env=env, capture_output=True, text=True, timeout=200
-    )
+    run = of_newcomer(newcomer, PROGRAM, dsl)
     assert run.stdout.splitlines()[-1:] == ["verdict True True"], run.stdout + run.stderr
+
+
+def test_the_same_entry_is_an_operation_of_cuda_c(newcomer: Path) -> None:
+    pytest.importorskip("cuda.core")
+    run = of_newcomer(newcomer, CUDA_C, str(Path(__file__).parents[1]))
+    assert run.stdout.splitlines()[-1:] == ["right True"], run.stdout + run.stderr
+
+
+def test_the_linter_asks_for_the_operations_name_in_its_document_and_for_no_more(newcomer: Path) -> None:
+    asked = of_newcomer(newcomer, LINT)
+    assert asked.stdout.strip() == """["It does not name the operation 'chebyshev'."]""", asked.stdout + asked.stderr
+    page = newcomer / "knowledge/language/operations.md"
+    page.write_text(page.read_text().replace("lgamma, gcd\n", "lgamma, gcd, chebyshev\n"))
+    assert of_newcomer(newcomer, LINT).stdout.strip() == "[]"
 
 
 @pytest.fixture

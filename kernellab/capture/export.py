@@ -18,6 +18,8 @@ from kernellab.capture.graph import Graph
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
 from kernellab.capture.read import REMEDY, ProgramReader
 from kernellab.errors import CaptureError
+from kernellab.operations.aten import ATEN, Capture
+from kernellab.operations.sketch import OPS
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import parts
 from kernellab.task.fakes import fake_arguments
@@ -30,19 +32,6 @@ PLAIN = "plain"
 _SAMPLES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 #: what they are multiplied by where the reference does not run at them
 _STEPS = (2, 8, 32, 128)
-#: operations that stay whole, so that the Designer sees the family
-_KEEP = (
-    "layer_norm.default", "group_norm.default", "rms_norm.default", "batch_norm.default", "instance_norm.default",
-    "softmax.int", "log_softmax.int", "scaled_dot_product_attention.default", "gelu.default", "silu.default",
-    "softplus.default", "conv1d.default", "conv2d.default", "conv3d.default",
-)  # fmt: skip
-#: operations that torch itself can write with others, beyond those that an export takes apart; older ones know fewer
-_TAKEN_APART = (
-    "upsample_nearest2d.vec", "upsample_bilinear2d.default", "upsample_bilinear2d.vec", "upsample_trilinear3d.default",
-    "grid_sampler_2d.default", "_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats",
-    "addmv.default", "_adaptive_avg_pool2d.default", "dist.default", "tril_indices.default",
-    "triu_indices.default", "adaptive_max_pool3d.default",
-)  # fmt: skip
 #: elements of fixed-shape inputs above which none are drawn
 _LARGE = 1 << 22
 #: calls of torch that one reference may make: each is traced, checked and designed
@@ -237,15 +226,31 @@ def _decompositions() -> dict[Any, Any]:
     """As a plain dict: torch's own table asks the dispatcher for every operator of every library at each use."""
     import torch
 
-    table: dict[Any, Any] = dict(torch.export.default_decompositions().decomp_table)
-    for op in _operators(_KEEP).values():
-        table.pop(op, None)
+    table: dict[Any, Any] = {
+        op: apart
+        for op, apart in torch.export.default_decompositions().decomp_table.items()
+        if not _is(op, Capture.WHOLE)
+    }
     every = torch._decomp.decomposition_table
-    table |= {op: every[op] for op in _operators(_TAKEN_APART).values() if op in every}
+    table |= {op: apart for op, apart in every.items() if _is(op, Capture.APART)}
     pooling = torch.ops.aten._adaptive_avg_pool2d.default
     table[pooling] = partial(_unless_even, every[pooling])
     table |= {op: APART[name] for name, op in _operators(APART).items()}
     return table
+
+
+def _is(op: Any, capture: Capture) -> bool:
+    """Does the table of operations say ``capture`` of this overload? Of an operation of a sketch, that is the overload
+    with that operation's operands, all tensors: numbers among them have a dtype that torch's decomposition settles."""
+    schema: Any = getattr(op, "_schema", None)
+    space, _, name = schema.name.partition("::") if schema else ("", "", "")
+    row = ATEN.get(name) if space == "aten" else None
+    if row is None or row.capture is not capture:
+        return False
+    operands = [str(a.type) for a in schema.arguments if not a.kwarg_only]
+    if row.direct and operands != ["Tensor"] * OPS[row.sketch[0]].arity:
+        return False
+    return not row.overloads or (op._overloadname or "default") in row.overloads
 
 
 def _wanted(program: Any) -> dict[Any, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kernellab.capture.graph import Extent, Graph, Node
+from kernellab.operations.aten import POINTWISE, Role, role_of
 
 
 class Family(str, Enum):
@@ -32,34 +33,10 @@ class Family(str, Enum):
     NONE = ""
 
 
-_PRODUCT = re.compile(r"^_?(scaled_)?(mm|bmm|addmm|baddbmm|matmul|linear|einsum|mv|addmv|dot|vdot|addbmm)$")
-_SCAN = re.compile(r"^(cumsum|cumprod|cummax|cummin|logcumsumexp|associative_scan|scan)")
-_ORDER = re.compile(r"^(sort|argsort|topk|kthvalue|median|nanmedian|mode|msort)$")
-_LOSS = re.compile(r"loss|cross_entropy|kl_div|cosine_embedding")
-_NORM = re.compile(r"(layer|group|batch|instance|rms)_norm|^normalize$|local_response")
-_POOL = re.compile(r"_pool")
-_REDUCE = re.compile(
-    r"^(sum|mean|amax|amin|prod|var|std|var_mean|std_mean|argmax|argmin|any|all|norm|linalg_vector_norm|count_nonzero|"
-    r"nansum|aminmax)$"
-)
-_INDEXED = re.compile(
-    r"^_?(unsafe_)?(index|index_select|gather|embedding|embedding_bag(_\w+)?|take|take_along_dim|index_put|index_add|index_copy|"
-    r"index_fill|scatter|scatter_add|scatter_reduce|put|masked_select|bucketize|searchsorted)$"
-)
-_MOVES = re.compile(
-    r"^(cat|stack|permute|transpose|t|flip|roll|constant_pad_nd|pad|pixel_|channel_shuffle|repeat|unfold|"
-    r"slice_scatter|select_scatter|tril|triu|rot90|reflection_pad|replication_pad)"
-)
-#: operators of no family above that decide what a task costs, so that no known design fits
-_FOREIGN = re.compile(
-    r"upsample|interpolate|grid_sample|affine_grid|fft|linalg_(?!vector_norm)|cholesky|cdist|unique|nonzero|histc|"
-    r"bincount|col2im|im2col|^(lstm|gru|rnn_\w+|stft|istft|svd|qr|inverse|fold)$"
-)
-#: functions of one element, each dearer than what moving it takes
-_FUNCTIONS = re.compile(
-    r"^(exp|exp2|expm1|log|log2|log1p|tanh|sigmoid|silu|gelu|mish|erf|sin|cos|softplus|sqrt|rsqrt|pow|elu|selu|celu|relu|"
-    r"leaky_relu|hardswish|hardsigmoid|div|reciprocal)$"
-)
+#: operations of no family that decide what a task costs, so that no known design fits
+_FOREIGN = (Role.RESAMPLE, Role.SPECTRUM, Role.LINALG, Role.DYNAMIC, Role.ALGORITHM, Role.RECURRENT)
+#: what makes few values of many
+_SUMS = (Role.REDUCE, Role.PLACE)
 #: steps of a recurrence that is written out: fewer are a sum of a few terms
 _STEPS = 4
 
@@ -73,8 +50,9 @@ class _Look:
     words: Sequence[str]
     shapes: Mapping[str, tuple[Extent, ...]]
 
-    def has(self, pattern: re.Pattern[str]) -> bool:
-        return any(pattern.search(word) for word in self.words)
+    def has(self, *roles: Role) -> bool:
+        """Has an operation one of ``roles``?"""
+        return any(role_of(word) in roles for word in self.words)
 
     def before(self, node: Node) -> set[str]:
         """Names of everything that ``node`` is computed from."""
@@ -89,40 +67,36 @@ class _Look:
         return found
 
 
-def word_of(node: Node) -> str:
-    """``softmax`` of ``aten.softmax.int``."""
-    return node.op.split(".")[1] if "." in node.op else node.op
-
-
 def family_of(graph: Graph) -> Family:
     """The family of a captured graph: the first rule that holds, from what decides most of the cost to what least."""
     nodes = graph.nodes
     shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in nodes}
-    look = _Look(graph, nodes, [word_of(n) for n in nodes], shapes)
+    look = _Look(graph, nodes, [n.aten for n in nodes], shapes)
     return next((family for family, holds in _RULES if holds(look)), Family.POINTWISE)
 
 
 def _attention(look: _Look) -> bool:
     """A softmax between two products, by name or written out."""
-    if any("attention" in word for word in look.words):
+    if look.has(Role.ATTENTION):
         return True
     kinds = "".join(
-        "p" if _is_product(look, node) else "s" if "softmax" in word else "e" if word in ("exp", "exp2") else ""
+        "p" if _is_product(look, node) else "s" if role_of(word) is Role.SOFTMAX and word != "logsumexp" else
+        "e" if word in ("exp", "exp2") else ""
         for node, word in zip(look.nodes, look.words, strict=True)
-    )
+    )  # fmt: skip
     return re.search(r"p+s+p|p+e+p", kinds) is not None
 
 
 def _is_product(look: _Look, node: Node) -> bool:
-    word = word_of(node)
-    return bool(_PRODUCT.search(word)) or (word in ("sum", "mean") and _sums_a_product(look, node))
+    word = node.aten
+    return role_of(word) is Role.PRODUCT or (word in ("sum", "mean") and _sums_a_product(look, node))
 
 
 def _sums_a_product(look: _Look, node: Node) -> bool:
     """Is it the sum of two different values' product, one of which is broadcast against the other?"""
     by_name = {n.name: n for n in look.nodes}
     source = by_name.get(next((ref.name for ref in node.refs()), ""))
-    if source is None or word_of(source) != "mul":
+    if source is None or source.aten != "mul":
         return False
     operands = [look.shapes.get(ref.name, ()) for ref in source.refs()]
     names = {ref.name for ref in source.refs()}
@@ -142,59 +116,59 @@ def _matmul(look: _Look) -> bool:
 
 
 def _scan(look: _Look) -> bool:
-    return look.has(_SCAN) or _recurrence(look)
+    return look.has(Role.SCAN) or _recurrence(look)
 
 
 def _recurrence(look: _Look) -> bool:
     """A loop over one input's slices that is written out, each step computed from the one before."""
     taken: dict[str, list[Node]] = {}
     for node, word in zip(look.nodes, look.words, strict=True):
-        if word in ("select", "slice", "unbind", "split_with_sizes", "split"):
+        if role_of(word) is Role.PART:
             taken.setdefault(next(ref.name for ref in node.refs()), []).append(node)
     if max(map(len, taken.values()), default=0) < _STEPS:
         return False
     depth: dict[str, int] = {}
     for node in look.nodes:
-        works = _FUNCTIONS.search(word_of(node)) or word_of(node) in ("mul", "add", "sub", "maximum", "minimum")
+        works = role_of(node.aten) in POINTWISE
         depth[node.name] = max((depth.get(ref.name, 0) for ref in node.refs()), default=0) + bool(works)
     return max(depth.values(), default=0) >= max(map(len, taken.values()))
 
 
 def _loss(look: _Look) -> bool:
     """A loss by name, or one number made of two or more tensors."""
-    if look.has(_LOSS):
+    if look.has(Role.LOSS):
         return True
     outputs = [look.shapes.get(ref.name, ()) for ref in look.graph.outputs]
     tensors = [i for i in look.graph.inputs if i.shape and i.name not in look.graph.constants]
-    return len(outputs) == 1 and all(e == 1 for e in outputs[0]) and len(tensors) >= 2 and look.has(_REDUCE)
+    return len(outputs) == 1 and all(e == 1 for e in outputs[0]) and len(tensors) >= 2 and look.has(*_SUMS)
 
 
 def _indexing(look: _Look) -> bool:
     """Elements are picked by an index that an argument gives."""
     whole = {i.name for i in look.graph.inputs if "int" in i.dtype or i.dtype == "bool"}
     for node, word in zip(look.nodes, look.words, strict=True):
-        if _INDEXED.search(word) and whole & look.before(node):
+        if role_of(word) in (Role.GATHER, Role.SCATTER) and whole & look.before(node):
             return True
     return False
 
 
 def _softmax(look: _Look) -> bool:
     """A softmax or a log of a sum of exponentials, by name or written out."""
-    if look.has(re.compile(r"softmax|logsumexp")):
+    if look.has(Role.SOFTMAX):
         return True
-    exps = {n.name for n in look.nodes if word_of(n) in ("exp", "exp2")}
-    return any(exps & look.before(n) and word_of(n) == "sum" for n in look.nodes)
+    exps = {n.name for n in look.nodes if n.aten in ("exp", "exp2")}
+    return any(exps & look.before(n) and n.aten == "sum" for n in look.nodes)
 
 
 def _normalisation(look: _Look) -> bool:
     """A norm by name, or a reduction whose result goes back onto the values that it was made of."""
-    if look.has(_NORM):
+    if look.has(Role.NORM):
         return True
-    reduced = [n for n in look.nodes if _REDUCE.search(word_of(n)) and not word_of(n).startswith("arg")]
+    reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE]
     for node in reduced:
         own = look.before(node)
         for after in look.nodes:
-            if word_of(after) not in ("div", "mul", "sub"):
+            if after.aten not in ("div", "mul", "sub"):
                 continue
             refs = [ref.name for ref in after.refs()]
             through = [name for name in refs if name == node.name or node.name in _made_of(look, name)]
@@ -210,23 +184,23 @@ def _made_of(look: _Look, name: str) -> set[str]:
 
 
 def _movement(look: _Look) -> bool:
-    return look.has(_MOVES) and not look.has(_FUNCTIONS)
+    return look.has(Role.TURN, Role.MOVE) and not look.has(Role.FUNCTION)
 
 
 _RULES: tuple[tuple[Family, Callable[[_Look], bool]], ...] = (
     (Family.ATTENTION, _attention),
-    (Family.CONVOLUTION, lambda look: look.has(re.compile("conv"))),
-    (Family.NONE, lambda look: look.has(_FOREIGN)),
+    (Family.CONVOLUTION, lambda look: look.has(Role.CONVOLUTION)),
+    (Family.NONE, lambda look: look.has(*_FOREIGN)),
     (Family.MATMUL, _matmul),
     (Family.SCAN, _scan),
-    (Family.ORDER, lambda look: look.has(_ORDER)),
+    (Family.ORDER, lambda look: look.has(Role.ORDER)),
     (Family.LOSS, _loss),
     (Family.INDEXING, _indexing),
     (Family.SOFTMAX, _softmax),
     (Family.NORMALISATION, _normalisation),
-    (Family.POOLING, lambda look: look.has(_POOL)),
-    (Family.REDUCTION, lambda look: look.has(_REDUCE)),
+    (Family.POOLING, lambda look: look.has(Role.POOL)),
+    (Family.REDUCTION, lambda look: look.has(*_SUMS)),
     (Family.MOVEMENT, _movement),
 )
 
-__all__ = ["Family", "family_of", "word_of"]
+__all__ = ["Family", "family_of"]

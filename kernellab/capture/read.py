@@ -13,6 +13,7 @@ from typing import Any
 from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
 from kernellab.errors import CaptureError
+from kernellab.operations.aten import Role, base_name, role_of
 from kernellab.task import ArgKind, Task
 from kernellab.task.formula import Term, named, read
 from kernellab.task.recurrent import ATEN
@@ -20,10 +21,6 @@ from kernellab.task.recurrent import ATEN
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as it is traced -> its name in a graph
 _NAMES = {**ATEN, "aten.view.dtype": BITS}
-_RANDOM = re.compile(
-    r"^aten\._?(rand|dropout|native_dropout|bernoulli|multinomial|uniform|exponential|cauchy|geometric|log_normal|"
-    r"rrelu_with_noise|normal\b|normal_functional|poisson\.|binomial\.)"
-)
 
 
 class ProgramReader:
@@ -124,7 +121,7 @@ class ProgramReader:
             return ()
         line = self._line(fx)
         op = _NAMES.get(str(fx.target), str(fx.target))
-        if _RANDOM.match(op):
+        if role_of(base_name(op)) is Role.RANDOM:
             raise CaptureError(
                 f"Line {line} of {self.task.name!r} draws random numbers ({op}).", "Pass random values in as inputs."
             )

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernellab.operations.aten import Role, named
+
 #: operators whose second result (or only one) are places along a dimension; of the first ones all differ
 _DISTINCT = frozenset(("sort", "topk", "argsort"))
 _FIRST = frozenset(("argmax", "argmin", "max", "min"))
 _ANY = frozenset(("kthvalue", "median", "nanmedian", "mode"))
 #: operators through which an index keeps what it means
-_KEEPS = frozenset((
-    "view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze", "unsqueeze", "slice", "select", "permute",
-    "transpose", "t", "expand", "clone", "contiguous", "detach", "alias", "lift_fresh", "_to_copy", "flip", "narrow",
-))  # fmt: skip
+_KEEPS = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) | {"flip"}
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernellab.capture import Graph
+from kernellab.designer.graph.cuts import PRODUCTS
 from kernellab.designer.schedule import Scheduled, scheduled, sketch_text, styles
 from kernellab.designer.tile.styles import Style
 from kernellab.errors import DesignError, KernellabError
 from kernellab.target import Target
 from kernellab.task import Task
-
-_PRODUCTS = frozenset(["mm", "bmm", "addmm", "baddbmm", "matmul"])
 
 
 def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) -> list[Style]:
@@ -24,7 +23,7 @@ def schedules(task: Task, graph: Graph, target: Target, algebra: bool = True) ->
     if "scatter" in operations:
         first = apart[0]
         apart.insert(1, replace(first, repeats=True, title=f"{first.title}, repeated indices", why=_REPEATS))
-    if "scaled_dot_product_attention" not in operations and sum(o in _PRODUCTS for o in operations) < 2:
+    if "scaled_dot_product_attention" not in operations and sum(o in PRODUCTS for o in operations) < 2:
         return apart
     fused = [replace(s, fused=True, title=f"{s.title}, one launch", why=_WHY) for s in apart]
     times = [_time(task, graph, target, style) for style in (fused[0], apart[0])]

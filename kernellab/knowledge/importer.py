@@ -20,7 +20,7 @@ from kernellab.knowledge.pages import DocumentError, Section, parse_page
 from kernellab.knowledge.prompts import prompt
 from kernellab.knowledge.rank import words
 from kernellab.knowledge.toolchain import missing_names
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 
 PARTS = ("basic", "api", "suggestions")
 #: endings of the files that a folder is searched for

@@ -16,7 +16,7 @@ from kernellab.knowledge.names import dotted
 from kernellab.knowledge.pages import Page, read_page
 from kernellab.knowledge.record import read_record
 from kernellab.knowledge.toolchain import missing_names, toolchain
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.docs import operations
 from kernellab.sketch.syntax.messages import MESSAGES

@@ -12,7 +12,7 @@ from importlib.metadata import packages_distributions
 from kernellab.errors import KernellabError
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.toolchain import Name, Toolchain, toolchain
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 
 PREFIX = "python:"
 #: from this length on a signature is told without its annotations

@@ -14,42 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref, Sym
+from kernellab.operations.aten import ATEN, Role, aten_op, base_name, named
 
 #: operations that choose or copy elements without computing: the same computation is written with and without them
-VIEWS = frozenset({
-    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "expand_as", "contiguous", "clone",
-    "detach", "alias", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "type_as", "flatten", "unflatten",
-    "view_as", "_reshape_alias", "broadcast_to", "unsafe_split",
-})  # fmt: skip
-#: one word for all spellings of an operation
-WORDS: Mapping[str, str] = {
-    "mm": "product", "bmm": "product", "matmul": "product", "mv": "product", "dot": "product", "linear": "product",
-    "addmm": "product", "baddbmm": "product", "addmv": "product", "einsum": "product", "_int_mm": "product",
-    "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution", "_convolution": "convolution",
-    "conv_transpose1d": "transposed_convolution", "conv_transpose2d": "transposed_convolution",
-    "conv_transpose3d": "transposed_convolution",
-    "_softmax": "softmax", "_safe_softmax": "softmax", "_log_softmax": "log_softmax",
-    "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",
-    "_native_batch_norm_legit_no_training": "batch_norm", "_native_batch_norm_legit": "batch_norm",
-    "native_batch_norm": "batch_norm", "instance_norm": "instance_norm", "_fused_rms_norm": "rms_norm",
-    "scaled_dot_product_attention": "attention", "_scaled_dot_product_flash_attention": "attention",
-    "amax": "max", "amin": "min", "maximum": "larger", "minimum": "smaller", "clamp_min": "larger",
-    "clamp_max": "smaller", "var_mean": "var", "std_mean": "std", "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
-    "max_pool1d_with_indices": "max_pool1d", "max_pool2d_with_indices": "max_pool2d",
-    "max_pool3d_with_indices": "max_pool3d", "index_put_": "index_put", "_unsafe_index": "index",
-    "t": "transpose", "numpy_T": "transpose", "permute": "transpose", "swapaxes": "transpose", "movedim": "transpose",
-    "sigmoid_": "sigmoid", "relu_": "relu", "square": "pow", "true_divide": "div",
-}  # fmt: skip
+VIEWS = named(Role.RESHAPE, Role.SAME, Role.CAST)
 #: their operands may be given in any order
-COMMUTATIVE = frozenset({
-    "add", "mul", "larger", "smaller", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bitwise_and",
-    "bitwise_or", "bitwise_xor",
-})  # fmt: skip
+COMMUTATIVE = frozenset(row.word for row in ATEN.values() if row.commutes)
 #: where the axis that is reduced or walked lies is part of what is computed
-ALONG = frozenset({
-    "sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "softmax", "log_softmax", "logsumexp",
-    "cumsum", "cumprod", "cummax", "cummin", "sort", "topk", "any", "all", "linalg_vector_norm", "norm", "flip",
-})  # fmt: skip
+ALONG = frozenset(row.word for row in ATEN.values() if row.along_axis)
 #: numbers that change what is computed; every other number is a constant whose value does not matter
 _TOLD = (0, 1, 2, 3, 4, 0.5, -0.5, -1, 0.25)
 #: how far a node's label looks
@@ -162,9 +134,10 @@ def _uses(steps: list[_Step]) -> dict[str, str]:
     return found
 
 
-def base_name(op: str) -> str:
-    """``aten.mul.Tensor`` -> ``mul``."""
-    return op.split(".")[1] if op.count(".") else op
+def word_for(name: str) -> str:
+    """The one word for all spellings of an operation; of what is no operation of ATen, itself."""
+    row = aten_op(name)
+    return row.word if row else name
 
 
 def word_of(node: Node) -> str:
@@ -172,7 +145,7 @@ def word_of(node: Node) -> str:
     name = base_name(node.op)
     if name == "convolution" and len(node.args) > 6 and node.args[6] is True:
         return "transposed_convolution"
-    return WORDS.get(name, name)
+    return word_for(name)
 
 
 def _attributes(node: Node, word: str, rank: int) -> list[str]:
@@ -242,4 +215,4 @@ def similarity(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     return shared / total if total else 1.0
 
 
-__all__ = ["ALONG", "Canonical", "base_name", "canonical", "similarity", "word_of"]
+__all__ = ["ALONG", "Canonical", "canonical", "similarity", "word_for", "word_of"]

@@ -17,7 +17,8 @@ import numpy as np
 
 from kernellab.capture import Graph
 from kernellab.capture.family import family_of
-from kernellab.memory.canonical import WORDS, Canonical, canonical
+from kernellab.memory.canonical import Canonical, canonical, word_for
+from kernellab.operations.aten import ATEN, Role
 from kernellab.task import Task
 
 #: dimensions of the two vectors; a change is a new version of the store
@@ -30,38 +31,14 @@ _EXTENTS = 4
 #: tensors whose extents it tells: the first output, then the largest inputs
 _TENSORS = 4
 _DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int64")
+#: roles whose operations choose or move elements count as one
+_MOVES = (Role.TURN, Role.PART, Role.MOVE)
 #: words of one family; their kernels have the same structure
-_FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "product": ("product",),
-    "convolution": ("convolution", "transposed_convolution"),
-    "attention": ("attention",),
-    "softmax": ("softmax", "log_softmax", "logsumexp"),
-    "norm": ("layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm"),
-    "scan": ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"),
-    "order": ("sort", "topk", "argsort", "kthvalue", "median"),
-    "gather": ("index", "gather", "embedding", "index_select", "take_along_dim"),
-    "scatter": ("scatter_add", "scatter", "index_add", "index_put", "scatter_reduce", "index_copy"),
-    "pool": tuple(f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)),
-    "place": ("argmax", "argmin"),
-    "reduce": ("sum", "mean", "max", "min", "prod", "var", "std", "any", "all", "linalg_vector_norm", "norm"),
-    "move": ("transpose", "cat", "stack", "flip", "roll", "constant_pad_nd", "slice", "select", "split_with_sizes"),
+_FAMILY: Mapping[str, str] = {
+    row.word: "move" if row.role in _MOVES else row.role.value for row in ATEN.values() if row.structural
 }
-_FAMILY = {word: family for family, words in _FAMILIES.items() for word in words}
 #: what an operation that the framework has whole consists of, so that the same written out is near it
-_PARTS: Mapping[str, tuple[str, ...]] = {
-    "softmax": ("max", "sub", "exp", "sum", "div"),
-    "log_softmax": ("max", "sub", "exp", "sum", "log"),
-    "logsumexp": ("max", "sub", "exp", "sum", "log"),
-    "rms_norm": ("pow", "mean", "rsqrt", "mul"),
-    "layer_norm": ("mean", "sub", "var", "rsqrt", "mul", "add"),
-    "group_norm": ("mean", "sub", "var", "rsqrt", "mul", "add"),
-    "instance_norm": ("mean", "sub", "var", "rsqrt"),
-    "batch_norm": ("sub", "rsqrt", "mul", "add"),
-    "attention": ("product", "softmax", "product"),
-    "linalg_vector_norm": ("pow", "sum", "sqrt"),
-    "silu": ("sigmoid", "mul"),
-    "var": ("mean", "sub", "pow"),
-}
+_PARTS: Mapping[str, tuple[str, ...]] = {row.word: row.parts for row in ATEN.values() if row.parts}
 #: what the whole graph is about: the same written out and by name are of one family
 _OF_TASK = 2.0
 #: how much each kind of label says: family, word, word with its attributes, with its operands, with theirs
@@ -108,8 +85,8 @@ def logic_vector(form: Canonical, family: str = "", said: Sequence[str] = ()) ->
     weighted: defaultdict[str, float] = defaultdict(float)
     if family:
         weighted[f"task {family}"] += _OF_TASK
-    for word, count in [*form.words.items(), *((WORDS.get(word, word), 1) for word in said)]:
-        base, times = word.split(" ", 1)[0], math.log2(1 + count)
+    for label, count in [*form.words.items(), *((word_for(name), 1) for name in said)]:
+        base, times = label.split(" ", 1)[0], math.log2(1 + count)
         if base in _FAMILY:
             weighted[f"family {_FAMILY[base]}"] += _OF_FAMILY * times
         weighted[f"word {base}"] += _OF_WORD * times * _structural(base)

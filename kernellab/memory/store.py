@@ -33,7 +33,6 @@ from kernellab.memory.tables import (
     joined,
     kernel_row,
     row_of,
-    row_of_older,
     schema,
     skill_row,
 )
@@ -271,27 +270,15 @@ class Store:
             return
         version = int(next(row["record"] for row in rows if row["id"] == "version"))
         if version < VERSION:
-            self._migrate()
+            raise MemoryStoreError(
+                f"The memory at {self.uri} was written by an older kernellab (layout {version}, here {VERSION}).",
+                "Move the folder away and run `kernellab memory rebuild`.",
+            )
         if version > VERSION:
             raise MemoryStoreError(
                 f"The memory at {self.uri} was written by a newer kernellab (layout {version}, here {VERSION}).",
                 "Upgrade kernellab, or name another store.",
             )
-
-    def _migrate(self) -> None:
-        """Kernels of an older layout in this one: records and vectors are read back, the columns are made anew."""
-        import pyarrow as pa
-
-        if KERNELS in self._db.list_tables().tables:
-            old = self._guard("opened", lambda: self._db.open_table(KERNELS))
-            if old.schema.field("logic").type.list_size != LOGIC or old.schema.field("shape").type.list_size != SHAPE:
-                return  # the vectors themselves are others: opening the table says what to do
-            rows = [kernel_row(row_of_older(found)) for found in self._guard("read", old.search().to_list)]
-            data = pa.Table.from_pylist(rows, schema=schema(KERNELS))
-            self._guard("written", lambda: self._db.create_table(KERNELS, data, mode="overwrite"))
-        now = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))
-        meta = self._table(META)
-        self._write(lambda: meta.merge_insert("id").when_matched_update_all().execute(now))
 
     def _guard(self, done: str, work: Callable[[], T]) -> T:
         try:

@@ -145,10 +145,10 @@ def _packed(row: Row) -> bytes:
     return b"".join((*vectors, len(facts).to_bytes(4, "little"), facts, kernel.model_dump_json().encode()))
 
 
-def _unpacked(value: bytes, head: int = _HEAD) -> tuple[bytes, bytes]:
-    """The facts and the record, both JSON, of a value whose vectors take ``head`` bytes."""
-    start = head + 4
-    end = start + int.from_bytes(value[head:start], "little")
+def _unpacked(value: bytes) -> tuple[bytes, bytes]:
+    """The facts and the record, both JSON, of a value behind its vectors."""
+    start = _HEAD + 4
+    end = start + int.from_bytes(value[_HEAD:start], "little")
     return value[start:end], value[end:]
 
 
@@ -186,15 +186,7 @@ def row_of(value: bytes) -> Row:
     return Row(Kernel.model_validate_json(_unpacked(value)[1]), vectors[:LOGIC], vectors[LOGIC:])
 
 
-def row_of_older(found: Mapping[str, Any]) -> Row:
-    """A row of an older layout: in 1 and 2 the record is text, in 3 only the shape is packed before it."""
-    packed = found["record"]
-    record = packed if isinstance(packed, str) else _unpacked(packed, 4 * SHAPE)[1]
-    kernel = Kernel.model_validate_json(record)
-    return Row(kernel, np.asarray(found["logic"], np.float32), np.asarray(found["shape"], np.float32))
-
-
 __all__ = [
     "FAILURES", "FILTERS", "JOINED", "KERNELS", "META", "SKILLS", "Near", "Row", "Tally", "failure_row",
-    "joined", "kernel_row", "near", "row_of", "row_of_older", "schema", "skill_row", "text_of",
+    "joined", "kernel_row", "near", "row_of", "schema", "skill_row", "text_of",
 ]  # fmt: skip

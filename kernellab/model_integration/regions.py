@@ -6,33 +6,20 @@ A region is convex: no value leaves it and comes back. Views at its edges stay o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.model_integration.unit import Op, Unit, nodes_in
+from kernellab.operations.aten import Copies, Role, aten_op, copies_of, role_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-_PRODUCT = re.compile(
-    r"^_?(scaled_)?(mm|bmm|addmm|baddbmm|matmul|linear|einsum|mv|addmv|dot|bilinear|conv\w*|thnn_conv\w*)$|attention"
-)
-_VIEWS = frozenset((
-    "view", "transpose", "permute", "t", "expand", "expand_as", "unsqueeze", "squeeze", "slice", "select", "chunk",
-    "split", "split_with_sizes", "unbind", "getitem", "detach", "alias", "view_as", "unflatten", "narrow", "movedim",
-    "swapaxes", "swapdims", "numpy_T", "mT", "detach_", "lift_fresh_copy",
-))  # fmt: skip
-#: a view where its source is contiguous, else a copy
-_MAYBE = frozenset(("reshape", "contiguous", "flatten"))
-_RANDOM = re.compile(
-    r"^(rand|bernoulli|multinomial|normal|uniform|exponential|poisson|randperm|dropout_?$|native_dropout)"
-)
+_PRODUCTS = (Role.PRODUCT, Role.CONVOLUTION, Role.ATTENTION)
+_VIEWS = (Role.RESHAPE, Role.TURN, Role.PART, Role.SAME)
 #: nothing that a kernel of one region should do: reading a value, a copy between devices, a check
-_OUTSIDE = re.compile(
-    r"^(item|_local_scalar_dense|_assert|sym_|to$|_to_copy|copy_|lstm|gru|rnn_|nonzero|unique|svd|linalg_)"
-)
+_OUTSIDE = (Role.READ, Role.QUERY, Role.CAST, Role.RECURRENT, Role.DYNAMIC, Role.LINALG)
 #: operations of a chain, tensors that go in, and results
 _MOST_OPS, _MOST_INPUTS, _MOST_OUTPUTS = 24, 12, 4
 #: products of a module that is offered as one region
@@ -115,27 +102,31 @@ def region_at(unit: Unit, path: str) -> Region | None:
 
 
 def is_product(op: Op) -> bool:
-    return bool(_PRODUCT.search(op.word))
+    return role_of(op.word) in _PRODUCTS
 
 
 def is_view(op: Op) -> bool:
     """Does it only look at a value in another way, or hand it on (dropout that is off)?"""
-    if op.word in _VIEWS:
+    if op.word == "getitem":
         return True
     if op.word == "dropout":
         return len(op.node.args) > 2 and op.node.args[2] is False
-    if op.word in _MAYBE:
+    row = aten_op(op.word)
+    if row is None or row.role not in _VIEWS or row.copies is Copies.ALWAYS:
+        return False
+    if row.copies is Copies.MAYBE:
         source: Any = op.node.args[0]
         value = source.meta.get("val")
         return value is not None and value.is_contiguous()
-    return False
+    return True
 
 
 def allowed(op: Op) -> bool:
     """Can a kernel compute it: no randomness, nothing written, tensors as results?"""
     import torch
 
-    if (_RANDOM.search(op.word) and not is_view(op)) or _OUTSIDE.search(op.word):
+    role = role_of(op.word)
+    if (role is Role.RANDOM and not is_view(op)) or role in _OUTSIDE:
         return False
     schema = getattr(op.node.target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -214,13 +205,16 @@ class _Look:
         """A softmax between two products, with what lies between, or the operation of that name and its copies."""
         ops = self.unit.ops
         for op in ops:
-            if "attention" in op.word and self._may(op):
+            if role_of(op.word) is Role.ATTENTION and self._may(op):
                 copies = {
-                    i for i in self.after(op.index) if self._may(ops[i]) and (is_view(ops[i]) or ops[i].word in _MAYBE)
+                    i
+                    for i in self.after(op.index)
+                    if self._may(ops[i]) and (is_view(ops[i]) or copies_of(ops[i].word) is Copies.MAYBE)
                 }
                 if len(copies) and self.convex(copies | {op.index}):
                     yield {op.index} | copies
-            if op.word not in ("softmax", "_softmax", "_safe_softmax"):
+            row = aten_op(op.word)
+            if row is None or row.word != "softmax":
                 continue
             first = self._nearest(op.index, self.sources)
             last = self._nearest(op.index, self.users)

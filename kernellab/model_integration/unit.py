@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernellab.model_integration.sources import Call, Given
+from kernellab.operations.aten import Copies, copies_of
 
 if TYPE_CHECKING:
     import torch
@@ -193,7 +194,7 @@ def _is_view(node: Node) -> bool:
     schema = getattr(target, "_schema", None)
     if schema is None:
         return True
-    return any(r.alias_info is not None for r in schema.returns) or _word(node) in ("reshape", "contiguous", "flatten")
+    return any(r.alias_info is not None for r in schema.returns) or copies_of(_word(node)) is Copies.MAYBE
 
 
 def _stack(node: Node) -> str:

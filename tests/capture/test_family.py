@@ -35,8 +35,8 @@ def graph_of(name: str) -> Graph:
     return export_graph(load_task(f"{text}    return tuple(dict({given}).values())\n", name))
 
 
-def test_there_are_36_kinds() -> None:
-    assert len(KINDS) == 36
+def test_there_are_38_kinds() -> None:
+    assert len(KINDS) == 38
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -51,7 +51,8 @@ def test_no_kind_is_in_a_wrong_family(name: str) -> None:
 @pytest.mark.parametrize(
     "task",
     ["normalisation/add_rms_norm", "order/gate_of_experts", "movement/rotary", "loss/cosine", "indexing/index_add",
-     "softmax/logsumexp", "matmul/matvec", "scan/reverse_cumsum", "pooling/max_pool1d_dilated"],
+     "softmax/logsumexp", "matmul/matvec", "scan/reverse_cumsum", "pooling/max_pool1d_dilated",
+     "movement/roll_pad", "pointwise/rounded"],
 )  # fmt: skip
 def test_the_built_in_suites_folders_are_the_vocabulary(task: str) -> None:
     path = Path(content("knowledge")).parent / "kernellab" / "bench" / "builtin" / f"{task}.py"

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from kernellab.lowering.triton.library import kl_expm1, kl_log1p, kl_tanh
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 
 BLOCK = 1 << 14
 
@@ -76,7 +76,7 @@ _DEFINED = r"(?:KL_INLINE|inline)[^\n]*\b{0}\s*\(|KL_\w+\({0},"
     [
         ("triton", r"\b(kl_\w+)\(", r"def {}\(", ("triton/library.py",)),
         ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cpp/headers/kl_math.h", "cpp/headers/kl_special.h")),
-        ("cpp", r"\bkl::(\w+)\(", _DEFINED, ("cuda_c/kl_cuda.h", "cuda_c/kl_special.h")),
+        ("cuda_c", r"\bkl::(\w+)\(", _DEFINED, ("cuda_c/kl_cuda.h", "cuda_c/kl_special.h")),
     ],
     ids=["triton", "cpp", "cuda_c"],
 )
@@ -88,3 +88,7 @@ def test_what_an_operation_is_spelt_with_is_defined(
     used = {n for op in OPS.values() for n in re.findall(calls, op.spell.get(spelling, ""))}
     assert len(used) > 20
     assert not [n for n in sorted(used) if not re.search(defined.format(n), text)]
+
+
+def test_cuda_c_is_spelt_without_the_standard_library_which_nvrtc_has_not() -> None:
+    assert [op.name for op in OPS.values() if "std::" in op.spell.get("cuda_c", "")] == []

@@ -19,7 +19,7 @@ import pytest
 from kernellab.errors import MemoryStoreError
 from kernellab.journal import JournalFile
 from kernellab.memory import store as module
-from kernellab.memory.features import LOGIC, SHAPE, Features
+from kernellab.memory.features import SHAPE, Features
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Skill
 from kernellab.memory.store import Store
@@ -100,32 +100,14 @@ def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     assert {r.kernel.name for r in Store(uri).kernels()} == {f"op{n} {at}" for n in range(2) for at in range(6)}
 
 
-@pytest.mark.parametrize("layout", [1, 3])
-def test_an_older_layout_is_migrated_and_keeps_all_it_had(
-    layout: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow as pa
-
-    text = pa.string()
-    packed = pa.binary() if layout == 3 else text
-    old = pa.schema([("id", text), ("graph", text), ("logic", pa.list_(pa.float32(), LOGIC)),
-                     ("shape", pa.list_(pa.float32(), SHAPE)), ("record", packed)])  # fmt: skip
-    had = row("rms", 0, pinned=True)
+def test_a_store_of_an_older_layout_says_how_to_make_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "old")
     with monkeypatch.context() as older:
-        older.setattr(module, "VERSION", layout)
-        store = Store(uri)
-    record = had.kernel.model_dump_json()
-    if layout == 3:
-        record = had.shape.tobytes() + (2).to_bytes(4, "little") + b"[]" + record.encode()
-    values = {"id": had.kernel.id, "graph": "g", "logic": had.logic, "shape": had.shape, "record": record}
-    store._db.create_table("kernels", pa.Table.from_pylist([values], schema=old), mode="overwrite")
-    now = Store(uri)
-    back = now.get(had.kernel.id)
-    assert back is not None
-    assert back.kernel == had.kernel
-    assert [n.pinned for n in now.near(vector(0), {"dsl": "cpp"}, 3)] == [True]
-    assert now._records("meta", "id = 'version'") == [str(module.VERSION)]
+        older.setattr(module, "VERSION", module.VERSION - 1)
+        Store(uri)
+    with pytest.raises(MemoryStoreError, match=f"older kernellab .layout {module.VERSION - 1}, here") as raised:
+        Store(uri)
+    assert "kernellab memory rebuild" in raised.value.remedy
 
 
 def test_a_note_states_the_effect_that_was_measured_and_only_a_person_approves_it(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from kernellab.notebook.language.hover import hover
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.language.place import names_in_sight
 from kernellab.notebook.views.facts import Facts
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.check import check
-from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax import docs

@@ -52,7 +52,7 @@ def test_attention_counts_and_unfused_work_costs_more_than_it_must() -> None:
         ("(b * a).sum(-1)", "torch.rand(64); torch.rand(100, 64)", 2 * 6_400),
         ("a.pow(2).mean(-1)", "torch.rand(100, 64)", 2 * 6_400),
         ("a.t().contiguous()", "torch.rand(100, 64)", 0),
-        ("torch.softmax(a, -1)", "torch.rand(100, 64)", 13 * 6_400),
+        ("torch.softmax(a, -1)", "torch.rand(100, 64)", 14 * 6_400),
     ],
 )
 def test_all_arithmetic_counts_and_moves_do_not(body: str, inputs: str, flops: int) -> None:

@@ -155,8 +155,9 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
 def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
     """One schedule; a person's ``require:`` lines in the previous sketch are kept."""
     words = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
-    sketch = _with_requires(_canonical(found.text), previous)
-    return DesignReply(sketch, rationale=" ".join(words), rewritten=found.algebra)
+    return DesignReply(
+        _with_requires(found.text, previous), rationale=" ".join(words), rewritten=found.algebra
+    )
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:
@@ -169,12 +170,6 @@ def _fits(text: str, target: Target) -> bool:
     from kernellab.sketch.check import check
 
     return not any(d.rule == "footprint" for d in check(text, chip=target.chip).diagnostics)
-
-
-def _canonical(text: str) -> str:
-    from kernellab.sketch.syntax.printer import format
-
-    return format(text)
 
 
 def _plain(text: str) -> str:

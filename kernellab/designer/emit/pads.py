@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, Op, Red, walk
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.expr import integer_limit
 

@@ -20,7 +20,7 @@ from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
 from kernellab.errors import DesignError
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.syntax import tree
 from kernellab.task import Task
 

@@ -17,8 +17,9 @@ from kernellab.designer.frontend import pointwise as aten
 from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Num, Op, Red
 from kernellab.designer.ir.normal import Purpose
+from kernellab.operations.aten import Role, named
 
-_SAME = frozenset(("clone", "alias", "detach", "contiguous", "lift_fresh_copy"))
+_SAME = named(Role.SAME)
 
 
 def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | None:

@@ -19,12 +19,10 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, SymNum
 from kernellab.designer.ir.normal import number
 from kernellab.errors import DesignError
+from kernellab.operations.aten import Role, named
 
 #: operations that an index with ``at`` passes: they only choose elements, or work on one at a time
-_PASSED = frozenset((
-    "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "select", "slice", "split_with_sizes", "split",
-    "unbind", "clone", "alias", "detach", "contiguous", "_to_copy", "view", "reshape", "_unsafe_view",
-))  # fmt: skip
+_PASSED = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) - {"as_strided", "diagonal", "unfold"}
 
 
 def chosen(value: Expr) -> Ix:

@@ -1,7 +1,7 @@
 """Pointwise ATen operations, casts and constants: the value of a node at an index.
 
-A handler takes (builder, node, index, item) and returns an expression. Operations that have an entry of the same
-meaning in the operation table (its field ``aten``) need no rule here.
+A handler takes (builder, node, index, item) and returns an expression. Operations that are one operation of a sketch
+(``AtenOp.direct``) need no rule here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernellab.capture import Node, Ref, Sym
 from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.ir.dtypes import DTYPES, item_bytes
 from kernellab.designer.ir.expr import Expr, Index, Iota, Num, Op, SymNum
-from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.operations.aten import ATEN, POINTWISE, power
 
 _COMPARE = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
 _LOGIC = frozenset(["logical_and", "logical_or", "logical_not"])
@@ -142,18 +142,16 @@ def _pow(b: Builder, node: Node, index: Index, item: int) -> Expr:
         p = float(exponent.value)
         target = wide(node.dtype)
         base = compute(base, target)
-        if p in (2.0, 3.0, 4.0):
-            square = Op("mul", (base, base), target, node.line)
-            if p == 2:
-                return square
-            return Op("mul", (square, base if p == 3 else square), target, node.line)
-        named = {0.5: "sqrt", -0.5: "rsqrt"}.get(p)
-        if named:
-            return Op(named, (base,), target, node.line)
-        if p == 1:
-            return base
-        if p == -1:
-            return Op("div", (Num(1.0, target), base), target, node.line)
+        match power(p):
+            case ():
+                return base
+            case ("mul", *more):
+                square = Op("mul", (base, base), target, node.line)
+                return Op("mul", (square, base if p == 3 else square), target, node.line) if more else square
+            case ("div",):
+                return Op("div", (Num(1.0, target), base), target, node.line)
+            case (root,) if root != "pow":
+                return Op(root, (base,), target, node.line)
     return apply("pow", [base, exponent], node.dtype, node.line)
 
 
@@ -408,10 +406,7 @@ def _triangle(upper: bool) -> Handler:
 
 
 OPERATIONS: dict[str, Handler] = {
-    name: _pointwise(op.name)
-    for op in OPS.values()
-    for name in op.aten
-    if op.kind in (OpKind.POINTWISE, OpKind.COMPARE)
+    row.name: _pointwise(row.sketch[0]) for row in ATEN.values() if row.direct and row.role in POINTWISE
 }
 OPERATIONS |= {
     "add": _add("add"), "sub": _add("sub"), "rsub": _rsub, "pow": _pow, "clamp": _clamp, "clamp_min": _clamp,

@@ -15,13 +15,14 @@ from kernellab.designer.frontend.reductions import argument, reduced, split_axes
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
 from kernellab.designer.ir.extents import fixed
+from kernellab.operations.aten import Role, named
 
 #: rows or columns of the other factor, and summed elements, from which on it pays to store one
 _REUSED, _LEAST = 64, 16
 #: neighbouring rows, and summed elements, that a tile reads as one slice
 _ROWS, _SUMMED = 64, 32
 #: views that leave elements in their order
-_RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "clone", "contiguous", "squeeze", "unsqueeze"))
+_RESHAPES = named(Role.RESHAPE, Role.SAME) - {"expand"}
 
 
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:

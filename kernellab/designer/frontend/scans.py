@@ -9,7 +9,7 @@ from kernellab.designer.frontend.build import Builder, Handler
 from kernellab.designer.frontend.reductions import sum_dtype
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Iota, Ix, Leaf, Num, Op, Scan
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 
 
 def _from_memory(b: Builder, node: Node, index: Index, item: int) -> Expr:

@@ -16,10 +16,11 @@ from kernellab.designer.frontend.build import Builder
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap
 from kernellab.errors import DesignError
+from kernellab.operations.aten import Role, named
 
 #: channels of a group below which a convolution is summed directly, not as a product of matrices
 LEAST_CHANNELS = 4
-_VIEWS = frozenset(("unsqueeze", "squeeze", "permute", "transpose", "t", "clone", "alias", "detach", "contiguous"))
+_VIEWS = frozenset(("unsqueeze", "squeeze", "permute", "transpose", "t")) | named(Role.SAME)
 
 
 @dataclass

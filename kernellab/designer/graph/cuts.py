@@ -17,15 +17,17 @@ from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
 from kernellab.designer.frontend.views import VIEWS
 from kernellab.designer.ir import extents
+from kernellab.operations.aten import Role, named
 
-_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
-_HEAVY = _PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
+#: products of matrices
+PRODUCTS = named(Role.PRODUCT) - {"mv", "dot"}
+_HEAVY = PRODUCTS | frozenset(CONVOLUTIONS) | frozenset(POOLS)
 #: operations of one chain in one launch; each is some levels of an expression, which rules walk by recursion
 _LONGEST = 40
 #: pointwise although their table of handlers is another
 _ALSO = frozenset(("_native_batch_norm_legit_no_training", "batch_norm"))
 #: each of their values takes two numbers of its row beside what pointwise work does
-_NORMS = _ALSO | {"layer_norm", "rms_norm", "group_norm", "instance_norm"}
+_NORMS = named(Role.NORM)
 #: stored tensors that a value is made of, and products behind it, from which on it is stored itself
 _TERMS = 3
 

@@ -20,16 +20,14 @@ from kernellab.designer.frontend.views import VIEWS
 from kernellab.designer.graph.library import CallKind, LibraryCall, Operand
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.errors import DesignError, NodeError
+from kernellab.operations.aten import Role, named
 from kernellab.sketch.program.aten import BadCall, read_call
 from kernellab.sketch.program.library import MOST_OPERANDS
 
 #: arguments that say where a tensor lies, which a call between a kernel's launches must not
 _PLACE = frozenset(("device", "pin_memory", "layout", "memory_format", "non_blocking"))
 #: nodes that make or move values without computing any
-_IDLE = frozenset(VIEWS) | {
-    "clone", "alias", "detach", "contiguous", "lift_fresh_copy", "full", "zeros", "ones", "arange", "scalar_tensor",
-    "zeros_like", "ones_like", "full_like", "_to_copy", "_assert_tensor_metadata",
-}  # fmt: skip
+_IDLE = frozenset(VIEWS) | named(Role.SAME, Role.CAST, Role.FILL, Role.QUERY)
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ from kernellab.designer.frontend.convolutions import CONVOLUTIONS, numbers_of
 from kernellab.designer.frontend.reductions import argument
 from kernellab.designer.frontend.views import VIEWS
 from kernellab.errors import DesignError
+from kernellab.operations.aten import Role, named
 
 _PRODUCTS = frozenset(("mm", "bmm"))
 ATTENTION = "scaled_dot_product_attention"
 _WITH_BIAS = {"addmm": "mm", "baddbmm": "bmm"}
 _DTYPES = frozenset(("float64", "float32", "float16", "bfloat16"))
-_TURNS = frozenset(("t", "transpose", "permute"))
-_SAME = frozenset(("clone", "alias", "detach", "contiguous"))
-_RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze"))
+_TURNS = named(Role.TURN) & VIEWS.keys()
+_SAME = named(Role.SAME)
+_RESHAPES = (named(Role.RESHAPE) & VIEWS.keys()) - {"expand"}
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from kernellab.lowering.c_family.nests import (
     subvalues,
     tiles_read,
 )
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.check.gather import keeps_apart
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 
@@ -13,11 +13,11 @@ _DEFINED = re.compile(
 )
 
 
-def used_helpers(program: Program) -> set[str]:
-    """The functions that the operations of ``program`` are spelled with, without ``kl::``."""
+def used_helpers(program: Program, dsl: str) -> set[str]:
+    """The functions that the operations of ``program`` are spelled with in ``dsl``, without ``kl::``."""
     values = [v for k in program.kernels for s in statements(k.body) for root in s.values for v in subvalues(root)]
     used = {v.op for v in values if isinstance(v, Apply)}
-    return {name for op in used for name in re.findall(r"kl::(\w+)", OPS[op].spell.get("cpp", ""))}
+    return {name for op in used for name in re.findall(r"kl::(\w+)", OPS[op].spell.get(dsl, ""))}
 
 
 def defined_helpers(header: str) -> set[str]:

@@ -7,8 +7,8 @@ from typing import cast
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Shifted
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Read, Value
 
 Index = tuple[str, ...]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.gather import gather_text
@@ -11,8 +13,8 @@ from kernellab.lowering.c_family.index import flat as flat_index
 from kernellab.lowering.c_family.ints import Ints, Spelled
 from kernellab.lowering.c_family.nests import Fetch
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, is_narrow, literal, strip
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Const, DType, Param, Read, Value
 from kernellab.sketch.program.program import Index as IndexValue
 
@@ -30,7 +32,7 @@ def picked(tensor: str, address: str, _made_of: Spelled) -> str:
 
 class Scalars:
     """``read``, ``fetch`` and ``pick`` spell an element of a tile, of a region, and of a tensor at an address that was
-    looked up; ``params`` maps a constexpr to C++."""
+    looked up; ``params`` maps a constexpr to C++; ``dsl``: "cpp" or "cuda_c", whose spelling of an operation it is."""
 
     def __init__(
         self,
@@ -38,9 +40,11 @@ class Scalars:
         read: Callable[[Read, Index], str],
         fetch: Callable[[Fetch, Index], str],
         params: Mapping[str, str],
+        dsl: str,
         pick: Pick = picked,
     ) -> None:
         self.ints = ints
+        self._dsl = dsl
         self._read = read
         self._fetch = fetch
         self._params = params
@@ -83,7 +87,7 @@ class Scalars:
             source = value.args[0].type.dtype
             # a value may be held wider than its dtype: a narrow float, an index
             held = args[0] if source in (DType.F32, DType.F64) else f"{MEMORY_TYPE[source]}({strip(args[0])})"
-            text = op.spell["cpp"].format(strip(held), MEMORY_TYPE[dtype])
+            text = op.spell[self._dsl].format(strip(held), MEMORY_TYPE[dtype])
             return f"float({text})" if is_narrow(dtype) else text
         if value.op == "gather":
             return gather_text(value, args, self.ints, lambda name, at: self._pick(name, at, made_of))
@@ -91,7 +95,7 @@ class Scalars:
             return self._concat(value, args, index)
         if op.kind is OpKind.SHAPE:
             return converted(args[0], value.args[0].type.dtype, dtype)
-        if op.kind not in (OpKind.POINTWISE, OpKind.COMPARE) or "cpp" not in op.spell:
+        if op.kind not in (OpKind.POINTWISE, OpKind.COMPARE) or self._dsl not in op.spell:
             raise LoweringError(
                 f"The operation {value.op!r} has no C++ lowering.", "Spell it out with other operations."
             )
@@ -99,9 +103,8 @@ class Scalars:
         args = [self._operand(value.op, n, a, sources, dtype) for n, a in enumerate(args)]
         if op.result == "integer":
             args = [self._whole(a, t) for a, t in zip(value.args, args, strict=True)]
-        if "kl::" in op.spell["cpp"]:
-            args = list(map(strip, args))
-        text = op.spell["cpp"].format(*args)
+        template = op.spell[self._dsl]
+        text = template.format(*(strip(a) if _is_argument(template, n) else a for n, a in enumerate(args)))
         if dtype in _NARROW_INTS and op.kind is OpKind.POINTWISE:
             return f"{VALUE_TYPE[dtype]}({strip(text)})"
         if dtype is DType.BOOL and op.kind is OpKind.POINTWISE and value.op != "where":
@@ -152,6 +155,13 @@ class Scalars:
         for bound, arg_text in zip(reversed(bounds), reversed(args[:-1]), strict=True):
             text = f"({index[axis]} < {bound} ? {arg_text} : {text})"
         return text
+
+
+@lru_cache(maxsize=512)
+def _is_argument(template: str, number: int) -> bool:
+    """Is the operand an argument of a function wherever ``template`` has it? There it needs no parentheses."""
+    everywhere = template.count(f"{{{number}}}")
+    return everywhere == len(re.findall(rf"(?:\w\(|, )\{{{number}\}}(?=[,)])", template))
 
 
 def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:

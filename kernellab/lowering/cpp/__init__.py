@@ -44,7 +44,7 @@ def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
     calls = library_calls(program)
     emitters = [KernelEmitter(program, k, consts, runtime) for k in own_kernels(program)]
     halves = any(t.dtype in (DType.F16, DType.BF16) for t in program.tensors)
-    special = bool(used_helpers(program) & defined_helpers(_header(SPECIAL)))
+    special = bool(used_helpers(program, "cpp") & defined_helpers(_header(SPECIAL)))
     _preamble(writer, program, binding, runtime, [h for h, used in ((HALVES, halves), (SPECIAL, special)) if used])
     for emitter in emitters:
         emitter.emit(writer)

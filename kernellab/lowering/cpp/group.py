@@ -43,7 +43,7 @@ class GroupEmitter:
         self.group, self.ints, self.w = group, ints, writer
         self.places, self.names, self.fresh = places, names, fresh
         self.declare = declare
-        self.scalars = Scalars(ints, self._read, self._fetch, params, self._pick)
+        self.scalars = Scalars(ints, self._read, self._fetch, params, "cpp", self._pick)
         self.dims = [d for d, v in enumerate(group.vars) if v != "0"]
         self._edge = False
         self._spans: dict[int, list[Span]] = {}

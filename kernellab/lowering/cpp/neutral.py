@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Union
 
 from kernellab.lowering.c_family.nests import Fetch
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import Apply, Const, Read, Tile, Value
 
 _FOLD: Mapping[str, Callable[..., float]] = {

@@ -10,7 +10,7 @@ from kernellab.lowering.c_family.index import align, flat, wrap
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.scalar import place
 from kernellab.lowering.c_family.types import VALUE_TYPE, converted, literal, strip
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 
 if TYPE_CHECKING:

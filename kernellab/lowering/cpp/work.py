@@ -10,8 +10,8 @@ from typing import Any
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Nest, NestKind, subvalues
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num, product
-from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,

@@ -80,7 +80,7 @@ def _write(
 
 def _header(program: Program) -> str:
     text, special = ((files("kernellab.lowering.cuda_c") / name).read_text() for name in (HEADER, SPECIAL))
-    return f"{text}\n{special}" if used_helpers(program) & defined_helpers(special) else text
+    return f"{text}\n{special}" if used_helpers(program, "cuda_c") & defined_helpers(special) else text
 
 
 __all__ = ["HEADER", "lower_cuda_c"]

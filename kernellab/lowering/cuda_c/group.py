@@ -51,7 +51,7 @@ class GroupWriter:
     def __init__(self, group: Group, context: Context, writer: Writer) -> None:
         self.group, self.k, self.w = group, context, writer
         self.ints = context.ints
-        self.scalars = Scalars(self.ints, self._read, self._fetch, context.params)
+        self.scalars = Scalars(self.ints, self._read, self._fetch, context.params, "cuda_c")
         self._dims = [d for d, v in enumerate(group.vars) if v != "0"]
         self._last = group.vars[self._dims[-1]] if self._dims else "0"
         self._first = "0"

@@ -10,7 +10,7 @@ from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE, converted, literal, strip
 from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.placement import Layout, MemorySpace
-from kernellab.sketch.program.ops import OPS
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 
 if TYPE_CHECKING:

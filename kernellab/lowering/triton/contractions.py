@@ -10,8 +10,8 @@ from kernellab.lowering.triton.gather import gather
 from kernellab.lowering.triton.text import is_atom
 from kernellab.lowering.triton.values import RULES as ELEMENTWISE
 from kernellab.lowering.triton.values import TL_DTYPES, Rule, Text, Values, axes_of
+from kernellab.operations.sketch import OPS, SCAN_IDENTITY
 from kernellab.sketch.program.ints import num
-from kernellab.sketch.program.ops import OPS, SCAN_IDENTITY
 from kernellab.sketch.program.program import Apply, DType, Type, Value
 
 _REDUCTIONS = {

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kernellab.lowering.triton.shapes import Shapes
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, int_op, num, product
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Gemm, Kernel, Load, Range, Read, Tile, Type, Value
 from kernellab.sketch.program.walk import statements, subvalues
 

@@ -11,8 +11,8 @@ from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
 from kernellab.lowering.triton.shapes import Shapes, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Const, DType, Index, Param, Read, Tile, Value
 
 TL_DTYPES = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import CaptureError
 from kernellab.model_integration.sources import tensors_in
+from kernellab.operations.aten import ATEN
 from kernellab.task import Task, TaskForm
 from kernellab.task.dims import extent
 
@@ -140,25 +141,13 @@ def _decompositions() -> dict[Any, Any]:
     """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
     import torch
 
-    aten: Any = torch.ops.aten
     every = torch._decomp.decomposition_table
-    wanted = [
-        aten.native_layer_norm_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
-        aten._softmax, aten._log_softmax, aten.gelu_backward, aten.silu_backward, aten.sigmoid_backward,
-        aten.tanh_backward,
-        aten.threshold_backward, aten.nll_loss_forward, aten.nll_loss_backward, aten._fused_rms_norm,
-        aten._fused_rms_norm_backward, aten.addmm, aten.native_group_norm_backward,
-        aten.elu_backward, aten.hardtanh_backward, aten.leaky_relu_backward, aten.softplus_backward, aten.mse_loss,
-        aten.mse_loss_backward, aten._safe_softmax, aten.native_dropout, aten.detach, aten.slice_backward,
-        aten.select_backward, aten.hardswish_backward, aten.logit_backward,
-    ]  # fmt: skip
-    found = {}
-    for packet in wanted:
-        for name in packet.overloads():
-            op = getattr(packet, name)
-            if op in every:
-                found[op] = every[op]
-    return found | {aten.native_layer_norm.default: _layer_norm}
+    found: dict[Any, Any] = {}
+    for name in (row.name for row in ATEN.values() if row.apart_in_backward):
+        packet = getattr(torch.ops.aten, name, None)
+        overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
+        found |= {op: every[op] for op in overloads if op in every}
+    return found | {torch.ops.aten.native_layer_norm.default: _layer_norm}
 
 
 def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:

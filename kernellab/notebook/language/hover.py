@@ -5,9 +5,9 @@ from __future__ import annotations
 from kernellab.notebook.language.place import Word, before, names_in_sight, open_string, word_at
 from kernellab.notebook.protocol import Hover
 from kernellab.notebook.views.facts import Facts
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.records import Diagnostic
 from kernellab.sketch.check import check
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Alloc, Assign, Load, Loop, MultiAssign, Program, Tile
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.resolve import CHIP_FACTS

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.records import Diagnostic
 from kernellab.sketch.check.split import cannot_split
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.access import at_least, substitute
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,

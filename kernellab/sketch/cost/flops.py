@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import elements
 from kernellab.sketch.program.library import LIBRARY
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, DType, Gemm, LibraryCall, MultiAssign, Statement, Value
 from kernellab.sketch.program.walk import subvalues
 

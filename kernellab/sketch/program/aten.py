@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from kernellab.operations.aten import Role, named
+
 #: what a program can neither repeat nor size: refused in a call
 _TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_shape")
 #: operations that draw numbers for their dropout alone: the position of that argument
-_DROPOUT = {"lstm.input": 5, "gru.input": 5, "rnn_tanh.input": 5, "rnn_relu.input": 5}
+_DROPOUT = {f"{name}.input": 5 for name in named(Role.RECURRENT) if not name.endswith("_cell")}
 _OPERAND = re.compile(r"x(\d+)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {

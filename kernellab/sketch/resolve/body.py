@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kernellab.operations.sketch import OPS
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, num
-from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import AtomicAdd, If, Loop, LoopHints, Scatter, Statement, Store
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.resolve.call import gemm_value, read_call

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernellab.errors import counted
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.library import LIBRARY, PREFIX
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Assign, DType, Read, Tile, Type, Value
 from kernellab.sketch.resolve.arguments import (
     bind_arguments,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from kernellab.operations.sketch import BY_SYMBOL, OPS
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program.ops import BY_SYMBOL, OPS
 from kernellab.sketch.program.program import Apply, Const, DType, Param, Read, Type, Value
 from kernellab.sketch.resolve.operands import (
     Operand,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
-from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.operands import accumulator, common, gemm_accumulator
 from kernellab.sketch.resolve.scope import Names

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kernellab.operations.sketch import OPS
 from kernellab.records import Diagnostic
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
-from kernellab.sketch.program.ops import OPS
 from kernellab.sketch.program.program import Constexpr, DType, Statement, Tensor, Tile
 from kernellab.sketch.resolve.operands import Operand
 from kernellab.sketch.syntax import tree

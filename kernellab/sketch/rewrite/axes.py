@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.library import is_library
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Assign, AtomicAdd, Gemm, Loop, MultiAssign, Program, Scatter, Value
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.target import Target

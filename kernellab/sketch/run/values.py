@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import ARITHMETIC, IntExpr, IntKind
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import Apply, Const, DType, Index, Param, Read, Value
 
 if TYPE_CHECKING:

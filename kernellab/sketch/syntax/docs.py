@@ -1,6 +1,6 @@
 """What each word of the language means, in a signature and a sentence: for completion, hover help and prompts.
 
-A pointwise operation says itself what it is (its row in :mod:`kernellab.sketch.program.ops`); only the structural ones and the
+A pointwise operation says itself what it is (its row in :mod:`kernellab.operations.sketch`); only the structural ones and the
 words of the grammar are written here.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernellab.operations.sketch import OPS, Op, OpKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
-from kernellab.sketch.program.ops import OPS, Op, OpKind
 
 # ruff: noqa: E501 - one entry a line reads as a table
 #: operations whose arguments are more than operands: signature and sentence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from kernellab.operations.aten import Copies, Role, copies_of, role_of
 from kernellab.records import Record
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 _MOST_OPERATORS = 4_000
 #: a reference that needs its arguments' values is run for real up to this size
 _REAL_BYTES = 64 << 20
-_CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution", "slow_conv2d"))
-_VECTOR_PRODUCTS = frozenset(("mv", "addmv", "dot", "vdot"))
-_PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_scaled_mm", "linear"))
+#: operator class of an output, by the role of what it depends on
+_CLASSES = {Role.CONVOLUTION: "conv", Role.PRODUCT: "matmul", Role.ATTENTION: "matmul"}
 
 
 class Cost(Record):
@@ -154,8 +154,8 @@ class _Counter:
         own = set().union(*(self.seen(t) for t in given))
         if packet in self.registry:
             work = int(self.registry[packet](*args, **kwargs, out_val=result))
-        elif packet.__name__ in _VECTOR_PRODUCTS:
-            # torch's counter leaves these out
+        elif role_of(packet.__name__) is Role.PRODUCT and all(t.dim() < 2 for t in made):
+            # torch's counter leaves products with a vector out
             work = 2 * max(t.numel() for t in given)
         else:
             work = 0
@@ -165,7 +165,7 @@ class _Counter:
         name = packet.__name__
         if not work and not func.is_view and not _makes_nothing(name):
             self.other_flops += flops_beside_products(name, args, given, made)
-        own |= {"conv"} if name in _CONVOLUTIONS else {"matmul"} if name in _PRODUCTS or "attention" in name else set()
+        own |= {_CLASSES[role]} if (role := role_of(name)) in _CLASSES else set()
         for tensor in made:
             self._classes[tensor] = own | self.seen(tensor)
         if not func.is_view and not _makes_nothing(name):
@@ -190,7 +190,7 @@ class _Counter:
 
 
 def _makes_nothing(name: str) -> bool:
-    return name.startswith(("empty", "new_empty", "detach", "alias", "lift_fresh"))
+    return role_of(name) is Role.EMPTY or copies_of(name) is Copies.NEVER
 
 
 def _tensors(value: Any) -> Iterator[Any]:

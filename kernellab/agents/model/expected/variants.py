@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import int_op
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.program.program import (
     Apply,
     Assign,

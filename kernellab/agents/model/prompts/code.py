@@ -219,7 +219,7 @@ def operations_of(sketch: str) -> list[str]:
     """The operations and hints that a sketch names, for looking up what the DSL calls them."""
     import re
 
-    from kernellab.sketch.program.ops import OPS
+    from kernellab.operations.sketch import OPS
     from kernellab.sketch.resolve.hints import LOOP_HINTS
 
     words = set(re.findall(r"\w+", sketch))

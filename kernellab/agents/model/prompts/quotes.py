@@ -11,8 +11,8 @@ from kernellab.agents.model.prompts.facts import chip_lines
 from kernellab.agents.model.prompts.templates import render
 from kernellab.capture.family import family_of
 from kernellab.errors import CaptureError, KernellabError
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.library import LIBRARY, PREFIX
-from kernellab.sketch.program.ops import OPS, OpKind
 from kernellab.sketch.resolve.hints import AXES, LOOP_HINTS, MEMORY_HINTS
 from kernellab.sketch.syntax.messages import MESSAGES
 from kernellab.target import Target

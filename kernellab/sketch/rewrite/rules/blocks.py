@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.loops import written

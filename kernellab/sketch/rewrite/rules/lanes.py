@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.ranks import SHAPED, Unknown, argument, axes_of, keeps, rank_of, ranks, region_rank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kernellab.sketch.program.ops import OPS, OpKind
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes

@@ -2,12 +2,13 @@
 
 To add a pointwise operation, add one entry: ``torch`` (an expression over ``a, b, c`` that gives the meaning, at
 any float dtype and in float64), ``flops`` per element, a template per DSL in which ``{0} {1} {2}`` are the
-operands, and in ``aten`` the names of the ATen operations with the same operands, by which the Designer finds it in
-a task. Reductions, scans and matrix operations are entries too; their lowering is structural, so a DSL's module
+operands, and in ``aten`` the names of the ATen operations with the same operands: a capture keeps them whole, the
+Designer writes them so, and the audit counts them so (``kernellab.operations.aten``). Reductions, scans and matrix operations are entries too; their lowering is structural, so a DSL's module
 spells them and the table says what they are.
 
-Templates may use ``kl::`` helpers (``lowering/cpp/headers``) in C++ and, in Triton, ``tl``
-names and the ``kl_`` functions of ``lowering/triton/library.py``.
+Templates may use the ``kl::`` functions of ``lowering/cpp/headers`` in C++, those of ``lowering/cuda_c`` (``kl_cuda.h``,
+``kl_special.h``) in CUDA-C, which has no ``std::``, and in Triton ``tl`` names and the ``kl_`` functions of
+``lowering/triton/library.py``.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class Op:
     identity: float | None = None
     #: the binary operation by which a reduction or a scan joins two of its results, "" where that takes more
     join: str = ""
+    #: how an element is written in each DSL: "cpp", "cuda_c", "triton"
     spell: Mapping[str, str] = field(default_factory=dict)
     #: ATen operations, by name without the overload, that have this meaning and these operands
     aten: tuple[str, ...] = ()
+    #: its two operands may change places
+    commutes: bool = False
 
 
 def _pointwise(
@@ -64,11 +68,14 @@ def _pointwise(
     result: str = "same",
     aten: str = "",
     identity: float | None = None,
+    cuda_c: str = "",
+    commutes: bool = False,
 ) -> Op:
-    """An elementwise operation; ``aten`` lists names with spaces between them."""
+    """An elementwise operation; ``aten`` lists names with spaces between them. ``cuda_c``: its spelling in CUDA-C where
+    that is not C++'s."""
     kind = OpKind.COMPARE if result == "bool" else OpKind.POINTWISE
-    spell = {"cpp": cpp, "triton": triton}
-    return Op(name, kind, arity, torch, flops, symbol, result, identity, "", spell, tuple(aten.split()))
+    spell = {"cpp": cpp, "cuda_c": cuda_c or cpp, "triton": triton}
+    return Op(name, kind, arity, torch, flops, symbol, result, identity, "", spell, tuple(aten.split()), commutes)
 
 
 _INF = float("inf")
@@ -76,9 +83,9 @@ _INF = float("inf")
 # ruff: noqa: E501 - one entry a line reads as a table
 _TABLE = (
     # arithmetic
-    _pointwise("add", 2, "a + b", "({0} + {1})", "({0} + {1})", symbol="+", identity=0.0),
+    _pointwise("add", 2, "a + b", "({0} + {1})", "({0} + {1})", symbol="+", identity=0.0, commutes=True),
     _pointwise("sub", 2, "a - b", "({0} - {1})", "({0} - {1})", symbol="-"),
-    _pointwise("mul", 2, "a * b", "({0} * {1})", "({0} * {1})", symbol="*", identity=1.0, aten="mul"),
+    _pointwise("mul", 2, "a * b", "({0} * {1})", "({0} * {1})", symbol="*", identity=1.0, aten="mul", commutes=True),
     _pointwise("div", 2, "a / b", "({0} / {1})", "({0} / {1})", 4, symbol="/", result="float", aten="div"),
     _pointwise("pow", 2, "torch.pow(a, b)", "kl::pow({0}, {1})", "kl_pow({0}, {1})", 20, symbol="**"),
     _pointwise("floordiv", 2, "torch.floor_divide(a, b)", "kl::floordiv({0}, {1})", "kl_floordiv({0}, {1})", 4, symbol="//", aten="floor_divide"),
@@ -87,8 +94,8 @@ _TABLE = (
     _pointwise("neg", 1, "-a", "(-{0})", "(-{0})", aten="neg"),
     _pointwise("abs", 1, "torch.abs(a)", "kl::abs({0})", "tl.abs({0})", aten="abs"),
     _pointwise("sign", 1, "torch.sign(a)", "kl::sign({0})", "kl_sign({0})", aten="sign sgn"),
-    _pointwise("min", 2, "torch.minimum(a, b)", "kl::min({0}, {1})", "kl_min_nan({0}, {1})", identity=_INF, aten="minimum"),
-    _pointwise("max", 2, "torch.maximum(a, b)", "kl::max({0}, {1})", "kl_max_nan({0}, {1})", identity=-_INF, aten="maximum"),
+    _pointwise("min", 2, "torch.minimum(a, b)", "kl::min({0}, {1})", "kl_min_nan({0}, {1})", identity=_INF, commutes=True),
+    _pointwise("max", 2, "torch.maximum(a, b)", "kl::max({0}, {1})", "kl_max_nan({0}, {1})", identity=-_INF, commutes=True),
     _pointwise("floor", 1, "torch.floor(a)", "kl::floor({0})", "tl.floor({0})", aten="floor"),
     _pointwise("ceil", 1, "torch.ceil(a)", "kl::ceil({0})", "tl.ceil({0})", aten="ceil"),
     _pointwise("round", 1, "torch.round(a)", "kl::round({0})", "kl_round({0})", aten="round"),
@@ -100,16 +107,16 @@ _TABLE = (
     _pointwise("le", 2, "a <= b", "({0} <= {1})", "({0} <= {1})", symbol="<=", result="bool", aten="le"),
     _pointwise("gt", 2, "a > b", "({0} > {1})", "({0} > {1})", symbol=">", result="bool", aten="gt"),
     _pointwise("ge", 2, "a >= b", "({0} >= {1})", "({0} >= {1})", symbol=">=", result="bool", aten="ge"),
-    _pointwise("eq", 2, "a == b", "({0} == {1})", "({0} == {1})", symbol="==", result="bool", aten="eq"),
-    _pointwise("ne", 2, "a != b", "({0} != {1})", "({0} != {1})", symbol="!=", result="bool", aten="ne"),
-    _pointwise("logical_and", 2, "torch.logical_and(a, b)", "({0} && {1})", "({0} & {1})", result="bool", identity=1.0, aten="logical_and"),
-    _pointwise("logical_or", 2, "torch.logical_or(a, b)", "({0} || {1})", "({0} | {1})", result="bool", identity=0.0, aten="logical_or"),
+    _pointwise("eq", 2, "a == b", "({0} == {1})", "({0} == {1})", symbol="==", result="bool", aten="eq", commutes=True),
+    _pointwise("ne", 2, "a != b", "({0} != {1})", "({0} != {1})", symbol="!=", result="bool", aten="ne", commutes=True),
+    _pointwise("logical_and", 2, "torch.logical_and(a, b)", "({0} && {1})", "({0} & {1})", result="bool", identity=1.0, aten="logical_and", commutes=True),
+    _pointwise("logical_or", 2, "torch.logical_or(a, b)", "({0} || {1})", "({0} | {1})", result="bool", identity=0.0, aten="logical_or", commutes=True),
     _pointwise("logical_not", 1, "torch.logical_not(a)", "(!{0})", "(~{0})", result="bool", aten="logical_not"),
     _pointwise("isnan", 1, "torch.isnan(a)", "({0} != {0})", "({0} != {0})", result="bool", aten="isnan"),
     # bits of integers
-    _pointwise("bit_and", 2, "torch.bitwise_and(a, b)", "({0} & {1})", "({0} & {1})", symbol="&", result="integer", aten="bitwise_and"),
-    _pointwise("bit_or", 2, "torch.bitwise_or(a, b)", "({0} | {1})", "({0} | {1})", symbol="|", result="integer", aten="bitwise_or"),
-    _pointwise("bit_xor", 2, "torch.bitwise_xor(a, b)", "({0} ^ {1})", "({0} ^ {1})", symbol="^", result="integer", aten="bitwise_xor"),
+    _pointwise("bit_and", 2, "torch.bitwise_and(a, b)", "({0} & {1})", "({0} & {1})", symbol="&", result="integer", aten="bitwise_and", commutes=True),
+    _pointwise("bit_or", 2, "torch.bitwise_or(a, b)", "({0} | {1})", "({0} | {1})", symbol="|", result="integer", aten="bitwise_or", commutes=True),
+    _pointwise("bit_xor", 2, "torch.bitwise_xor(a, b)", "({0} ^ {1})", "({0} ^ {1})", symbol="^", result="integer", aten="bitwise_xor", commutes=True),
     _pointwise("bit_not", 1, "torch.bitwise_not(a)", "(~{0})", "(~{0})", symbol="~", result="integer", aten="bitwise_not"),
     _pointwise("shift_left", 2, "torch.bitwise_left_shift(a, b)", "kl::shift_left({0}, {1})", "kl_shift_left({0}, {1})",
                symbol="<<", result="integer", aten="bitwise_left_shift __lshift__"),
@@ -136,8 +143,8 @@ _TABLE = (
     _pointwise("tanh", 1, "torch.tanh(a)", "kl::tanh({0})", "kl_tanh({0})", 16, result="float"),
     _pointwise("erf", 1, "torch.erf(a)", "kl::erf({0})", "tl.erf({0})", 16, result="float", aten="erf"),
     _pointwise("sigmoid", 1, "torch.sigmoid(a)", "kl::sigmoid({0})", "tl.sigmoid({0})", 14, result="float", aten="sigmoid"),
-    _pointwise("relu", 1, "torch.relu(a)", "kl::relu({0})", "kl_relu({0})", aten="relu"),
-    _pointwise("silu", 1, "torch.nn.functional.silu(a)", "kl::silu({0})", "kl_silu({0})", 15, result="float", aten="silu"),
+    _pointwise("relu", 1, "torch.relu(a)", "kl::relu({0})", "kl_relu({0})"),
+    _pointwise("silu", 1, "torch.nn.functional.silu(a)", "kl::silu({0})", "kl_silu({0})", 15, result="float"),
     _pointwise("gelu", 1, "torch.nn.functional.gelu(a)", "kl::gelu({0})",
                "kl_gelu({0})", 20, result="float"),
     _pointwise("gelu_tanh", 1, "torch.nn.functional.gelu(a, approximate='tanh')", "kl::gelu_tanh({0})",
@@ -164,13 +171,13 @@ _TABLE = (
     # reductions along axes
     Op("reduce_sum", OpKind.REDUCE, 1, identity=0.0, join="add", aten=("sum",)),
     Op("reduce_prod", OpKind.REDUCE, 1, identity=1.0, join="mul", aten=("prod",)),
-    Op("reduce_max", OpKind.REDUCE, 1, identity=-_INF, join="max", aten=("amax",)),
-    Op("reduce_min", OpKind.REDUCE, 1, identity=_INF, join="min", aten=("amin",)),
+    Op("reduce_max", OpKind.REDUCE, 1, identity=-_INF, join="max"),
+    Op("reduce_min", OpKind.REDUCE, 1, identity=_INF, join="min"),
     Op("reduce_mean", OpKind.REDUCE, 1, result="float", identity=0.0, aten=("mean",)),
     Op("reduce_any", OpKind.REDUCE, 1, result="bool", identity=0.0, join="logical_or", aten=("any",)),
     Op("argmax", OpKind.REDUCE, 1, result="i64", identity=-_INF, aten=("argmax",)),
     Op("argmin", OpKind.REDUCE, 1, result="i64", identity=_INF, aten=("argmin",)),
-    Op("welford", OpKind.REDUCE, 1, result="float", flops=5, aten=("var_mean",)),
+    Op("welford", OpKind.REDUCE, 1, result="float", flops=5),
     # scans along an axis
     Op("cumsum", OpKind.SCAN, 1, identity=0.0, join="add", aten=("cumsum",)),
     Op("cumprod", OpKind.SCAN, 1, identity=1.0, join="mul", aten=("cumprod",)),

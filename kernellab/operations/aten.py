@@ -1,0 +1,94 @@
+"""What is known of each operation of ATen: its role, what it is in a sketch, its FLOPs, how a capture traces it.
+
+One row an operation, by its name without the overload (``kernellab.operations.aten_table``). An operation that is one
+operation of a sketch is named in that operation's entry instead (``kernellab.operations.sketch``) and becomes a row
+here. Capture, Designer, the audit, model regions and the memory read this table and keep no list of names of their own.
+Nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kernellab.operations.aten_row import FREE, POINTWISE, AtenOp, Capture, Copies, Per, Role
+from kernellab.operations.aten_table import ROWS
+from kernellab.operations.sketch import OPS, Op, OpKind
+
+#: FLOPs from which an elementwise operation of floats costs more than moving its element; quotients of integers are
+#: mostly of indices
+_DEAR = 4
+
+
+def _of_sketch() -> Iterator[AtenOp]:
+    """The operations of ATen that entries of the sketch's operations name."""
+    for op in OPS.values():
+        elementwise = op.kind in (OpKind.POINTWISE, OpKind.COMPARE)
+        for name in op.aten:
+            yield AtenOp(
+                name, _role(op), (op.name,), Per.RESULT if elementwise else Per.OPERAND, direct=True, word=name,
+                along_axis=not elementwise, structural=not elementwise, commutes=op.commutes,
+                # what a sketch does in one elementwise operation reaches the Designer whole
+                capture=Capture.WHOLE if elementwise else Capture.DEFAULT,
+            )  # fmt: skip
+
+
+def _role(op: Op) -> Role:
+    if op.kind is OpKind.SCAN:
+        return Role.SCAN
+    if op.kind is OpKind.REDUCE:
+        return Role.PLACE if op.result == "i64" else Role.REDUCE
+    return Role.FUNCTION if op.result == "float" and op.flops >= _DEAR else Role.ARITHMETIC
+
+
+def _table() -> dict[str, AtenOp]:
+    table: dict[str, AtenOp] = {}
+    for row in (*_of_sketch(), *ROWS):
+        if row.name in table:
+            raise AssertionError(f"{row.name} has two rows")
+        table[row.name] = row
+    return table
+
+
+ATEN: Mapping[str, AtenOp] = _table()
+
+
+def aten_op(name: str) -> AtenOp | None:
+    """The row of an operation by its name without the overload; in place (``relu_``) as out of place. None: no row."""
+    return ATEN.get(name) or ATEN.get(name.removesuffix("_"))
+
+
+def role_of(name: str) -> Role | None:
+    """The role of an operation, None where it has no row."""
+    row = aten_op(name)
+    return row.role if row else None
+
+
+def copies_of(name: str) -> Copies | None:
+    """Whether the operation's result is in new memory, None where it has no row."""
+    row = aten_op(name)
+    return row.copies if row else None
+
+
+def named(*roles: Role) -> frozenset[str]:
+    """The names of all operations with one of ``roles``."""
+    return frozenset(row.name for row in ATEN.values() if row.role in roles)
+
+
+def base_name(op: str) -> str:
+    """``mul`` of ``aten.mul.Tensor``."""
+    return op.split(".")[1] if "." in op else op
+
+
+def power(exponent: object) -> tuple[str, ...]:
+    """The operations of a sketch that raise to a constant ``exponent``: few products, a root or a quotient, or pow."""
+    known: Mapping[object, tuple[str, ...]] = {
+        1: (), 2: ("mul",), 3: ("mul", "mul"), 4: ("mul", "mul"), 0.5: ("sqrt",), -0.5: ("rsqrt",), -1: ("div",),
+    }  # fmt: skip
+    is_number = isinstance(exponent, (int, float)) and not isinstance(exponent, bool)
+    return known.get(exponent, ("pow",)) if is_number else ("pow",)
+
+
+__all__ = [
+    "ATEN", "FREE", "POINTWISE", "AtenOp", "Capture", "Copies", "Per", "Role", "aten_op", "base_name", "copies_of",
+    "named", "power", "role_of",
+]  # fmt: skip
