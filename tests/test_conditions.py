@@ -46,13 +46,13 @@ from kernellab.conditions import (
     labels,
 )
 from kernellab.errors import KernellabError
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.runtime.guards import ShapeClass
 from kernellab.older_records import conditions_of, upgraded
 from kernellab.records import Author, Role, Source, Stage, Timing, Verdict
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import Compared, Created, Turn, TurnEnded, TurnStarted, TurnState
 from kernellab.session.record.state import fold
-from kernellab.takehome.runtime.guards import ShapeClass
-from kernellab.takehome.taken import Taken
 from kernellab.target import Backend
 from kernellab.task import load_task
 
@@ -179,7 +179,7 @@ def test_an_exported_kernel_refuses_exactly_what_its_conditions_refuse(
     verdict = through_a_journal(tmp_path, judged(conditions))
     assert verdict.conditions == tuple(dict.fromkeys(conditions))
     task = load_task(TASK, "made")
-    kernel = Taken("made", task, Source(dsl="cpp", files={"kernel.py": ""}), verdict, Backend.CPU, "here")
+    kernel = VerifiedKernel("made", task, Source(dsl="cpp", files={"kernel.py": ""}), verdict, Backend.CPU, "here")
     if verdict.marked("constructor-parameters"):
         with pytest.raises(KernellabError, match="cannot be exported"):
             kernel.facts("k")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.conditions import Condition
 from kernellab.verifier.compare.compare import Reference
-from kernellab.verifier.judge.link import Worker
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.memory import Layout
 from kernellab.verifier.protocol.rules import RANK, TIMING
