@@ -8,6 +8,7 @@ from typing import Any
 
 from session_parts import TASK, OneSketch
 
+from kernellab.conditions import Mark
 from kernellab.records import Comparison, Role, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.engine.driver import Driver
@@ -66,11 +67,12 @@ def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_pat
     assert judged.verdict is not None
     timing = Timing(median_ms=1.0, q1_ms=0.9, q3_ms=1.1, samples=9)
     figures = (Comparison(baseline="compile", baseline_time=timing, speedup=2.0, low=1.9, high=2.1),)
-    after = apply(state.id, state, Compared(turn=judged.id, timing=timing, comparisons=figures, label="busy machine"))
+    busy = (Mark(kind="busy-machine"),)
+    after = apply(state.id, state, Compared(turn=judged.id, timing=timing, comparisons=figures, conditions=busy))
     verdict = after.turns[judged.id].verdict
     assert verdict is not None
     assert verdict.comparisons == [*judged.verdict.comparisons, *figures]
-    assert "busy machine" in verdict.label
+    assert verdict.marked("busy-machine")
     assert verdict.stages == judged.verdict.stages
     assert verdict.environment == judged.verdict.environment
     assert after.head == state.head
