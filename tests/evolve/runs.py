@@ -10,7 +10,6 @@ from kernellab.evolve.records import (
     Evaluated,
     Evaluation,
     Event,
-    Knobs,
     Place,
     Proposal,
     Proposed,
@@ -20,6 +19,7 @@ from kernellab.evolve.records import (
 )
 from kernellab.evolve.run import Run, begin
 from kernellab.evolve.state import RunState, fold
+from kernellab.options.search import Knobs
 from kernellab.records import Comparison, Stage, Timing, Verdict
 
 TASK = """
