@@ -74,7 +74,8 @@ class ModelSettings(RoleSettings):
     """
 
     roles: dict[Role, RoleSettings] = Field(
-        default_factory=dict, description="a table for a role: its own model, base_url, key_env ..."
+        default_factory=dict,
+        description="a table for a role, with a model, base_url, key_env and so on that differ from the common ones",
     )
     prices: dict[str, Price] = Field(
         default_factory=dict,
