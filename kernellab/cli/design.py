@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, SessionError
 from kernellab.fidelity import FRAMEWORK
-from kernellab.options import Option, Options, Surface
+from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 _NO_GRAPH = "CaptureError"
 
 
-class DesignShell(Options):
+class DesignShell(BaseModel):
     """What only the shell's design takes."""
+
+    model_config = REQUEST
 
     OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from pydantic import Field
+from pydantic import BaseModel, Field
 from typer.core import TyperGroup
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
 from kernellab.cli.parameters import is_typed, with_requests
 from kernellab.content import WORKSPACE, written
 from kernellab.errors import EvolveError, counted
-from kernellab.options import Option, Options, Surface
+from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.search import SearchOptions
 
 if TYPE_CHECKING:
@@ -47,8 +47,10 @@ _AT_WORK, _BEGINS = "At work on", 120.0
 _GOING_ON = frozenset({"--resume", "--cluster", "--out", "--detach", "--json"})
 
 
-class SearchShell(Options):
+class SearchShell(BaseModel):
     """What only the shell's search takes."""
+
+    model_config = REQUEST
 
     OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models.keys import read_key
-from kernellab.options import Options
+from kernellab.options import REQUEST
 from kernellab.options.file import FILE, closest
 from kernellab.options.models import ModelOptions
 from kernellab.records import Role, Usage
@@ -30,8 +30,10 @@ _HOW = (
 )
 
 
-class Price(Options):
+class Price(BaseModel):
     """US dollars a million tokens. ``cached`` is for input that the server had cached; None means the input's price."""
+
+    model_config = REQUEST
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)

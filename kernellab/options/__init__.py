@@ -5,9 +5,9 @@ from __future__ import annotations
 from kernellab.options.entry import (
     CALL,
     EVERYWHERE,
+    REQUEST,
     Entry,
     Option,
-    Options,
     Request,
     Surface,
     build,
@@ -20,9 +20,9 @@ from kernellab.options.entry import (
 __all__ = [
     "CALL",
     "EVERYWHERE",
+    "REQUEST",
     "Entry",
     "Option",
-    "Options",
     "Request",
     "Surface",
     "build",

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Union
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from kernellab.fidelity import FIDELITIES, PRECISION
-from kernellab.options.entry import CALL, EVERYWHERE, Option, Options, Surface
+from kernellab.options.entry import CALL, EVERYWHERE, REQUEST, Option, Surface
 
 #: parts of the method that ``without`` leaves out, so that their worth can be measured
 ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates")
@@ -38,8 +38,10 @@ Precision = Annotated[
 ]
 
 
-class DesignOptions(Options):
+class DesignOptions(BaseModel):
     """What a design is begun with and its journal keeps. A default here stands where a call says nothing."""
+
+    model_config = REQUEST
 
     dsl: Annotated[Union[str, None], Option(on=EVERYWHERE, default="triton with a GPU, else cpp")] = Field(
         default=None,
@@ -101,8 +103,10 @@ class DesignCall(DesignOptions):
         return {k: v for k, v in values.items() if v is not None} if isinstance(values, Mapping) else values
 
 
-class VerificationOptions(Options):
+class VerificationOptions(BaseModel):
     """How a kernel is judged, in a design or by itself."""
+
+    model_config = REQUEST
 
     baseline: Annotated[tuple[str, ...], Option(metavar="WHAT", default="eager")] = Field(
         default=(), description="time against it too: eager, compile, max-autotune, or the file of a kernel of yours"

@@ -25,12 +25,8 @@ from kernellab.errors import KernellabError
 Request = TypeVar("Request", bound=BaseModel)
 
 
-class Options(BaseModel):
-    """The base of a request's options. (:class:`kernellab.records.Record` would import all records with it, which
-    ``%load_ext kernellab`` need not wait for.)"""
-
-    # front ends read the fields alone; the validator is made when a request is
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+#: a request's configuration; its validator is made with the first request, since front ends read the fields alone
+REQUEST = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Surface(Flag):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Union
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from kernellab.options.entry import Option, Options, Surface
+from kernellab.options.entry import Option, Surface
 
 _CONFIG = Option(on=Surface.CONFIG | Surface.FILE)
 
 
-class ModelOptions(Options):
+class ModelOptions(BaseModel):
     """One model's settings; None takes the common one."""
 
     # a key in the wrong place must not come back in the error about it
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
     OPTION: ClassVar[Option] = Option(on=Surface.FILE)
 
     model: Annotated[Union[str, None], _CONFIG] = Field(

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from kernellab.options.design import AllowLibrary, Chip, Precision
-from kernellab.options.entry import CALL, Option, Options, Surface, entries
+from kernellab.options.entry import CALL, REQUEST, Option, Surface, entries
 
 _ON = CALL | Surface.FILE
 #: a knob that is decided when the search begins
 _AT_BEGIN = Option(on=_ON, changeable=False)
 
 
-class Knobs(Options):
+class Knobs(BaseModel):
     """What a person may set before a search and change while it runs. The defaults are the paper's (section 4.1)."""
+
+    model_config = REQUEST
 
     OPTION: ClassVar[Option] = Option(on=_ON, changeable=True)
 

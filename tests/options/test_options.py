@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from kernellab.errors import EvolveError, KernellabError, ModelError, SessionError
 from kernellab.evolve.policies import POLICIES
@@ -16,7 +16,7 @@ from kernellab.evolve.run import begin
 from kernellab.models import ModelSettings
 from kernellab.notebook.magics.config import KernelLab
 from kernellab.notebook.magics.table import parsers
-from kernellab.options import Option, Options, Surface, build, entries
+from kernellab.options import Option, Surface, build, entries
 from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall
 from kernellab.options.search import CHANGEABLE, Knobs, SearchOptions
 from kernellab.session import DesignRequest, design
@@ -97,7 +97,7 @@ def test_every_option_of_a_magic_and_of_config_comes_from_its_request() -> None:
 
 
 def test_an_option_without_a_help_text_is_refused() -> None:
-    class Mute(Options):
+    class Mute(BaseModel):
         level: Annotated[int, Option()] = 1
 
     with pytest.raises(TypeError, match="level has no description"):
@@ -105,7 +105,7 @@ def test_an_option_without_a_help_text_is_refused() -> None:
 
 
 def test_a_field_says_its_type_its_bounds_and_its_default() -> None:
-    class Call(Options):
+    class Call(BaseModel):
         share: Annotated[float, Option(on=Surface.FILE)] = Field(default=0.5, gt=0, le=1, description="a share")
         names: Annotated[tuple[str, ...], Option()] = Field(default=(), description="a name")
         fast: Annotated[bool | None, Option()] = Field(default=None, description="be fast")

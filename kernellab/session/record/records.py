@@ -154,9 +154,10 @@ class _Event(Record):
     time: float = Field(default_factory=time.time)
 
 
-class Created(_Event, DesignOptions):
+class Created(DesignOptions):
     """A session's beginning: the options that it was called with; ``key`` identifies the same call made again."""
 
+    time: float = Field(default_factory=time.time)
     kind: Literal["created"] = "created"
     name: str
     text: str
