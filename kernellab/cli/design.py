@@ -20,7 +20,7 @@ from kernellab.options.design import DesignCall, DesignVerification
 if TYPE_CHECKING:
     from kernellab.records import Role, Verdict
     from kernellab.session import DesignRequest, Session
-    from kernellab.session.turn.wording import Proposal
+    from kernellab.session.turn.task_from_text import Proposal
 
 #: what the rules Designer cannot get past, and nobody else is there to: the input is at fault, not the work
 _NO_GRAPH = "CaptureError"
@@ -69,7 +69,7 @@ def design(
     from kernellab.cli import person
     from kernellab.session import begin
     from kernellab.session.start import check_coder
-    from kernellab.verifier.protocol.requested import for_design
+    from kernellab.verifier.protocol.option_words import for_design
 
     options = for_design(verification)
     answer = person.read_answer(shell.answer) if shell.answer is not None else ""
@@ -157,8 +157,8 @@ def _tell(session: Session, found: dict[str, Any], role: Role | None) -> None:
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
     """What came of the backward, where the task asks for one."""
-    from kernellab.cli.whole.gradient import backward_of
-    from kernellab.whole.gradient.derive import said_true
+    from kernellab.cli.model.gradient import backward_of
+    from kernellab.model_integration.gradient.derive import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
         return {}
@@ -201,7 +201,7 @@ def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
     """A task that a model wrote and a person approved."""
     from kernellab.agents.roles import is_model, parse_roles
     from kernellab.records import Role
-    from kernellab.session.turn.wording import propose_task
+    from kernellab.session.turn.task_from_text import propose_task
 
     specs, _ = parse_roles(call.roles)
     spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
