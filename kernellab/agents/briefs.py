@@ -12,9 +12,6 @@ from kernellab.target import Target
 if TYPE_CHECKING:
     from kernellab.task import Task
 
-#: parts of the method that a session can do without, so that their worth can be measured
-ABLATIONS = ("gate", "routing", "sketch", "examples", "intermediates")
-
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -104,7 +101,7 @@ class Brief:
     bound_ms: float | None = None
     #: what may still be spent, in words
     budget_left: str = ""
-    #: the parts of :data:`ABLATIONS` that this session leaves out on purpose
+    #: the parts of :data:`kernellab.options.design.ABLATIONS` that this session leaves out on purpose
     ablation: frozenset[str] = NOTHING
     #: the pinned lines of the sketch that a revision must keep
     pins: tuple[str, ...] = ()

@@ -4,81 +4,63 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from pydantic import BaseModel, Field
 
-from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, settings, write_files
+from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
+from kernellab.cli.parameters import with_requests
 from kernellab.errors import CaptureError, SessionError
-from kernellab.fidelity import FRAMEWORK, PRECISION
+from kernellab.fidelity import FRAMEWORK
+from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.design import DesignCall, DesignVerification
 
 if TYPE_CHECKING:
     from kernellab.records import Role, Verdict
     from kernellab.session import DesignRequest, Session
+    from kernellab.session.turn.task_from_text import Proposal
 
 #: what the rules Designer cannot get past, and nobody else is there to: the input is at fault, not the work
 _NO_GRAPH = "CaptureError"
 
 
+class DesignShell(BaseModel):
+    """What only the shell's design takes."""
+
+    model_config = REQUEST
+
+    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
+
+    words: str | None = Field(default=None, description="the operator in words instead; a model writes the task")
+    yes: bool = Field(default=False, description="approve the task that a model wrote from --words")
+    out: Path | None = Field(default=None, description="a folder for sketch, source and exported module")
+    start: Annotated[Path | None, Option(on=Surface.COMMAND, flag="from")] = Field(
+        default=None, description="start from a sketch (.sketch) or a source, which is lifted to a sketch"
+    )
+    resume: bool | None = Field(default=None, description="resume the session that the same call started")
+    answer: Path | None = Field(
+        default=None, description="your answer where a role is yours (- is stdin); goes on as --resume does"
+    )
+    json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
+        default=False, description="one JSON object on stdout"
+    )
+
+    @property
+    def goes_on(self) -> bool:
+        """Does the call go on with the session that there is?"""
+        return bool(self.resume) or self.answer is not None
+
+
+@with_requests
 def design(
+    call: DesignCall,
+    verification: DesignVerification,
+    shell: DesignShell,
     task: Annotated[
         Path | None, typer.Argument(help="The task's Python file, in KernelBench's or the native form.")
     ] = None,
-    words: Annotated[str | None, typer.Option(help="The operator in words instead; a model writes the task.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve the task that a model wrote from --words.")] = False,
-    dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
-    roles: Annotated[
-        str | None,
-        typer.Option(
-            help='"rules", "model", "human", or "designer=model:NAME,coder=replay:FILE"; "model:A>rules" falls back.'
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600; a request that does not fit is not sent."),
-    ] = None,
-    max_turns: Annotated[
-        int | None, typer.Option(min=1, help="Begin no design or code after this many turns (20).")
-    ] = None,
-    improve: Annotated[
-        bool | None, typer.Option(help="Continue after a kernel has passed; default: when a model designs or codes.")
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(help="Leave a part out: gate, routing, sketch, examples, intermediates; repeatable."),
-    ] = None,
-    tune: Annotated[
-        int, typer.Option(min=0, help="Measure this many points of the rules' schedules first, and take the fastest.")
-    ] = 0,
-    memory: Annotated[
-        str | None, typer.Option(help="on, off, or a store's place; default: kernellab.toml, else where there is one.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for sketch, source and exported module.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of a constexpr; repeatable.")] = None,
-    from_: Annotated[
-        Path | None,
-        typer.Option("--from", help="Start from a sketch (.sketch) or a source, which is lifted to a sketch."),
-    ] = None,
-    lift: Annotated[bool, typer.Option("--lift", help="Lift a sketch from the --from source in any case.")] = False,
-    baseline: Annotated[
-        list[str] | None, typer.Option(help="eager, compile, max-autotune, or a kernel's file; repeatable.")
-    ] = None,
-    level: Annotated[
-        str | None, typer.Option(help="T1 quick, T2 isolated (the default), T3 sealed, T4 reproduced.")
-    ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="How many times to repeat the timing.")] = 1,
-    allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library; labelled so.")
-    ] = False,
-    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
-    chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
-    resume: Annotated[bool, typer.Option(help="Resume the session that the same call started.")] = False,
-    answer: Annotated[
-        Path | None, typer.Option(help="Your answer where a role is yours (- is stdin); goes on as --resume does.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Design a kernel for a task: one whole session. Exit 0 when a kernel was verified at --level, whatever its speed.
 
@@ -87,62 +69,49 @@ def design(
     from kernellab.cli import person
     from kernellab.session import begin
     from kernellab.session.start import check_coder
+    from kernellab.verifier.protocol.option_words import for_design
 
-    options = _options(baseline, level, repeat, allow_library, precision)
-    values = settings(set_ or [])
-    given = person.read_answer(answer) if answer is not None else ""
-    resume = resume or answer is not None
-    _check_call(dsl, roles, budget, chip)
-    check_folder(out)
-    if from_ is None:  # else there is code already, which the Verifier may pass
-        check_coder(dsl, roles)
+    options = for_design(verification)
+    answer = person.read_answer(shell.answer) if shell.answer is not None else ""
+    _check_call(call)
+    if call.lift and shell.start is None:
+        raise SessionError("--lift says how the --from source is read.", "Give the source: --from FILE.")
+    check_folder(shell.out)
+    if shell.start is None:  # else there is code already, which the Verifier may pass
+        check_coder(call.dsl, call.roles)
     began = time.perf_counter()
-    request = replace(
-        _asked(task, words, roles, budget, yes), dsl=dsl, roles=roles, approve="none", max_turns=max_turns, chip=chip,
-        constexpr=values, options=options, fresh=not resume, budget=budget, improve=improve, ablation=without or (),
-        tune=tune, memory=memory,
-    )  # fmt: skip
-    session = begin(_started(request, from_, lift) if from_ is not None else request)
-    _run(session, resume, given, editor=not json)
+    request = _asked(task, call, shell).model_copy(
+        update={"approve": "none", "options": options, "fresh": not shell.goes_on}
+    )
+    session = begin(_started(request, shell.start) if shell.start is not None else request)
+    _run(session, shell.goes_on, answer, editor=not shell.json_)
     _no_graph(session)
     found = result(session, time.perf_counter() - began)
     role = person.asked(session)
     if role is not None:
         brief = person.write_brief(session, role)
         found |= {"asked": role.value, "brief": str(brief)}
-    if out is not None:
-        found["files"] = _write(session, out)
+    if shell.out is not None:
+        found["files"] = _write(session, shell.out)
     found |= _backward(session, request) if session.state.best() is not None else {}
-    if json:
+    if shell.json_:
         emit(found)
     else:
         _tell(session, found, role)
     return 0 if found["passed"] and found.get("backward", {}).get("passed", True) else 1
 
 
-def _options(
-    baseline: list[str] | None, level: str | None, repeat: int, allow_library: bool, precision: str | None
-) -> dict[str, Any]:
-    """What the Verifier is asked beside its defaults."""
-    if not (baseline or level or repeat > 1 or allow_library or precision):
-        return {}
-    if level == "T0":
-        raise SessionError("--level T0 runs no kernel, so it verifies none.", "Choose T1, T2, T3 or T4.")
-    from kernellab.verifier.protocol.option_words import verify_options
-
-    wanted = verify_options(baseline, level or "T2", repeat, allow_library, precision=precision or "")
-    return wanted.model_dump(mode="json", exclude_defaults=True)
-
-
-def _asked(task: Path | None, words: str | None, roles: str | None, budget: str | None, yes: bool) -> DesignRequest:
+def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
     """The request for a task's file, or for one that a model writes from words."""
     from kernellab.session import DesignRequest
     from kernellab.task import load_task
 
-    if task is not None and words is None:
-        return DesignRequest(load_task(task))
-    if words is not None and task is None:
-        return _worded(words, roles, budget, yes)
+    said = call.model_dump(exclude_unset=True)
+    if task is not None and shell.words is None:
+        return DesignRequest(task=load_task(task), **said)
+    if shell.words is not None and task is None:
+        proposal = _worded(shell.words, call, shell.yes)
+        return DesignRequest(task=proposal.text, name=proposal.name, asked=tuple(proposal.exchanges), **said)
     what = "No task is" if task is None else "A task file and --words are both"
     raise SessionError(f"{what} given.", "Pass exactly one of TASK and --words.")
 
@@ -209,7 +178,7 @@ _WAITS = (
 )
 
 
-def _check_call(dsl: str | None, roles: str | None, budget: str | None, chip: str | None) -> None:
+def _check_call(call: DesignCall) -> None:
     """What is wrong with the call is told before the task is run.
 
     Raises:
@@ -220,24 +189,23 @@ def _check_call(dsl: str | None, roles: str | None, budget: str | None, chip: st
     from kernellab.dsls.machine import named_chip
     from kernellab.models import Budget
 
-    parse_roles(roles)
-    Budget.parse(budget or "")
-    if dsl is not None:
-        get_adapter(dsl)
-    if chip is not None:
-        named_chip(chip)
+    parse_roles(call.roles)
+    Budget.parse(call.budget)
+    if call.dsl is not None:
+        get_adapter(call.dsl)
+    if call.chip is not None:
+        named_chip(call.chip)
 
 
-def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> DesignRequest:
-    """The request for a task that a model wrote and a person approved, with what was said for it."""
+def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
+    """A task that a model wrote and a person approved."""
     from kernellab.agents.roles import is_model, parse_roles
     from kernellab.records import Role
-    from kernellab.session import DesignRequest
     from kernellab.session.turn.task_from_text import propose_task
 
-    specs, _ = parse_roles(roles)
+    specs, _ = parse_roles(call.roles)
     spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
-    found = propose_task(words, spec, budget=budget or "")
+    found = propose_task(words, spec, budget=call.budget)
     say(found.text)
     for flag in found.flags:
         say(f"note: {flag}")
@@ -246,7 +214,7 @@ def _worded(words: str, roles: str | None, budget: str | None, yes: bool) -> Des
             raise SessionError("A task written by a model needs a person's approval.", "Read it above, then add --yes.")
         if not typer.confirm("Design a kernel for this task?", err=True):
             raise typer.Abort
-    return DesignRequest(found.text, name=found.name, asked=found.exchanges)
+    return found
 
 
 def _no_graph(session: Session) -> None:
@@ -319,18 +287,18 @@ def usage(session: Session) -> dict[str, Any]:
     }
 
 
-def _started(request: DesignRequest, path: Path, lift: bool) -> DesignRequest:
+def _started(request: DesignRequest, path: Path) -> DesignRequest:
     """From a sketch, a source in the target's DSL, or a foreign one that a sketch is to be lifted from."""
     if path.suffix in (".sketch", ".txt"):
-        return replace(request, sketch=read_text(path, "sketch"))
+        return request.model_copy(update={"sketch": read_text(path, "sketch"), "lift": False})
     from kernellab.dsls.sources import read_source
 
     own = read_source(path, None)
     if any(name.endswith((".cu", ".cuh")) for name in own.files):
         own = own.model_copy(update={"dsl": "cuda_c"})
-    if lift or (request.dsl is not None and own.dsl != request.dsl):
-        return replace(request, source=own, lift=True)
-    return replace(request, source=read_source(path, request.dsl))
+    if request.lift or (request.dsl is not None and own.dsl != request.dsl):
+        return request.model_copy(update={"source": own, "lift": True})
+    return request.model_copy(update={"source": read_source(path, request.dsl)})
 
 
 def _write(session: Session, out: Path) -> list[str]:

@@ -7,15 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from pydantic import BaseModel, Field
 from typer.core import TyperGroup
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_files
+from kernellab.cli.parameters import is_typed, with_requests
 from kernellab.content import WORKSPACE, written
 from kernellab.errors import EvolveError, counted
-from kernellab.fidelity import PRECISION
+from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.search import SearchOptions
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
@@ -44,36 +47,34 @@ _AT_WORK, _BEGINS = "At work on", 120.0
 _GOING_ON = frozenset({"--resume", "--cluster", "--out", "--detach", "--json"})
 
 
+class SearchShell(BaseModel):
+    """What only the shell's search takes."""
+
+    model_config = REQUEST
+
+    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
+
+    start: Annotated[tuple[Path, ...], Option(on=Surface.COMMAND, flag="from")] = Field(
+        default=(), description="a sketch to begin with"
+    )
+    out: Path | None = Field(default=None, description="a folder for the best one's sketch and source")
+    cluster: Annotated[str, Option(on=Surface.COMMAND, default="threads of this process")] = Field(
+        default="", description="who does the jobs: local:N processes here, or dask://HOST:PORT"
+    )
+    detach: bool = Field(default=False, description="run in a background process")
+    estimate: bool = Field(default=False, description="print the estimated cost and exit")
+    resume: str = Field(default="", description="resume a run that was interrupted")
+    json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
+        default=False, description="one JSON object on stdout"
+    )
+
+
+@with_requests
 def evolve(
     context: typer.Context,
+    options: SearchOptions,
+    shell: SearchShell,
     task: Annotated[Path | None, typer.Argument(help="The task's Python file.")] = None,
-    dsl: Annotated[str, typer.Option(help="triton, cpp, cuda_c.")] = "cpp",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds after the seeds.")] = 3,
-    parallel: Annotated[int, typer.Option(min=1, help="Proposals of an island in a round.")] = 4,
-    islands: Annotated[int, typer.Option(min=1, help="Islands.")] = 2,
-    select: Annotated[str, typer.Option(help="islands, ucb, beam, greedy, map-elites, random.")] = "islands",
-    operators: Annotated[
-        list[str] | None,
-        typer.Option(help="Operators that vary a candidate: rules, cross, model, or a name; repeatable."),
-    ] = None,
-    score: Annotated[str, typer.Option(help="rank: measured times; model: the cost model's alone.")] = "rank",
-    target: Annotated[float, typer.Option(min=0, help="Stop at this speedup of a verified kernel; 0: never.")] = 0.0,
-    plateau: Annotated[int, typer.Option(min=0, help="Stop after this many rounds without a gain; 0: never.")] = 0,
-    budget: Annotated[str, typer.Option(help="tokens=200000,usd=1,minutes=30,gpu_s=600, of the whole run.")] = "",
-    seed: Annotated[int, typer.Option(help="The same seed makes the same choices.")] = 0,
-    model: Annotated[str, typer.Option(help="A model as an operator: model, model:NAME, replay:FILE.")] = "",
-    from_: Annotated[list[Path] | None, typer.Option("--from", help="A sketch to begin with; repeatable.")] = None,
-    allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Accept kernels that call the framework's library.")
-    ] = False,
-    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
-    chip: Annotated[str | None, typer.Option(help="Design for a chip of knowledge/hardware.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the best one's sketch and source.")] = None,
-    cluster: Annotated[str, typer.Option(help="local:N processes here, or dask://HOST:PORT; default: threads.")] = "",
-    detach: Annotated[bool, typer.Option("--detach", help="Run in a background process.")] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Print the estimated cost and exit.")] = False,
-    resume: Annotated[str, typer.Option(help="Resume a run that was interrupted.")] = "",
-    json: Json = False,
 ) -> int:
     """Search for faster kernels of a task. Exit 0 when a verified kernel was found.
 
@@ -81,33 +82,21 @@ def evolve(
     drop | freeze | thaw | set | direct | scratchpad | accept | refuse | stop | report. `kernellab evolve lab` replays
     search policies on recorded kernels.
     """
-    from kernellab.evolve.estimate import estimate as estimated
-    from kernellab.evolve.run import begin, open_run, planned, readable
+    from kernellab.evolve.run import open_run
 
-    knobs: dict[str, Any] = {
-        "rounds": rounds, "parallel": parallel, "islands": islands, "select": select, "score": score,
-        "operators": tuple(operators or ()), "target": target, "plateau": plateau, "budget": budget, "seed": seed,
-    }  # fmt: skip
-    if (task is None) == (not resume):
+    if (task is None) == (not shell.resume):
         raise EvolveError("Give a task file, or a run to --resume.", "`kernellab evolve list` shows the runs.")
-    if not estimate:
-        check_folder(out)
-    if resume:
-        _check_going_on(context, resume)
-        run = open_run(resume, cluster=cluster)
+    if not shell.estimate:
+        check_folder(shell.out)
+    if task is None:
+        _check_going_on(context, shell.resume)
+        run = open_run(shell.resume, cluster=shell.cluster)
     else:
-        assert task is not None
-        asked: dict[str, Any] = {
-            "chip": chip, "sketches": [read_text(path, "sketch") for path in from_ or ()], "model": model,
-            "allow_library": allow_library, "precision": precision or "", **knobs,
-        }  # fmt: skip
-        earlier = [run.state for run in readable(5)[0]]
-        cost = estimated(planned(task, dsl, **asked).knobs, dsl, bool(model), earlier)
-        if estimate:
-            emit(cost.model_dump()) if json else print(cost.text)
+        begun = _begun(task, options, shell)
+        if begun is None:
             return 0
-        say(cost.text)
-        run = begin(task, dsl, cluster=cluster, **asked)
+        run = begun
+    detach, cluster, out, json = shell.detach, shell.cluster, shell.out, shell.json_
     if detach and not run.state.status.ended:
         log = _detached(run, cluster, out)
         done = f"{run.id} runs in the background: kernellab evolve attach {run.id}"
@@ -117,6 +106,23 @@ def evolve(
     if run.works_here:
         say(f"{_AT_WORK} {run.id}.")
     return _watched(run, out, json)
+
+
+def _begun(task: Path, options: SearchOptions, shell: SearchShell) -> Run | None:
+    """The run, after its greatest cost is printed; None where that was all that was asked."""
+    from kernellab.evolve.estimate import estimate
+    from kernellab.evolve.records import SearchRequest
+    from kernellab.evolve.run import planned, readable, start
+
+    sketches = tuple(read_text(path, "sketch") for path in shell.start)
+    request = SearchRequest(**options.model_dump(exclude_unset=True), sketches=sketches, cluster=shell.cluster)
+    earlier = [run.state for run in readable(5)[0]]
+    cost = estimate(planned(task, request).knobs, request.dsl, bool(request.model), earlier)
+    if shell.estimate:
+        emit(cost.model_dump()) if shell.json_ else print(cost.text)
+        return None
+    say(cost.text)
+    return start(task, request)
 
 
 @run_app.command("list")
@@ -305,8 +311,7 @@ def lab(
 def _check_going_on(context: typer.Context, run: str) -> None:
     """Raises EvolveError: a word of the call was decided when the run began, and would say nothing."""
     for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if source is not None and source.name == "COMMANDLINE" and option.opts[0] not in _GOING_ON:
+        if is_typed(context, option.name or "") and option.opts[0] not in _GOING_ON:
             raise EvolveError(
                 f"{option.opts[0]} was decided when the run began.",
                 f"Leave it out; `kernellab evolve set {run} rounds=5` changes what can be changed.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +43,6 @@ def ask_to_remember(name: str, remember: Callable[[], int]) -> None:
             say(f"{counted(remember(), 'kernel')} remembered")
     else:
         say(f"`kernellab memory add {name}` remembers it for later designs.")
-
-
-def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, int | float]:
-    """``NAME=VALUE`` of ``option`` as numbers.
-
-    Raises:
-        KernellabError: not NAME=VALUE, or no number.
-    """
-    found: dict[str, int | float] = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        try:
-            if not sign or not name.isidentifier():
-                raise ValueError
-            found[name] = int(value, 0)
-        except ValueError:
-            try:
-                if not sign or not name.isidentifier():
-                    raise ValueError
-                found[name] = float(value)
-            except ValueError:
-                raise KernellabError(f"{option} {pair} is not NAME=NUMBER.", f"Write {option} BLOCK=256.") from None
-    return found
 
 
 def read_text(path: Path, what: str) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, say, settings
+from kernellab.cli.output import emit, say
+from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError
-from kernellab.fidelity import PRECISION
+from kernellab.options.design import VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict, one_line_each
 from kernellab.verifier.protocol.remedies import remedy
 
@@ -20,31 +21,13 @@ if TYPE_CHECKING:
     from kernellab.verifier import VerifyOptions
 
 
+@with_requests
 def verify(
+    call: VerifyCall,
     task: Annotated[Path, typer.Argument(help="The task's Python file, or a capsule alone.")],
     source: Annotated[
         Path | None, typer.Argument(help="A Python file that defines kernel(...) or ModelNew, or a folder with one.")
     ] = None,
-    dsl: Annotated[str | None, typer.Option(help="Language of SOURCE; default: detected.")] = None,
-    allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Accept a candidate that calls library operators.")
-    ] = False,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(help="eager, compile, max-autotune, or a kernel of your own (a file or folder); repeatable."),
-    ] = None,
-    level: Annotated[
-        str, typer.Option(help="T0 static only, T1 quick, T2 isolated, T3 sealed, T4 reproduced by another judge.")
-    ] = "T2",
-    repeat: Annotated[int, typer.Option(min=1, help="How many times to repeat the timing.")] = 1,
-    precision: Annotated[str | None, typer.Option(help=PRECISION)] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE of a constant that the source defines; repeatable.")
-    ] = None,
-    unsandboxed: Annotated[
-        bool,
-        typer.Option("--unsandboxed", help="Run it without a sandbox, which this machine lacks: you trust its author."),
-    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Verify that SOURCE is right, honest and fast for TASK. Exit 0 when verified, whatever its speed.
@@ -60,14 +43,13 @@ def verify(
     from kernellab.verifier.protocol.option_words import plain_dsl, verify_options
 
     # what is wrong with the call is told before anything is loaded
-    options = verify_options(baseline, level, repeat, allow_library, dsl, precision or "")
-    options = options.model_copy(update={"unsandboxed": unsandboxed})
-    values = settings(set_ or [])
+    dsl = call.dsl
+    options = verify_options(call, dsl).model_copy(update={"unsandboxed": call.unsandboxed})
     if source is None:
         return _verify_capsule(task, options, json)
     if task.suffix == ".json":
         raise KernellabError(f"{task} is no task's Python file.", "A capsule brings its own source: name it alone.")
-    candidate = with_constants(read_source(source, dsl, plain_dsl()), values)
+    candidate = with_constants(read_source(source, dsl, plain_dsl()), call.constants)
     if dsl is None and dsl_of(candidate.files) is None:
         say(f"No DSL is recognised in {source}, so it is judged as {candidate.dsl}; --dsl names another.")
     target = detect_target(candidate.dsl)

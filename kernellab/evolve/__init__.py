@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernellab.evolve.records import Knobs
     from kernellab.evolve.run import Run, evolve, open_run, runs
+    from kernellab.options.search import Knobs
 
 __all__ = ["Knobs", "Run", "evolve", "open_run", "runs"]
 
@@ -21,7 +21,7 @@ __all__ = ["Knobs", "Run", "evolve", "open_run", "runs"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'kernellab.evolve' has no attribute {name!r}")
-    return getattr(import_module("kernellab.evolve.records" if name == "Knobs" else "kernellab.evolve.run"), name)
+    return getattr(import_module("kernellab.options.search" if name == "Knobs" else "kernellab.evolve.run"), name)
 
 
 class _Callable(ModuleType):

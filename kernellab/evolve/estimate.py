@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from statistics import median
 
 from kernellab.errors import counted
-from kernellab.evolve.records import Knobs
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.mix import MOST_SEEDS
+from kernellab.options.search import Knobs
 from kernellab.records import Record
 
 #: seconds of the gate, the build and the rank of one candidate where no earlier run says it: 2 cores and g++ 12

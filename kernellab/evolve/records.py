@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import time
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
+from kernellab.options.search import Knobs, SearchOptions
 from kernellab.records import Author, Exchange, Record, Source, Timing, Usage, Verdict
 from kernellab.verifier.protocol.options import Fidelity
 
@@ -33,46 +35,22 @@ class Step(str, Enum):
     VERIFY = "verify"
 
 
-class Knobs(Record):
-    """What a person may set before a run and change while it runs. The defaults are the paper's (section 4.1)."""
+class SearchRequest(SearchOptions):
+    """A search to begin: its options, and what a call from Python gives besides."""
 
-    rounds: int = Field(default=3, ge=1, le=100_000)
-    #: proposals of an island in a round
-    parallel: int = Field(default=4, ge=1, le=256)
-    islands: int = Field(default=2, ge=1, le=64)
-    #: elites migrate after every so many rounds; 0 never
-    migrate_every: int = Field(default=1, ge=0)
-    #: an island's elites: its best, which migrate and which others are inspired by
-    elites: int = Field(default=2, ge=1, le=64)
-    select: str = "islands"
-    #: operators that may vary a candidate, by name or by kind ("rules", "cross", "model"); empty: all that can be had
-    operators: tuple[str, ...] = ()
-    #: a model that takes part from now on: "model", "model:NAME", "replay:FILE", or "rules", none; "": as it began
-    model: str = ""
-    #: what ranks candidates: "rank", measured times, or "model", the cost model's
-    score: Literal["rank", "model"] = "rank"
-    #: a candidate this much like an earlier one is not built (1: only the same)
-    novelty: float = Field(default=0.995, gt=0, le=1)
-    #: a candidate is not built where the cost model gives it more than so many times the best candidate's time
-    hopeless: float = Field(default=8.0, ge=1)
-    #: stop at this speedup of a verified kernel; 0 never
-    target: float = Field(default=0.0, ge=0)
-    #: stop where a verified kernel reaches this share of its bound
-    headroom: float = Field(default=0.95, gt=0, le=1)
-    #: who says more than the rules after a round, where the run has a model
-    analyst: Literal["model", "rules"] = "model"
-    #: propose a new direction after so many rounds without a gain; 0 never
-    stagnation: int = Field(default=2, ge=0)
-    #: stop after so many rounds without an improvement; 0 never
-    plateau: int = Field(default=0, ge=0)
-    #: of the whole run: "tokens=200000,usd=1,minutes=30,gpu_s=600"
-    budget: str = ""
-    seed: int = 0
+    #: the run's; by default the task's
+    name: str | None = None
+    #: sketches and kernels that it begins with, in addition to the designs of the rules
+    sketches: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    workspace: str | Path | None = None
+    #: a Dask cluster that does the jobs: local:N or dask://HOST:PORT; "" threads of this process
+    cluster: str = ""
 
-    @property
-    def size(self) -> int:
-        """Proposals of a round."""
-        return self.islands * self.parallel
+    def filled(self, usual: Knobs) -> SearchRequest:
+        """With what the workspace says for what the call did not."""
+        missing = usual.model_fields_set - self.model_fields_set
+        return self.model_copy(update={name: getattr(usual, name) for name in missing})
 
 
 class Proposal(Record):

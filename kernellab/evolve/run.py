@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from kernellab.content import find_workspace
 from kernellab.designer.eager import as_asked
@@ -27,7 +26,7 @@ from kernellab.evolve.jobs import found as find_target
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.novelty import Novelty
 from kernellab.evolve.policies import POLICIES
-from kernellab.evolve.records import RULES, Action, Begun, Knobs, Proposal, Status, Steered
+from kernellab.evolve.records import RULES, Action, Begun, Proposal, SearchRequest, Status, Steered
 from kernellab.evolve.report import part
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
@@ -41,6 +40,9 @@ from kernellab.evolve.workers import LocalWorkers
 from kernellab.memory.memory import Memory
 from kernellab.memory.recall import OFF, place_named
 from kernellab.models import Budget
+from kernellab.options import build, signature_of
+from kernellab.options.file import FILE, choose, read_table
+from kernellab.options.search import CHANGEABLE, Knobs
 from kernellab.records import Author, Candidate, Role, Source, Verdict
 from kernellab.session.config import check_model, memory_defaults, model_settings
 from kernellab.session.start import design, task_text
@@ -312,6 +314,11 @@ class Run:
         Raises:
             EvolveError: an unknown knob, or a value that it cannot have. SessionError: that model cannot be asked.
         """
+        fixed = [name for name in knobs if name in Knobs.model_fields and name not in CHANGEABLE]
+        if fixed:
+            raise EvolveError(
+                f"{fixed[0]!r} cannot be changed while a search runs.", f"Change one of {', '.join(CHANGEABLE)}."
+            )
         chosen = make_knobs(self.state.knobs, knobs)
         if chosen.model not in ("", RULES, self.state.knobs.model):
             check_model(Role.DESIGNER, chosen.model, self.workspace)
@@ -381,82 +388,72 @@ class Run:
             raise EvolveError(f"There is no island {island} in the run {self.id}.", _numbered(len(self.state.islands)))
 
 
-def evolve(
-    task: str | Path | Task,
-    dsl: str = "cpp",
-    *,
-    name: str | None = None,
-    chip: str | None = None,
-    sketches: Iterable[str] = (),
-    sources: Iterable[Source] = (),
-    model: str = "",
-    allow_library: bool = False,
-    precision: str = "",
-    workspace: str | Path | None = None,
-    wait: bool = False,
-    cluster: str = "",
-    memory: str | None = None,
-    **knobs: Any,
-) -> Run:
-    """Search for faster kernels of ``task`` in the background (paper, Algorithm 3); the rest are :class:`Knobs`.
+def evolve(task: str | Path | Task, dsl: str = "cpp", *, wait: bool = False, **asked: Any) -> Run:
+    """Search for faster kernels of ``task`` in the background (paper, Algorithm 3).
 
-    ``sketches`` and ``sources`` are begun with, beside the designs of the rules. ``model`` makes a model one of the
-    operators ("model", "model:NAME", "replay:FILE"); ``cluster`` is a Dask cluster that does the jobs. ``precision`` is
-    "strict" (float32 right to 1e-4 beside eager, KernelBench's check) or "framework" (what torch's flags allow), which
-    is the default. ``memory`` is "on", "off" or a store's place; by default what ``kernellab.toml`` says, else the
-    workspace's where it has one.
+    The other arguments are the fields of :class:`kernellab.evolve.records.SearchRequest`: the knobs, what the search
+    begins with, and where it is done. What is left out is taken from ``kernellab.toml``, then from the defaults.
 
     Raises:
         TaskError, TargetError, EvolveError, SessionError: the call itself is wrong.
-        KernellabError: ``precision`` is another word.
+        KernellabError: ``precision`` is another word than "strict" and "framework".
     """
-    run = begin(
-        task, dsl, name=name, chip=chip, sketches=sketches, sources=sources, model=model,
-        allow_library=allow_library, precision=precision, workspace=workspace, cluster=cluster, memory=memory, **knobs,
-    )  # fmt: skip
-    run.work()
+    run = begin(task, dsl, **asked).work()
     return run.wait() if wait else run
 
 
-def begin(
-    task: str | Path | Task, dsl: str = "cpp", *, workspace: str | Path | None = None, cluster: str = "", **asked: Any
-) -> Run:  # fmt: skip
+evolve.__signature__ = signature_of(  # type: ignore[attr-defined]
+    SearchRequest, "str | Path | Task", Run, [inspect.Parameter("wait", inspect.Parameter.KEYWORD_ONLY, default=False)]
+)
+
+
+def begin(task: str | Path | Task, dsl: str = "cpp", **asked: Any) -> Run:
     """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
-    place = Path(workspace) if workspace is not None else find_workspace()
-    begun = planned(task, dsl, workspace=place, **asked)
+    if unknown := sorted(set(asked) - set(SearchRequest.model_fields)):
+        raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], SearchRequest.model_fields))
+    values = {name: value for name, value in asked.items() if value is not None}
+    return start(task, build(SearchRequest, {"dsl": dsl, **values}, EvolveError, "knob"))
+
+
+def start(task: str | Path | Task, request: SearchRequest) -> Run:
+    """Begin a run of a request; it waits for :meth:`Run.work`. Raises as :func:`evolve`."""
+    begun, place = planned(task, request), _place(request)
     run = f"{begun.name}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)
     stream.acquire()
     stream.append([begun])
     stream.release()
     stream.close()
-    return Run(place, run, cluster)
+    return Run(place, run, request.cluster)
 
 
-def planned(
-    task: str | Path | Task, dsl: str = "cpp", *, name: str | None = None, chip: str | None = None,
-    sketches: Iterable[str] = (), sources: Iterable[Source] = (), model: str = "", allow_library: bool = False,
-    precision: str = "", workspace: str | Path | None = None, memory: str | None = None, **knobs: Any,
-) -> Begun:  # fmt: skip
-    """What :func:`begin` would begin with; nothing is written. Raises as :func:`evolve`."""
-    place = Path(workspace) if workspace is not None else find_workspace()
-    text, called, _ = task_text(task, name)
-    chosen = make_knobs(Knobs(), knobs)
-    ready = get_adapter(dsl).readiness()
+def _place(request: SearchRequest) -> Path:
+    return Path(request.workspace) if request.workspace is not None else find_workspace()
+
+
+def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
+    """What :func:`start` would begin with; nothing is written. Raises as :func:`evolve`."""
+    place = _place(request)
+    text, called, _ = task_text(task, request.name)
+    request = request.filled(read_table(place / FILE, "evolve", Knobs, EvolveError))
+    chosen = _checked(request.knobs)
+    ready = get_adapter(request.dsl).readiness()
     if not ready.ready:
         raise EvolveError(ready.reason, ready.remedy)
-    if model:
-        check_model(Role.DESIGNER, model, place)
+    if request.model:
+        check_model(Role.DESIGNER, request.model, place)
+    first = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
     given = [
-        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, sketch=s) for s in sketches),
-        *(Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN, source=s) for s in sources),
+        *(first.model_copy(update={"sketch": sketch}) for sketch in request.sketches),
+        *(first.model_copy(update={"source": source}) for source in request.sources),
     ]
-    wanted = fidelity(precision)
-    asked = as_asked(load_task(text, called), wanted, find_target(dsl, chip))
+    wanted = fidelity(request.precision)
+    asked = as_asked(load_task(text, called), wanted, find_target(request.dsl, request.chip))
     return Begun(
-        name=called, text=text, dsl=dsl, chip=chip, knobs=chosen, model=model, allow_library=allow_library,
-        precision=wanted, rounded=tuple(sorted(asked.rounded)), given=tuple(given),
-        memory=memory if memory is not None else memory_defaults(place).use, version=_version(),
+        name=called, text=text, dsl=request.dsl, chip=request.chip, knobs=chosen, model=request.model,
+        allow_library=request.allow_library, precision=wanted, rounded=tuple(sorted(asked.rounded)),
+        given=tuple(given), memory=request.memory if request.memory is not None else memory_defaults(place).use,
+        version=_version(),
     )  # fmt: skip
 
 
@@ -496,22 +493,20 @@ def readable(last: int = 0, workspace: str | Path | None = None) -> tuple[list[R
     return found, faults
 
 
-def make_knobs(usual: Knobs, changed: dict[str, Any]) -> Knobs:
+def make_knobs(usual: Knobs, changed: Mapping[str, Any]) -> Knobs:
     """Raises EvolveError: an unknown knob, or a value that it cannot have; KernellabError: a budget that is none."""
     if unknown := sorted(set(changed) - set(Knobs.model_fields)):
-        raise EvolveError(f"A search has no knob {unknown[0]!r}.", f"It has {', '.join(Knobs.model_fields)}.")
-    if isinstance(named := changed.get("operators"), str):
-        changed = {**changed, "operators": tuple(named.replace(",", " ").split())}
-    _check_operators(changed.get("operators", ()))
-    select = changed.get("select", usual.select)
-    if select not in POLICIES:
-        raise EvolveError(f"There is no policy {select!r}.", f"Choose one of {', '.join(POLICIES)}.")
-    Budget.parse(str(changed.get("budget", "")))
-    try:
-        return Knobs.model_validate({**usual.model_dump(), **changed})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise EvolveError(f"The knob {first['loc'][0]!r} cannot be {first['input']!r}.", f"{first['msg']}.") from None
+        raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], Knobs.model_fields))
+    return _checked(build(Knobs, {**usual.model_dump(), **changed}, EvolveError, "knob"))
+
+
+def _checked(knobs: Knobs) -> Knobs:
+    """The knobs, where their words are known. Raises as :func:`make_knobs`."""
+    _check_operators(knobs.operators)
+    if knobs.select not in POLICIES:
+        raise EvolveError(f"There is no policy {knobs.select!r}.", choose(knobs.select, POLICIES))
+    Budget.parse(knobs.budget)
+    return knobs
 
 
 def _check_operators(named: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ from kernellab.evolve.records import (
     Evaluation,
     Event,
     Exchanged,
-    Knobs,
     Migrated,
     Move,
     Plan,
@@ -35,6 +34,7 @@ from kernellab.evolve.records import (
     Verified,
 )
 from kernellab.models.ledger import added
+from kernellab.options.search import Knobs
 from kernellab.records import Usage, Verdict
 from kernellab.session.record.bounds import Bounds
 

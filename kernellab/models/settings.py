@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from kernellab.errors import ModelError, ModelFault
 from kernellab.models.keys import read_key
+from kernellab.options import REQUEST
+from kernellab.options.file import FILE, closest
+from kernellab.options.models import ModelOptions
 from kernellab.records import Role, Usage
 
-FILE = "kernellab.toml"
 #: the roles that a model can play
 MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 _OPENAI = "https://api.openai.com/v1"
@@ -28,13 +30,10 @@ _HOW = (
 )
 
 
-class _Settings(BaseModel):
-    # a key in the wrong place must not come back in the error about it
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Price(_Settings):
+class Price(BaseModel):
     """US dollars a million tokens. ``cached`` is for input that the server had cached; None means the input's price."""
+
+    model_config = REQUEST
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
@@ -46,17 +45,8 @@ class Price(_Settings):
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
 
 
-class RoleSettings(_Settings):
+class RoleSettings(ModelOptions):
     """One role's own choice; None takes the common one. A role with an endpoint of its own has a key of its own."""
-
-    model: str | None = None
-    base_url: str | None = None
-    key_env: str | None = None
-    key_file: Path | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    max_tokens: int | None = Field(default=None, ge=1)
-    #: sent with each request, so that a server that honours it answers alike
-    seed: int | None = None
 
     @field_validator("base_url")
     @classmethod
@@ -85,26 +75,33 @@ class ModelSettings(RoleSettings):
     ``key_env`` names it, and a role with a ``base_url`` of its own does not get the common key.
     """
 
-    roles: dict[Role, RoleSettings] = Field(default_factory=dict)
-    #: name, or pattern with ``*``, of a model -> its price; a model without one costs None, not zero
-    prices: dict[str, Price] = Field(default_factory=dict)
-    connect_s: float = Field(default=10, gt=0)
-    #: from the request to the first token; models that reason in silence need minutes
-    first_token_s: float = Field(default=300, gt=0)
-    #: between two tokens
-    stall_s: float = Field(default=60, gt=0)
-    #: one request with all its retries
-    total_s: float = Field(default=1200, gt=0)
-    #: requests at the same time to one endpoint
-    concurrency: int = Field(default=4, ge=1)
-    #: further attempts after a fault that may pass
-    retries: int = Field(default=4, ge=0)
-    #: first pause of the back-off, doubled each time
-    retry_s: float = Field(default=0.5, gt=0)
-    #: longest pause that is taken, also when the server asks for more
-    retry_max_s: float = Field(default=60, gt=0)
-    #: a longer reply is stopped: a model that repeats itself never ends
-    max_reply_chars: int = Field(default=1_000_000, ge=1)
+    roles: dict[Role, RoleSettings] = Field(
+        default_factory=dict,
+        description="a table for a role, with a model, base_url, key_env and so on that differ from the common ones",
+    )
+    prices: dict[str, Price] = Field(
+        default_factory=dict,
+        description="the price of a model, by its name or a pattern with *: input, output and cached, US dollars a "
+        "million tokens; a model without one costs None, not zero",
+    )
+    connect_s: float = Field(default=10, gt=0, description="seconds until the endpoint is connected")
+    first_token_s: float = Field(
+        default=300, gt=0,
+        description="seconds from the request to the first token; models that reason in silence need minutes",
+    )  # fmt: skip
+    stall_s: float = Field(default=60, gt=0, description="seconds between two tokens")
+    total_s: float = Field(default=1200, gt=0, description="seconds of one request with all its retries")
+    concurrency: int = Field(default=4, ge=1, description="requests at the same time to one endpoint")
+    retries: int = Field(default=4, ge=0, description="further attempts after a fault that may pass")
+    retry_s: float = Field(
+        default=0.5, gt=0, description="seconds of the first pause before a retry, doubled each time"
+    )
+    retry_max_s: float = Field(
+        default=60, gt=0, description="seconds of the longest pause that is taken, also when the server asks for more"
+    )
+    max_reply_chars: int = Field(
+        default=1_000_000, ge=1, description="a longer reply is stopped: a model that repeats itself never ends"
+    )
 
     @field_validator("roles")
     @classmethod
@@ -142,12 +139,14 @@ class ModelSettings(RoleSettings):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = ".".join(str(part) for part in first["loc"])
-            reason = first["msg"].removeprefix("Value error, ")
+            reason, remedy = first["msg"].removeprefix("Value error, "), "Fix it there."
             if first["type"] == "extra_forbidden":
-                is_key = name.rsplit(".", 1)[-1] in ("key", "api_key", "token", "secret")
+                last = name.rsplit(".", 1)[-1]
+                is_key = last in ("key", "api_key", "token", "secret")
                 reason = "a key does not belong there; name its variable in key_env" if is_key else "no such setting"
+                remedy = (not is_key and closest(last, ModelSettings.model_fields)) or remedy
             raise ModelError(
-                ModelFault.CONFIG, f"In {where}, the model setting {name!r} is wrong: {reason}.", "Fix it there."
+                ModelFault.CONFIG, f"In {where}, the model setting {name!r} is wrong: {reason}.", remedy
             ) from None
 
     def endpoint(self, role: Role, model: str | None = None) -> Endpoint:

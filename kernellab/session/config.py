@@ -2,86 +2,58 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kernellab.agents.roles import is_model, players_of
 from kernellab.errors import ModelError, SessionError
 from kernellab.models import ModelSettings, open_model
+from kernellab.options import Option, Surface
+from kernellab.options.design import DesignCall
+from kernellab.options.file import FILE, read_table
 from kernellab.records import Role
-
-FILE = "kernellab.toml"
-
-Kind = TypeVar("Kind", bound=BaseModel)
 
 #: settings of models that this process was given (``%config KernelLab``, a script), by name
 _GIVEN: dict[str, Any] = {}
 
 
 class MemoryDefaults(BaseModel):
-    """``[memory]`` of ``kernellab.toml``.
-
-    ``use`` is "on", "off", a store's place (any URI that LanceDB takes), or "": where the workspace has a store.
-    ``offer`` says what becomes of verified kernels at a session's or a run's end: "ask" a person, "always", "never".
-    ``embed`` names an embedding model for searches by words, "model:NAME" at the endpoint of ``[models]`` or
-    "local:NAME" by sentence-transformers; "" does without.
-    """
+    """``[memory]`` of ``kernellab.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    OPTION: ClassVar[Option] = Option(on=Surface.FILE)
 
-    use: str = ""
-    offer: Literal["ask", "always", "never"] = "ask"
-    embed: str = ""
+    use: str = Field(
+        default="",
+        description="the memory of verified kernels: on, off, or a store's place (any URI that LanceDB takes); empty: "
+        "the workspace's, where it has one",
+    )
+    offer: Literal["ask", "always", "never"] = Field(
+        default="ask",
+        description="what becomes of verified kernels at the end of a session or a run: ask a person, always or never "
+        "remember them",
+    )
+    embed: str = Field(
+        default="",
+        description="the embedding model for searches by words: model:NAME at the endpoint of [models], or local:NAME "
+        "by sentence-transformers; empty: none",
+    )
 
 
-class Defaults(BaseModel):
-    """``[session]`` of ``kernellab.toml``; each is the argument of :func:`kernellab.session.design` of that name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dsl: str | None = None
-    roles: str | dict[str, str] | None = None
-    approve: str | None = None
-    budget: str | None = None
-    max_turns: int | None = Field(default=None, ge=1)
-    improve: bool | None = None
-
-
-def defaults(workspace: Path) -> Defaults:
-    """What ``[session]`` of the workspace's ``kernellab.toml`` says.
+def defaults(workspace: Path) -> DesignCall:
+    """What ``[session]`` of the workspace's ``kernellab.toml`` says: a call that has only these options set.
 
     Raises:
         SessionError: the file or a value in it is wrong; the sentence names it.
     """
-    return _table(workspace, "session", Defaults)
+    return read_table(workspace / FILE, "session", DesignCall, SessionError)
 
 
 def memory_defaults(workspace: Path) -> MemoryDefaults:
     """What ``[memory]`` of the workspace's ``kernellab.toml`` says. Raises SessionError, as :func:`defaults`."""
-    return _table(workspace, "memory", MemoryDefaults)
-
-
-def _table(workspace: Path, table: str, kind: type[Kind]) -> Kind:
-    path = workspace / FILE
-    if not path.is_file():
-        return kind()
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")).get(table, {}))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        raise SessionError(f"{path} cannot be read: {error}.", "Fix the file.") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or "the table"
-        known = ", ".join(kind.model_fields)
-        reason = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-        raise SessionError(f"In {path}, [{table}] {name} is wrong: {reason}.", f"Choose one of {known}.") from None
+    return read_table(workspace / FILE, "memory", MemoryDefaults, SessionError)
 
 
 def use_models(**given: Any) -> None:

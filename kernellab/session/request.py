@@ -4,76 +4,52 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from kernellab.agents.briefs import ABLATIONS
-from kernellab.agents.roles import Roles, is_model
+from kernellab.agents.roles import is_model
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TargetError
 from kernellab.models import Budget
+from kernellab.options.design import ABLATIONS, DesignCall, DesignOptions
 from kernellab.records import Exchange, Role, Source
-from kernellab.session.config import Defaults
-from kernellab.session.engine.steps import Stops
 from kernellab.session.record.records import Created
 
 if TYPE_CHECKING:
     from kernellab.task import Task
 
+    TaskLike = Union[str, Path, Task]
+else:
+    TaskLike = Any
 
-@dataclass(frozen=True)
-class DesignRequest:
-    """A design to begin. What is None is taken from ``[session]`` of ``kernellab.toml``."""
+
+class DesignRequest(DesignCall):
+    """A design to begin: its options, and what a call from Python gives besides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     #: a module's text, a path, or a Task
-    task: str | Path | Task
-    dsl: str | None = None
-    roles: Roles = None
-    #: none, routing, all, or a predicate on a finished turn
-    approve: str | Stops | None = None
+    task: TaskLike = ""
     name: str | None = None
-    max_turns: int | None = None
     workspace: str | Path | None = None
     #: block until the session ends or needs a person
     wait: bool = False
-    chip: str | None = None
-    #: constants of every sketch
-    constexpr: Mapping[str, int | float] | None = None
-    #: the verifier's options, by name
-    options: Mapping[str, Any] | None = None
     #: what a person already has
     sketch: str | None = None
     source: Source | None = None
-    #: the Designer, a model, begins by lifting a sketch from ``source``
-    lift: bool = False
-    #: a new session, though the same call was made before
-    fresh: bool = False
     #: time a finished session's best against torch.compile too, in the background
     compare: bool = False
-    #: what may be spent: "tokens=200000,usd=1,minutes=30,gpu_s=600"
-    budget: str | None = None
-    #: go on after a kernel passed, while there is headroom; by default when a model designs or codes
-    improve: bool | None = None
-    #: parts of the method that are left out (:data:`kernellab.agents.briefs.ABLATIONS`)
-    ablation: Iterable[str] = ()
-    #: so many points of the rules Designer's schedules are measured, and the fastest taken
-    tune: int = 0
-    #: "on", "off", a store's place (any URI that LanceDB takes); None: as kernellab.toml says, else where there is one
-    memory: str | None = None
-    #: nothing that was remembered of the task's own computation is used
-    hold_out: bool = False
     #: exchanges that led to the task
-    asked: Iterable[Exchange] = ()
+    asked: tuple[Exchange, ...] = ()
 
-    def filled(self, usual: Defaults) -> DesignRequest:
+    def filled(self, usual: DesignCall) -> DesignRequest:
         """With what the workspace says for what the call did not."""
-        names = ("dsl", "roles", "approve", "max_turns", "budget", "improve")
-        return replace(self, **{name: getattr(usual, name) for name in names if getattr(self, name) is None})
+        missing = usual.model_fields_set - self.model_fields_set
+        return self.model_copy(update={name: getattr(usual, name) for name in missing})
 
     def check(self, specs: Mapping[Role, str]) -> None:
         """What can be seen to be wrong with the call before anything runs; ``specs`` are its roles, read.
@@ -82,10 +58,8 @@ class DesignRequest:
             TargetError, SessionError, ModelError: naming the argument.
         """
         _check_target(self.dsl)
-        _check_options(self.options or {})
-        Budget.parse(self.budget or "")
-        if self.max_turns is not None and self.max_turns < 1:
-            raise SessionError(f"max_turns is {self.max_turns}.", "Allow at least one turn.")
+        _check_options(self.options)
+        Budget.parse(self.budget)
         if unknown := sorted(set(self.ablation) - set(ABLATIONS)):
             raise SessionError(f"Unknown part {unknown[0]!r} in without.", f"Choose one of {', '.join(ABLATIONS)}.")
         if self.lift and not is_model(specs[Role.DESIGNER]):
@@ -94,43 +68,33 @@ class DesignRequest:
 
     def created(self, name: str, text: str, roles: Mapping[Role, str], approval: str) -> Created:
         """The session's first event, with the key that the same call made again has too."""
-        usual = Created.model_fields["max_turns"].default
+        options = {option: getattr(self, option) for option in DesignOptions.model_fields}
         created = Created(
+            **{**options, "ablation": tuple(sorted(set(self.ablation)))},
             name=name,
             text=text,
             key="",
-            dsl=self.dsl,
-            chip=self.chip,
             roles=dict(roles),
             approval=approval,
-            max_turns=self.max_turns if self.max_turns is not None else usual,
-            constexpr=dict(self.constexpr or {}),
-            options=dict(self.options or {}),
             start_sketch=self.sketch,
             start_source=self.source,
-            lift=self.lift,
-            budget=self.budget or "",
-            improve=self.improve,
-            ablation=tuple(sorted(set(self.ablation))),
-            tune=self.tune,
-            memory=self.memory or "",
-            hold_out=self.hold_out,
             version=_version(),
         )
         return created.model_copy(update={"key": _key(created)})
 
 
+#: options that may differ in a call that goes on with the same session
+_MAY_DIFFER = {"max_turns", "budget"}
+#: options that are part of every key; the others only where they are not the default, so that a new option leaves the
+#: keys of calls without it as they were
+_FIRST = {"dsl", "chip", "constexpr", "options"}
+
+
 def _key(created: Created) -> str:
-    fields = created.model_dump(
-        mode="json",
-        exclude={
-            "time", "key", "approval", "previous", "max_turns", "budget", "lift", "improve", "ablation", "tune",
-            "memory", "hold_out",
-        },
-    )  # fmt: skip
-    # what a call did not say leaves the key as it was before it could be said
-    late = ("lift", "improve", "ablation", "tune", "memory", "hold_out")
-    fields |= {name: value for name in late if (value := getattr(created, name))}
+    later = set(DesignOptions.model_fields) - _FIRST - _MAY_DIFFER
+    usual = {name: field.default for name, field in DesignOptions.model_fields.items()}
+    unsaid = {name for name in later if getattr(created, name) in (usual[name], False)}
+    fields = created.model_dump(mode="json", exclude={"time", "key", "approval", "previous", *_MAY_DIFFER, *unsaid})
     if created.roles.get(Role.ANALYST) == "rules":
         del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]

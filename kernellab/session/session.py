@@ -13,6 +13,7 @@ from kernellab.agents.roles import check_spec, parse_role
 from kernellab.content import written
 from kernellab.errors import KernellabError, SessionError, lasting
 from kernellab.export import VerifiedKernel, module_text, package
+from kernellab.options.design import APPROVALS
 from kernellab.records import Exchange, Ranking, Role, Source, StageResult, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.config import check_model
@@ -20,7 +21,7 @@ from kernellab.session.edits import edited
 from kernellab.session.engine import decisions
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine, engine
-from kernellab.session.engine.steps import APPROVALS, Stops
+from kernellab.session.engine.steps import Stops
 from kernellab.session.kernel import BestKernel
 from kernellab.session.manual import Account, answer, brief_of_role
 from kernellab.session.record.journal import Journal

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TaskError
+from kernellab.options import build, signature_of
 from kernellab.records import Exchange, Role
 from kernellab.session.config import check_model, defaults, memory_defaults
 from kernellab.session.engine.engine import engine
@@ -45,8 +44,8 @@ def begin(request: DesignRequest) -> Session:
     """
     place = Path(request.workspace) if request.workspace is not None else find_workspace()
     request = request.filled(defaults(place))
-    if request.memory is None:
-        request = replace(request, memory=memory_defaults(place).use)
+    if "memory" not in request.model_fields_set:
+        request = request.model_copy(update={"memory": memory_defaults(place).use})
     text, name, given = task_text(request.task, request.name)
     _check_task(text)
     specs, objects = parse_roles(request.roles)
@@ -79,16 +78,16 @@ def begin(request: DesignRequest) -> Session:
 P = ParamSpec("P")
 
 
-def _called_as(record: Callable[P, DesignRequest]) -> Callable[P, Session]:
-    """``begin`` with the record's fields as its arguments, so that they are listed once."""
+def _called_as(record: Callable[P, DesignRequest]) -> Callable[Concatenate[str | Path | Task, P], Session]:
+    """``begin`` with the task and then the record's fields as its arguments, so that they are listed once."""
+    signature = signature_of(DesignRequest, "str | Path | Task", Session)
 
-    def design(*args: P.args, **kwargs: P.kwargs) -> Session:
-        return begin(record(*args, **kwargs))
+    def design(*args: Any, **kwargs: Any) -> Session:
+        return begin(build(DesignRequest, signature.bind(*args, **kwargs).arguments, SessionError))
 
     design.__doc__ = begin.__doc__
     design.__module__ = __name__
-    signature = inspect.signature(record)
-    design.__signature__ = signature.replace(return_annotation=Session)  # type: ignore[attr-defined]
+    design.__signature__ = signature  # type: ignore[attr-defined]
     return design
 
 

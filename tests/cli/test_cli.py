@@ -18,8 +18,8 @@ import pytest
 import kernellab
 from kernellab import cli
 from kernellab.cli import main
-from kernellab.cli.output import settings
 from kernellab.errors import KernellabError
+from kernellab.options.entry import numbers
 
 TASK = """
 import torch
@@ -202,9 +202,9 @@ def test_the_unexpected_is_one_sentence_and_a_traceback_only_when_asked(
 
 
 def test_numbers_of_set_keep_their_kind() -> None:
-    assert settings(["A=1", "B=0x10", "eps=1e-5"]) == {"A": 1, "B": 16, "eps": 1e-5}
+    assert numbers(["A=1", "B=0x10", "eps=1e-5"]) == {"A": 1, "B": 16, "eps": 1e-5}
     with pytest.raises(KernellabError, match="NAME=NUMBER"):
-        settings(["A=large"])
+        numbers(["A=large"])
 
 
 # -- doctor and the language -------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from kernellab.evolve.records import (
     Evaluated,
     Evaluation,
     Event,
-    Knobs,
     Place,
     Proposal,
     Proposed,
@@ -21,6 +20,7 @@ from kernellab.evolve.records import (
 )
 from kernellab.evolve.run import Run, begin
 from kernellab.evolve.state import RunState, fold
+from kernellab.options.search import Knobs
 from kernellab.records import Comparison, Stage, Timing, Verdict
 
 TASK = """

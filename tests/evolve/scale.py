@@ -25,13 +25,14 @@ from pathlib import Path
 
 from kernellab.evolve.jobs import Job, Ranked
 from kernellab.evolve.novelty import Look
-from kernellab.evolve.records import Begun, Evaluated, Evaluation, Knobs, Proposal, Proposed, Spent, Step
+from kernellab.evolve.records import Begun, Evaluated, Evaluation, Proposal, Proposed, Spent, Step
 from kernellab.evolve.run import begin, open_run
 from kernellab.evolve.scheduler import Scheduler
 from kernellab.evolve.state import RunState, fold
 from kernellab.evolve.stream import Stream
 from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
+from kernellab.options.search import Knobs
 from kernellab.records import Verdict
 from tests.evolve.runs import TASK, score, verdict
 

@@ -9,7 +9,7 @@ import pytest
 from kernellab.agents.briefs import DesignBrief
 from kernellab.dsls.machine import detect_target
 from kernellab.evolve.policies import Request
-from kernellab.evolve.records import Evaluated, Evaluation, Knobs, Proposal, Proposed, Status, Step
+from kernellab.evolve.records import Evaluated, Evaluation, Proposal, Proposed, Status, Step
 from kernellab.evolve.run import Run
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.mix import Mix
@@ -17,6 +17,7 @@ from kernellab.evolve.vary.models import ModelOperator
 from kernellab.evolve.vary.prompt_variants import WAYS
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
+from kernellab.options.search import Knobs
 from kernellab.records import Author
 from kernellab.task import load_task
 from tests.evolve.runs import TASK, modelled, state

@@ -26,7 +26,6 @@ from kernellab.evolve.records import (
     Action,
     Evaluated,
     Evaluation,
-    Knobs,
     Place,
     Proposal,
     Proposed,
@@ -42,6 +41,7 @@ from kernellab.evolve.vary.mix import Mix
 from kernellab.evolve.vary.models import ModelOperator
 from kernellab.models import Budget
 from kernellab.models.settings import ModelSettings
+from kernellab.options.search import Knobs
 from kernellab.records import Author, Exchange, Role, Source, Usage, Verdict
 from kernellab.sketch.rewrite import variants
 from kernellab.task import load_task

@@ -10,7 +10,8 @@ from kernellab.conditions import DisturbedCalls, StaticFinding, WeakTask
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.islands import stratified
 from kernellab.evolve.policies.map_elites import cell, grid
-from kernellab.evolve.records import Action, Knobs, Migrated, Place, RoundEnded, Steered
+from kernellab.evolve.records import Action, Migrated, Place, RoundEnded, Steered
+from kernellab.options.search import Knobs
 from tests.evolve.runs import state, verify
 
 SPEEDUPS = [1.0, 2.0, 1.5, 0.0, 3.0, 1.2, 0.8, 2.5]

@@ -14,24 +14,14 @@ from typing import Any
 import pytest
 from notebook_parts import Page
 
-from kernellab.evolve.records import (
-    Action,
-    Evaluated,
-    Evaluation,
-    Knobs,
-    Place,
-    Proposal,
-    Proposed,
-    Steered,
-    Step,
-    Verified,
-)
+from kernellab.evolve.records import Action, Evaluated, Evaluation, Place, Proposal, Proposed, Steered, Step, Verified
 from kernellab.evolve.run import Run
 from kernellab.evolve.stream import Stream
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.head import figures, head, lines
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, row, rows
+from kernellab.options.search import Knobs
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernellab.errors import KernellabError
+from kernellab.options.design import VerificationOptions
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.compare.close import not_close
@@ -84,8 +85,9 @@ def test_tf32_passes_as_the_framework_and_fails_where_kernels_have_to_be_strict(
 
 def test_a_precision_that_is_not_known_is_named() -> None:
     with pytest.raises(KernellabError, match="--precision 'loose' is not known"):
-        verify_options(None, precision="loose")
-    assert verify_options(None, precision="strict").precision == "strict" and verify_options(None).precision == ""
+        verify_options(VerificationOptions(precision="loose"))
+    assert verify_options(VerificationOptions(precision="strict")).precision == "strict"
+    assert verify_options().precision == ""
 
 
 def test_kernelbenchs_own_check_holds_on_the_tasks_inputs_and_excuses_what_eager_itself_breaks() -> None:

@@ -12,7 +12,7 @@ class Options:
     """Lengths are in estimated tokens. ``repairs`` is how often a faulty reply goes back before the role gives up.
 
     ``ablation`` leaves parts of the method out, added to the brief's own
-    (:data:`kernellab.agents.briefs.ABLATIONS`): ``gate`` (sketches are not run before code is asked for), ``routing``
+    (:data:`kernellab.options.design.ABLATIONS`): ``gate`` (sketches are not run before code is asked for), ``routing``
     (every failure goes to the Coder), ``sketch`` (code straight from the task), ``examples`` (no examples and no known
     designs in prompts), ``intermediates`` (the Coder is not told what the sketch computes at the first wrong element).
     """

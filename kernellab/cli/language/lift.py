@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernellab.cli.language.sketch import Json, Set, sketch_app
-from kernellab.cli.output import emit, say, settings, write_files
+from kernellab.cli.output import emit, say, write_files
 from kernellab.lowering.embedded_sketch import carried
+from kernellab.options.entry import numbers
 from kernellab.records import GateState
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def lift(
     from kernellab.sketch.gate import gate
     from kernellab.task import load_task
 
-    loaded, values = load_task(task), dict(settings(set_ or []))
+    loaded, values = load_task(task), dict(numbers(set_ or []))
     given = read_source(source, dsl)
     text, gated = lifted(given, loaded, values)
     files = {}

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernellab.cli.output import emit, read_text, say, settings, write_files
+from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.errors import KernellabError, SketchError, TargetError
+from kernellab.options.entry import numbers
 from kernellab.records import Diagnostic, GateState
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def check(file: File, set_: Set = None, dsl: Dsl = None, json: Json = False) -> 
         from kernellab.dsls.machine import detect_target
 
         chip = detect_target(dsl).chip
-    found = check_sketch(text, chip=chip, constexpr=settings(set_ or []))
+    found = check_sketch(text, chip=chip, constexpr=numbers(set_ or []))
     if found.program is not None:
-        _known(found.program, settings(set_ or []))
+        _known(found.program, numbers(set_ or []))
     _tell(file, found.diagnostics, json)
     if not json and not found.diagnostics:
         say(f"{file}: no findings")
@@ -70,7 +71,7 @@ def run(file: File, task: TaskFile = None, set_: Set = None, json: Json = False)
     text = read_text(file, "sketch")
     if task is None:
         raise KernellabError("A sketch is run against a task's reference.", "Give it with --task FILE.")
-    found = gate(text, load_task(task), constexpr=settings(set_ or []))
+    found = gate(text, load_task(task), constexpr=numbers(set_ or []))
     matches = found.state is GateState.RIGHT
     if json:
         emit({"matches": matches, **found.model_dump(mode="json")})
@@ -90,7 +91,7 @@ def cost(
     from kernellab.dsls.machine import detect_target
     from kernellab.sketch.cost import cost as cost_of
 
-    values, sizes = settings(set_ or []), {name: int(value) for name, value in settings(size or [], "--size").items()}
+    values, sizes = numbers(set_ or []), {name: int(value) for name, value in numbers(size or [], "--size").items()}
     target = detect_target(dsl)
     program = read_program(file, json)
     if isinstance(program, int):
@@ -147,9 +148,9 @@ def lower(
     program = read_program(file, json)
     if isinstance(program, int):
         return program
-    _known(program, settings(set_ or []))
+    _known(program, numbers(set_ or []))
     loaded = load_task(task) if task is not None else None
-    source = lower_program(program, bind(program, loaded, settings(set_ or []), target), target)
+    source = lower_program(program, bind(program, loaded, numbers(set_ or []), target), target)
     if out is not None:
         write_files(out, source.files)
     if json:

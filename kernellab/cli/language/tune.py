@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernellab.cli.language.sketch import Dsl, File, Json, Set, read_program, sketch_app
-from kernellab.cli.output import emit, read_text, say, settings, write_files
+from kernellab.cli.output import emit, read_text, say, write_files
 from kernellab.errors import KernellabError, TargetError
+from kernellab.options.entry import numbers
 
 if TYPE_CHECKING:
     from kernellab.target import Target
@@ -53,7 +54,7 @@ def tune(
     text, loaded, target = read_text(file, "sketch"), load_task(task), detect_target(dsl)
     if target.backend is Backend.INTERPRETER:
         raise TargetError("Speed cannot be measured in Triton's interpreter.", "Tune on a GPU, or with --dsl cpp.")
-    fixed: dict[str, Value] = dict(settings(set_ or []))
+    fixed: dict[str, Value] = dict(numbers(set_ or []))
     asked = shape_classes(loaded) if loaded.dims and classes else [dict(loaded.module().default_sizes())]
     found: list[tuple[dict[str, int], Tuned]] = []
     with Verifier() as verifier:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.cli.output import say
@@ -22,7 +21,8 @@ def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
     try:
         task = load_task(session.state.created.text, session.name)
         name = f"{session.name}_backward"
-        backward = begin(replace(request, task=backward_text(task), name=name, asked=(), sketch=None, source=None))
+        alone = {"task": backward_text(task), "name": name, "asked": (), "sketch": None, "source": None}
+        backward = begin(request.model_copy(update=alone))
         backward.wait(progress=True)
         verdict = backward.best.verdict
         together = Pair(task, session, backward).verify()

@@ -11,7 +11,7 @@ from kernellab.errors import EvolveError
 from kernellab.evolve.lab.pool import load, names
 from kernellab.evolve.lab.replay import curve
 from kernellab.evolve.policies import POLICIES
-from kernellab.evolve.records import Knobs
+from kernellab.options.search import Knobs
 from kernellab.records import Record
 
 #: what the lab replays where nobody says otherwise: a run that is twice as long as usual

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.evolve.lab.curves import ALONE, CONTENDERS, TUNER, USUAL, Band, band, standing, table
 from kernellab.evolve.lab.pool import load, names
-from kernellab.evolve.records import Knobs
+from kernellab.options.search import Knobs
 
 if TYPE_CHECKING:
     import ipywidgets  # type: ignore[import-untyped]

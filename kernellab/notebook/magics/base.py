@@ -146,11 +146,6 @@ def session_names(shell: InteractiveShell) -> list[str]:
     return [name for name, value in shell.user_ns.items() if isinstance(value, Session) and name[0] != "_"]
 
 
-def usage(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of ``args`` that were given, by name."""
-    return {name: value for name in names if (value := getattr(args, name)) is not None}
-
-
 def counted_as_shown(cell: str) -> str:
     """The cell's text with an empty line for the magic's own, so that line numbers are those beside the cell."""
     return f"\n{cell}"

@@ -9,24 +9,14 @@ from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from kernellab.fidelity import FIDELITIES, PRECISION
-from kernellab.notebook.magics.base import (
-    KernelMagic,
-    command,
-    counted_as_shown,
-    positive,
-    session_names,
-    usage,
-)
-from kernellab.notebook.magics.config import APPROVALS
+from kernellab.notebook.magics.arguments import as_typed, request, takes, typed
+from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, session_names
+from kernellab.options.design import DesignCall, DesignVerification, VerifyCall
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from kernellab.session import Session
-
-BASELINES = ("eager", "compile")
-LEVELS = ("T0", "T1", "T2", "T3", "T4")
 
 
 @magics_class
@@ -37,33 +27,8 @@ class WorkMagics(KernelMagic):
     @cell_magic
     @magic_arguments()
     @argument("name", help="the variable that the session is bound to")
-    @argument(
-        "--dsl",
-        help="the DSL of the kernel: cpp, triton or cuda_c, with a model as Coder any DSL that has documents; "
-        "default: triton with a GPU, else cpp",
-    )
-    @argument("--roles", help='who does what: "rules", "model", or "designer=human,coder=model:NAME"; default rules')
-    @argument("--approve", choices=APPROVALS, help="where the session stops and asks; default none")
+    @takes(DesignCall, DesignVerification)
     @argument("--words", action="store_true", help="the cell describes the operator in words: a model writes the task")
-    @argument("--budget", help="what models may spend: tokens=200000,usd=1,minutes=10")
-    @argument(
-        "--baseline",
-        choices=BASELINES,
-        action="append",
-        help="time against it; may be repeated; default eager, and torch.compile when the session has ended",
-    )
-    @argument("--max-turns", type=int, metavar="N", help="stop after N turns")
-    @argument(
-        "--improve",
-        action="store_true",
-        default=None,
-        help="continue after a kernel has passed, while there is headroom; default: when a model designs or codes",
-    )
-    @argument("--no-improve", dest="improve", action="store_false", help="end with the first kernel that passes")
-    @argument("--allow-library", action="store_true", help="accept kernels that call the framework's library")
-    @argument("--precision", choices=FIDELITIES, help=PRECISION)
-    @argument("--chip", help="the chip to design for, by a name of knowledge/hardware; default: this machine's")
-    @argument("--fresh", action="store_true", help="start a new session; the one that this cell started before is kept")
     @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
         """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
@@ -81,7 +46,8 @@ class WorkMagics(KernelMagic):
                 f"{args.name!r} cannot name a variable: use letters, digits and _, and begin with a letter"
             )
         if args.words:
-            self._task_cell(args.name, cell, self._again(args), args.roles or self.lab.roles, args.budget)
+            again = " ".join(["%%kernel_design", args.name, *as_typed(args, DesignCall, DesignVerification)])
+            self._task_cell(args.name, cell, again, args.roles or self.lab.roles, args.budget)
             return
         # before the session starts: its thread imports torch at once, and would keep the view waiting
         from kernellab.model_integration.gradient.derive import said_true
@@ -90,22 +56,11 @@ class WorkMagics(KernelMagic):
         from kernellab.notebook.magics.task_from_text import said_for
         from kernellab.session import design
         from kernellab.session.start import check_coder
+        from kernellab.verifier.protocol.option_words import for_design
 
-        options: dict[str, Any] = usage(args, "dsl", "roles", "approve", "chip", "budget", "max_turns")
-        for name in ("dsl", "roles", "approve", "budget", "max_turns"):
-            if name not in options and getattr(self.lab, name):
-                options[name] = getattr(self.lab, name)
-        if args.improve is not None:
-            options["improve"] = args.improve
-        if args.fresh:
-            options["fresh"] = True
+        options = {**self.lab.given(DesignCall), **typed(args, DesignCall)}
         check_coder(options.get("dsl"), options.get("roles"))
-        asked: dict[str, Any] = {"baselines": args.baseline} if args.baseline else {}
-        if args.allow_library:
-            asked["allow_library"] = True
-        if args.precision:
-            asked["precision"] = args.precision
-        if asked:
+        if asked := for_design(request(args, DesignVerification)):
             options["options"] = asked
         # torch.compile's first call takes many seconds: it must not keep the first verdict waiting
         options |= {"compare": not args.baseline}
@@ -172,18 +127,7 @@ class WorkMagics(KernelMagic):
     )
     @argument("--task", metavar="FILE", help="a task's file, or a variable that holds a task, instead of a session")
     @argument("--file", help="the file of the session's source that the cell replaces; default: the cell is kernel.py")
-    @argument("--dsl", help="the cell's DSL; default: detected, else the session's")
-    @argument(
-        "--level", choices=LEVELS, default="T2", help="T1 is a quick look, T3 sealed, T4 reproduced by another judge"
-    )
-    @argument(
-        "--baseline", action="append", metavar="WHAT",
-        help="eager, compile, max-autotune, or the file of a kernel of yours; may be repeated; default eager",
-    )  # fmt: skip
-    @argument("--repeat", type=positive, default=1, metavar="N", help="how many times to repeat the timing")
-    @argument("--allow-library", action="store_true", help="accept a kernel that calls the framework's operators")
-    @argument("--precision", choices=FIDELITIES, help=PRECISION)
-    @argument("--unsandboxed", action="store_true", help="run it without a sandbox, which this machine lacks")
+    @takes(VerifyCall)
     @argument("--background", metavar="NAME", help="return at once and bind NAME to a handle: await it, or cancel() it")
     @command
     def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
@@ -199,10 +143,8 @@ class WorkMagics(KernelMagic):
         from kernellab.notebook.magics.verify_cell import named_task, verification
         from kernellab.verifier.protocol.option_words import verify_options
 
-        options = verify_options(
-            args.baseline, args.level, args.repeat, args.allow_library, args.dsl, args.precision or ""
-        )  # fmt: skip
-        options = options.model_copy(update={"unsandboxed": args.unsandboxed})
+        call = request(args, VerifyCall)
+        options = verify_options(call, call.dsl).model_copy(update={"unsandboxed": call.unsandboxed})
         if args.background and not args.background.isidentifier():
             raise UsageError(f"{args.background!r} cannot name a variable")
         session = None
@@ -253,14 +195,3 @@ class WorkMagics(KernelMagic):
         print(f"The task of {name} is in the next cell: read it, change what is wrong, and run it.")
         for flag in proposed.flags:
             print(f"  it is weak as a test: {flag}")
-
-    def _again(self, args: argparse.Namespace) -> str:
-        """The design line without --words."""
-        given = usage(args, "dsl", "roles", "approve", "budget", "max_turns", "chip", "precision")
-        words = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
-        words += [f"--baseline {name}" for name in args.baseline or ()]
-        words += ["--allow-library"] if args.allow_library else []
-        words += ["--fresh"] if args.fresh else []
-        if args.improve is not None:
-            words.append("--improve" if args.improve else "--no-improve")
-        return " ".join(["%%kernel_design", args.name, *words])

@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from traitlets import Bool, CaselessStrEnum, Enum, Float, Int, Unicode, observe
+from pydantic import BaseModel
+from traitlets import Bool, CaselessStrEnum, Enum, Float, Int, TraitType, Unicode, observe
 from traitlets.config import Configurable
 
-APPROVALS = ("none", "routing", "all")
+from kernellab.options import Entry, Surface, entries
+from kernellab.options.design import DesignCall
+from kernellab.options.models import ModelOptions
+
+#: the requests whose options for ``%config`` are traits, by who takes them
+_REQUESTS = (DesignCall, ModelOptions)
 
 
-class KernelLab(Configurable):
+def _trait(entry: Entry) -> TraitType[Any, Any]:
+    """An option as a trait; an empty value, of an integer 0, leaves it to ``kernellab.toml`` and to the defaults."""
+    said = f"{entry.sentence}{f' Default: {entry.default_text}.' if entry.default_text else ''}"
+    if entry.choices:
+        return CaselessStrEnum(("", *entry.choices), "", help=said)
+    if entry.kind is int:
+        return Int(0, min=0, help=f"{said} 0: the default.")
+    if entry.kind is float:
+        return Float(None, allow_none=True, help=said)
+    return Unicode("", help=said)
+
+
+def _traits() -> dict[str, TraitType[Any, Any]]:
+    """A trait for each option of the requests, by name."""
+    listed = [entry for model in _REQUESTS for entry in entries(model, Surface.CONFIG)]
+    return {entry.name: _trait(entry).tag(config=True) for entry in listed}
+
+
+if TYPE_CHECKING:
+    _Options = Configurable
+else:
+    _Options = type(Configurable)("Options", (Configurable,), _traits())
+
+
+class KernelLab(_Options):
     """kernellab in this notebook. A value that is empty leaves it to ``kernellab.toml`` and to the defaults."""
 
     verbose = Int(0, help="1 shows the Python traceback of an error, 0 one sentence and the remedy.").tag(config=True)
-    dsl = Unicode("", help="DSL of the kernels; empty: triton with a GPU, else cpp.").tag(config=True)
-    approve = CaselessStrEnum(
-        ("", *APPROVALS), "", help="Where a session stops and asks: none, routing (each proposal), all (each turn)."
-    ).tag(config=True)
-    roles = Unicode(
-        "", help="Who does what: rules, model, or designer=human,coder=model:NAME,conductor=replay:FILE."
-    ).tag(config=True)
-    budget = Unicode("", help="What a session may spend: tokens=200000,usd=1,minutes=10.").tag(config=True)
-    max_turns = Int(0, min=0, help="Turns without a person after which a session stops; 0: the default.").tag(
-        config=True
-    )
     teaching = Bool(
         False, help="Ask for a prediction before each measurement, and show how predictions and measurements compare."
     ).tag(config=True)
-    model = Unicode("", help="The model that a role `model` asks, by the endpoint's name for it.").tag(config=True)
-    base_url = Unicode("", help="Address of an OpenAI-compatible endpoint: http://localhost:8000/v1.").tag(config=True)
-    key_env = Unicode("", help="The environment variable that holds the endpoint's key; never the key.").tag(
-        config=True
-    )
-    temperature = Float(None, allow_none=True, help="Sampling temperature; empty: the model's own.").tag(config=True)
     theme = Enum(("auto", "light", "dark"), "auto", help="The theme of figures; auto: transparent, for both.").tag(
         config=True
     )
+    if TYPE_CHECKING:  # some of the derived ones
+        dsl: str
+        roles: str
+        budget: str
 
-    @observe("model", "base_url", "key_env", "temperature")
+    def given(self, model: type[BaseModel]) -> dict[str, Any]:
+        """The options of a request that are set here."""
+        set_here = {entry.name: getattr(self, entry.name) for entry in entries(model, Surface.CONFIG)}
+        return {
+            name: value for name, value in set_here.items() if value is not None and value != self.trait_defaults(name)
+        }
+
+    @observe(*(entry.name for entry in entries(ModelOptions, Surface.CONFIG)))
     def _use_models(self, change: Any) -> None:
         """Models of sessions that are running are asked with the new settings from their next turn on."""
         from kernellab.session.config import use_models
@@ -53,12 +77,8 @@ class KernelLab(Configurable):
 
     def model_settings(self) -> dict[str, Any]:
         """Those of :class:`kernellab.models.ModelSettings` that are set here; None takes one back."""
-        return {
-            "model": self.model or None,
-            "base_url": self.base_url or None,
-            "key_env": self.key_env or None,
-            "temperature": self.temperature,
-        }
+        set_here = self.given(ModelOptions)
+        return {entry.name: set_here.get(entry.name) for entry in entries(ModelOptions, Surface.CONFIG)}
 
     def options(self) -> list[tuple[str, Any, str]]:
         """Name, value and help of each, in order of name."""

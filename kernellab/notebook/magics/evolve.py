@@ -13,17 +13,14 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.content import written
 from kernellab.errors import EvolveError
-from kernellab.fidelity import FIDELITIES, PRECISION
-from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, usage
+from kernellab.notebook.magics.arguments import takes, typed
+from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown
+from kernellab.options import build
+from kernellab.options.search import SearchOptions
 
 if TYPE_CHECKING:
     from kernellab.evolve import Run
     from kernellab.notebook.saved.receipt import Shown
-
-#: options that are the search's knobs, by their names
-KNOBS = (
-    "rounds", "parallel", "islands", "select", "operators", "score", "target", "plateau", "budget", "seed",
-)  # fmt: skip
 
 
 @magics_class
@@ -36,21 +33,7 @@ class EvolveMagics(KernelMagic):
     @argument("name", help="a session, a variable or a file with a task; or one of the words that steer a run")
     @argument("run", nargs="?", help="after such a word: the run, by variable, id or task's name; default the newest")
     @argument("value", nargs="*", help="a candidate (protect, drop), an island, NAME=VALUE (set), a file, or words")
-    @argument("--rounds", type=int, metavar="N", help="rounds after the seeds; default 3")
-    @argument("--parallel", type=int, metavar="N", help="proposals of an island in a round; default 4")
-    @argument("--islands", type=int, metavar="N", help="islands; default 2")
-    @argument("--select", help="islands, ucb, beam, greedy, map-elites, random; default islands")
-    @argument("--operators", nargs="+", help="what may vary a candidate: rules, cross, model, or a name; default all")
-    @argument("--score", choices=("rank", "model"), help="measured times, or the cost model's alone; default rank")
-    @argument("--target", type=float, metavar="X", help="stop at this speedup of a verified kernel")
-    @argument("--plateau", type=int, metavar="N", help="stop after so many rounds without a gain")
-    @argument("--budget", help="of the whole run: tokens=200000,usd=1,minutes=30,gpu_s=600")
-    @argument("--seed", type=int, help="the same seed makes the same choices")
-    @argument("--model", help="a model as an operator: model, model:NAME, replay:FILE")
-    @argument("--dsl", help="cpp, triton, cuda_c; default: the session's, else triton with a GPU, else cpp")
-    @argument("--chip", help="design for a chip of knowledge/hardware")
-    @argument("--allow-library", action="store_true", help="a kernel may use the framework's library")
-    @argument("--precision", choices=FIDELITIES, help=PRECISION)
+    @takes(SearchOptions)
     @argument("--estimate", action="store_true", help="print the estimated cost and do not start")
     @command
     def kernel_evolve(self, args: argparse.Namespace, cell: str | None = None) -> Any:
@@ -98,26 +81,21 @@ class EvolveMagics(KernelMagic):
     def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
         # before the search starts: its threads import torch at once, and would keep the view waiting
         from kernellab.evolve.estimate import estimate
-        from kernellab.evolve.run import begin, planned, readable
+        from kernellab.evolve.records import SearchRequest
+        from kernellab.evolve.run import planned, readable, start
         from kernellab.notebook.monitor import monitor  # noqa: F401
         from kernellab.notebook.monitor.registry import show
 
         task, more = self._task(args, cell)
-        dsl = args.dsl or more.pop("dsl", None) or self.lab.dsl or _usual_dsl()
-        knobs = usage(args, *KNOBS)
-        if "operators" in knobs:
-            knobs["operators"] = tuple(knobs["operators"])
-        if "budget" not in knobs and self.lab.budget:
-            knobs["budget"] = self.lab.budget
-        asked = {
-            "model": args.model or "", "allow_library": args.allow_library, **more, **usage(args, "chip", "precision"),
-            **knobs,
-        }  # fmt: skip
+        dsl = more.pop("dsl", None) or self.lab.dsl or _usual_dsl()
+        budget = {"budget": self.lab.budget} if self.lab.budget else {}
+        asked = {"dsl": dsl, **more, **budget, **typed(args, SearchOptions)}
+        request = build(SearchRequest, asked, EvolveError, "knob")
         earlier = [run.state for run in readable(5)[0]]
-        print(estimate(planned(task, dsl, **asked).knobs, dsl, bool(args.model), earlier).text)
+        print(estimate(planned(task, request).knobs, request.dsl, bool(request.model), earlier).text)
         if args.estimate:
             return
-        run = begin(task, dsl, **asked)
+        run = start(task, request)
         self.namespace[f"{run.state.begun.name}_run"] = run
         run.work()
         show(run)

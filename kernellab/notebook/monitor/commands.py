@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from kernellab.errors import EvolveError, KernellabError, counted
 from kernellab.evolve.run import Run
 from kernellab.notebook.board.body import Body, number, words
-from kernellab.notebook.monitor.head import KNOBS
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,7 @@ def _thaw(desk: Desk, body: Body) -> None:
 
 
 def _knob(desk: Desk, body: Body) -> None:
-    name = words(body, "name")
-    if name not in KNOBS:
-        raise EvolveError(f"{name!r} cannot be changed while a search runs.", f"Change one of {', '.join(KNOBS)}.")
-    desk.run.set(**{name: words(body, "value")})
+    desk.run.set(**{words(body, "name"): words(body, "value")})
 
 
 def _scratchpad(desk: Desk, body: Body) -> str:

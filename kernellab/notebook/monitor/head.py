@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernellab.errors import counted
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.map_elites import grid
-from kernellab.evolve.records import Knobs, Status
+from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
 from kernellab.evolve.vary.memory import may_remember
@@ -13,27 +13,8 @@ from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
 from kernellab.notebook.monitor.rows import value
 from kernellab.notebook.protocol import NamedText
-
-#: what a person may change while it runs; what is left out was decided when it began
-KNOBS = {
-    "rounds": "rounds after the seeds",
-    "parallel": "proposals of an island in a round",
-    "select": "how parents are selected",
-    "operators": "what may vary a candidate: rules, cross, model, or names; empty: all that there is",
-    "model": "who is asked beside the rules: model, model:NAME, or rules, nobody; empty: as it began",
-    "analyst": "who says what was learnt after a round, where a model takes part",
-    "migrate_every": "elites migrate after so many rounds; 0 never",
-    "elites": "an island's best, which migrate and inspire",
-    "novelty": "a candidate this much like an earlier one is not built; 1: only the same",
-    "hopeless": "not built where the cost model gives it so many times the best candidate's time",
-    "target": "stop at this speedup of a verified kernel; 0 never",
-    "headroom": "stop where a verified kernel reaches this share of its bound",
-    "stagnation": "propose a new direction after so many rounds without a gain; 0 never",
-    "plateau": "stop after so many rounds without an improvement; 0 never",
-    "budget": "of the whole run: tokens=200000,usd=1,minutes=30,gpu_s=600",
-}
-
-OPTIONS = {"select": tuple(POLICIES), "analyst": ("model", "rules")}
+from kernellab.options import Entry
+from kernellab.options.search import CHANGEABLE, Knobs
 
 
 def head(follower: Follower, works_here: bool, worker: str = "", message: str = "") -> Head:
@@ -128,11 +109,16 @@ def cells(state: RunState) -> list[Cell]:
 def knobs_of(knobs: Knobs) -> list[Knob]:
     return [
         {
-            "name": name, "value": _shown(getattr(knobs, name)), "title": title,
-            "options": list(OPTIONS.get(name, ())),
+            "name": name, "value": _shown(getattr(knobs, name)), "title": _title(entry),
+            "options": list(POLICIES) if name == "select" else list(entry.choices),
         }
-        for name, title in KNOBS.items()
+        for name, entry in CHANGEABLE.items()
     ]  # fmt: skip
+
+
+def _title(entry: Entry) -> str:
+    """The help, and what an empty value stands for."""
+    return f"{entry.help}; empty: {entry.option.default}" if entry.option.default else entry.help
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,6 @@ from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import State, gate_refuses
 
-APPROVALS = ("none", "routing", "all")
 HUMAN = "human"
 
 #: the fault of a turn whose request did not fit into the budget

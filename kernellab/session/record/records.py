@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Union
 from pydantic import Field, TypeAdapter
 
 from kernellab.conditions import Condition
+from kernellab.options.design import DesignOptions
 from kernellab.records import (
     Author,
     Candidate,
@@ -159,39 +160,20 @@ class _Event(Record):
     time: float = Field(default_factory=time.time)
 
 
-class Created(_Event):
-    """A session's beginning; ``key`` identifies the same call made again."""
+class Created(DesignOptions):
+    """A session's beginning: the options that it was called with; ``key`` identifies the same call made again."""
 
+    time: float = Field(default_factory=time.time)
     kind: Literal["created"] = "created"
     name: str
     text: str
     key: str
-    dsl: str | None = None
-    chip: str | None = None
     roles: dict[Role, str] = Field(default_factory=dict)
     approval: str = "none"
-    max_turns: int = 20
-    constexpr: dict[str, int | float] = Field(default_factory=dict)
-    #: verification options as given, by name
-    options: dict[str, object] = Field(default_factory=dict)
     #: the session of the same name whose text or roles were different
     previous: str | None = None
     start_sketch: str | None = None
     start_source: Source | None = None
-    #: the start source is of another DSL or nobody's sketch: the Designer begins by lifting a sketch from it
-    lift: bool = False
-    #: what the session may spend, as :meth:`kernellab.models.Budget.parse` reads it
-    budget: str = ""
-    #: go on after a kernel passed, while there is headroom; None: when a model designs or codes
-    improve: bool | None = None
-    #: parts of the method that are left out on purpose
-    ablation: tuple[str, ...] = ()
-    #: points of the rules Designer's schedules that are measured before its first design; 0: it decides unmeasured
-    tune: int = 0
-    #: the memory that it asks: "on", "off", a store's place, or "": the workspace's, where there is one
-    memory: str = ""
-    #: kernels of the task's own computation are not remembered: a benchmark's rule
-    hold_out: bool = False
     version: str = ""
 
 

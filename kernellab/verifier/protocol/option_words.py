@@ -9,32 +9,27 @@ from typing import Any, cast, get_args
 from pydantic import ValidationError
 
 from kernellab.dsls.sources import read_source
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, SessionError
 from kernellab.fidelity import FRAMEWORK, STRICT
-from kernellab.records import Source, Trust
+from kernellab.options.design import LEVEL_WORDS, LEVELS, VerificationOptions
+from kernellab.records import Source
 from kernellab.verifier.protocol.options import Baseline, Fidelity, VerifyOptions
 
 
-def verify_options(
-    baseline: Sequence[str] | None,
-    level: str = "T2",
-    repeat: int = 1,
-    allow_library: bool = False,
-    dsl: str | None = None,
-    precision: str = "",
-) -> VerifyOptions:
-    """The verifier's options. A baseline that is no known word is a kernel's file or folder; where only such are named,
-    eager is measured too.
+def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str | None = None) -> VerifyOptions:
+    """The verifier's options. A baseline that is no known word is a kernel's file or folder, in ``dsl`` where that is
+    not detected; where only such are named, eager is measured too.
 
     Raises:
         KernellabError: naming the option that is wrong.
     """
-    if level not in [t.value for t in Trust]:
-        raise KernellabError(f"--level {level!r} is not a level.", "Choose one of T0, T1, T2, T3, T4.")
-    fields: dict[str, Any] = {"level": level, "repeat": repeat, "allow_library": allow_library}
-    fields["precision"] = fidelity(precision)
-    fields["baselines"] = tuple(dict.fromkeys(n for n in baseline or () if n in get_args(Baseline))) or ("eager",)
-    rivals = _rivals(baseline or [], dsl)
+    if asked.level not in LEVELS:
+        choices = ", ".join((*LEVELS, *LEVEL_WORDS))
+        raise KernellabError(f"--level {asked.level!r} is not a level.", f"Choose one of {choices}.")
+    fields: dict[str, Any] = asked.model_dump(include={"level", "repeat", "allow_library"})
+    fields["precision"] = fidelity(asked.precision)
+    fields["baselines"] = tuple(dict.fromkeys(n for n in asked.baseline if n in get_args(Baseline))) or ("eager",)
+    rivals = _rivals(asked.baseline, dsl)
     if rivals:
         fields["rivals"] = rivals
     try:
@@ -43,6 +38,17 @@ def verify_options(
         first = error.errors()[0]
         where = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
         raise KernellabError(f"{where} {first['input']!r} cannot be used.", f"{first['msg']}.") from None
+
+
+def for_design(asked: VerificationOptions) -> dict[str, Any]:
+    """What a design asks of the verifier beside its defaults, by name.
+
+    Raises:
+        KernellabError: naming the option that is wrong; SessionError: a level that runs no kernel.
+    """
+    if asked.level == LEVELS[0]:
+        raise SessionError("--level T0 runs no kernel, so it verifies none.", "Choose T1, T2, T3 or T4.")
+    return verify_options(asked).model_dump(mode="json", exclude_defaults=True)
 
 
 def fidelity(word: str | None) -> Fidelity:
