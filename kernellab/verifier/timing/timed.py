@@ -139,7 +139,7 @@ class _Run:
             for worker in self.workers:
                 self._warm(worker)
             handshake = self._calibrate(self.workers[1] if self.baselines else self.candidate.worker)
-            machine = _Machine()
+            self.machine = machine = _Machine(self.workers, self.cores)
             with self.looks or nullcontext():
                 self._rounds(budget, handshake)
         done = len(self.candidate.seconds)
@@ -149,6 +149,7 @@ class _Run:
         few = clean < self.pace.least
         busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
         keep = [True] * done if few else calm_pairs(self.sides)
+        left_out = done - sum(keep)
         labels = ["contents repeated"] if self.contents.repeated else []
         labels += self._strides()
         if self._knows_contents(keep):
@@ -163,7 +164,7 @@ class _Run:
         return Result(
             self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
             noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
-            labels=tuple(labels),
+            labels=tuple(labels), left_out=left_out, others=machine.others() or 0.0,
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip
 
@@ -262,7 +263,7 @@ class _Run:
             found = self._block(side, block, handshake, canaries, heard)
             if side is self.candidate or side is self.baselines[0]:
                 outputs[side.name] = found
-        mark_disturbed(self.sides)
+        mark_disturbed(self.sides, self.machine.others())
         ours = outputs[self.candidate.name]
         for i, (args, check) in enumerate(zip(block, wanted, strict=True)):
             if check or not self.baselines:
@@ -389,9 +390,22 @@ class _Run:
 class _Machine:
     """What others took of the machine since this was made."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Sequence[Worker], cores: Sequence[int]) -> None:
+        self._workers, self._cores = workers, cores
+        self._busy, self._used = accounts.busy(cores), self._ours()
         self._stolen, self._ticks = accounts.stolen()
         self._pressure, self._time = accounts.pressure(), time.monotonic()
+
+    def _ours(self) -> float:
+        """Seconds of the processor that the workers and this process have used."""
+        return sum(worker.used() for worker in self._workers) + time.process_time()
+
+    def others(self) -> float | None:
+        """Seconds for which other processes, or a hypervisor's other machines, had the cores; None where not known."""
+        now = accounts.busy(self._cores)
+        if now is None or self._busy is None:
+            return None
+        return max(now - self._busy - (self._ours() - self._used), 0.0)
 
     def taken(self, waits_are_counted: bool) -> float:
         """The share that the hypervisor gave to others; where waits are not counted for each process, also the share
